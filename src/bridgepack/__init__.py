@@ -1,0 +1,33 @@
+"""bridgepack: packed SFT datasets for NVIDIA Megatron-Bridge, built exactly and checked before training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bridgepack.api import build, check, inspect, load_recipe
+    from bridgepack.config.recipe import SFTRecipe
+
+__version__ = "0.1.0"
+__all__ = ["SFTRecipe", "__version__", "build", "check", "inspect", "load_recipe"]
+
+_HOMES = {
+    "SFTRecipe": "bridgepack.config.recipe",
+    "build": "bridgepack.api",
+    "check": "bridgepack.api",
+    "inspect": "bridgepack.api",
+    "load_recipe": "bridgepack.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use, so that `import bridgepack` stays light.
+
+    Raises:
+        AttributeError: for any other name.
+    """
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

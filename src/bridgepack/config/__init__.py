@@ -1,0 +1,1 @@
+"""What a user writes: frozen pydantic sections, how they are loaded, overridden and resolved."""

@@ -1,0 +1,162 @@
+"""Finds and loads a recipe: a YAML or TOML file, or a Python function by path or module."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+RECIPE_SUFFIX = "_recipe"
+_FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION"
+
+
+def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | None = None) -> SFTRecipe:
+    """Return the recipe that `target` names, with overrides applied and validated.
+
+    Args:
+        target: a recipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`, `package.module:FUNCTION`.
+            FUNCTION takes no arguments; it may be left out of a file that has just one `*_recipe` function.
+        overrides: dotted path -> value, e.g. `{"packing.packed_sequence_size": 8192}`.
+
+    Raises:
+        ConfigError: when it cannot be found or read, or says something unknown or impossible.
+    """
+    recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
+    return recipe.override(overrides) if overrides else recipe
+
+
+def parse_overrides(items: tuple[str, ...]) -> dict[str, Any]:
+    """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
+
+    Raises:
+        ConfigError: for a string without `=` or with a value that is not YAML.
+    """
+    overrides: dict[str, Any] = {}
+    for item in items:
+        path, separator, text = item.partition("=")
+        if not separator or not path.strip():
+            raise ConfigError(
+                f"--set {shown(item)}; allowed: path=value, e.g. --set packing.packed_sequence_size=8192."
+            )
+        overrides[path.strip()] = _parse_yaml(text, f"--set {path}")
+    return overrides
+
+
+def _load(target: str) -> SFTRecipe:
+    place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
+    suffix = Path(place).suffix.lower()
+    if suffix in {".yaml", ".yml", ".toml"}:
+        if function:
+            raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
+        return _recipe_from_file(Path(place))
+    if suffix == ".py":
+        return _recipe_from_module(_module_from_file(Path(place)), function, target)
+    if not function:
+        hint = " No such file or folder." if not Path(target).exists() else ""
+        raise ConfigError(f"recipe is {target!r}; allowed: {_FORMS}.{hint}")
+    return _recipe_from_module(_module_from_name(place, target), function, target)
+
+
+def _recipe_from_file(path: Path) -> SFTRecipe:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
+    values = _parse_toml(text, path) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
+    if not isinstance(values, Mapping):
+        found = "empty" if values is None else f"a {type(values).__name__}"
+        raise ConfigError(f"recipe {str(path)!r} is {found}; allowed: sections with named fields (name, data, ...).")
+    return SFTRecipe.from_mapping(values)
+
+
+def _neighbours(path: Path) -> str:
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    nearest = nearest_name(path.name, siblings)
+    return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
+
+
+def _parse_toml(text: str, path: Path) -> Any:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not TOML: {error}. Correct that line.") from None
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        message = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
+
+
+def _module_from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}")
+    spec = importlib.util.spec_from_file_location(f"bridgepack_recipe_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _run(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    return module
+
+
+def _module_from_name(name: str, target: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {_FORMS}.")
+    module: ModuleType = _run(lambda: importlib.import_module(name), name)
+    return module
+
+
+def _recipe_from_module(module: ModuleType, function: str, target: str) -> SFTRecipe:
+    recipes = sorted(name for name, value in vars(module).items() if name.endswith(RECIPE_SUFFIX) and callable(value))
+    if not function:
+        if len(recipes) != 1:
+            listed = ", ".join(recipes) or f"none; a recipe function's name ends in {RECIPE_SUFFIX}"
+            raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
+        function = recipes[0]
+    value = getattr(module, function, None)
+    if value is None:
+        nearest = nearest_name(function, recipes)
+        hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(recipes) or 'no recipe functions'}."
+        raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it.{hint}")
+    recipe = _run(value, target) if callable(value) else value
+    if not isinstance(recipe, SFTRecipe):
+        raise ConfigError(f"recipe {target!r} gives a {type(recipe).__name__}; it must return an SFTRecipe.")
+    return recipe
+
+
+def _run(step: Callable[[], Any], where: str) -> Any:
+    """Run a user's code and turn whatever it raises into a ConfigError that names it."""
+    from pydantic import ValidationError
+
+    from bridgepack.config.messages import config_error
+
+    try:
+        return step()
+    except ConfigError:
+        raise
+    except ValidationError as error:
+        raise config_error(error, SFTRecipe) from None
+    except Exception as error:
+        raise ConfigError(f"recipe {where!r} failed: {type(error).__name__}: {error}. Correct its code.") from error

@@ -1,0 +1,180 @@
+"""SFTRecipe, what it resolves to, and how it is overridden."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from bridgepack import geometry
+from bridgepack.config.base import Section
+from bridgepack.config.data import DataConfig, TokenizerConfig
+from bridgepack.config.messages import config_error, unknown_path_error
+from bridgepack.config.packing import BatchConfig, PackingConfig, ParallelismConfig
+from bridgepack.config.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Derived:
+    """A value that `resolve` worked out.
+
+    Attributes:
+        value: in the unit of the field it stands for.
+        because: how it was derived, with the numbers.
+    """
+
+    value: int
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedRecipe:
+    """A recipe with every derived value.
+
+    Attributes:
+        recipe: as written.
+        pad_seq_to_mult: multiple of every runtime length.
+        max_sequence_length: longest runtime length of a sequence that is kept whole; a multiple of the above.
+    """
+
+    recipe: SFTRecipe
+    pad_seq_to_mult: Derived
+    max_sequence_length: Derived
+
+    def explain(self) -> dict[str, dict[str, Any]]:
+        """Return every derived value with its reason, for printing and for the manifest."""
+        fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
+        return {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
+
+
+class SFTRecipe(Section):
+    """Everything a packed SFT run is made of; frozen. Change it with `override`, never in place."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)
+    """Name of the recipe; letters, digits, `.`, `_` and `-`. The default output folder carries it."""
+    data: DataConfig
+    """Inputs."""
+    tokenizer: TokenizerConfig
+    """Tokenizer and chat template."""
+    preprocessing: Preprocessing = ChatPreprocessing()
+    """How an example becomes tokens and a loss mask."""
+    packing: PackingConfig
+    """How sequences are laid into packs."""
+    parallelism: ParallelismConfig = ParallelismConfig()
+    """Topology the packs are aligned for."""
+    batch: BatchConfig = BatchConfig()
+    """Batch sizes."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SFTRecipe:
+        """Return the recipe that plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise config_error(error, cls) from None
+
+    def override(self, changes: Mapping[str, Any]) -> SFTRecipe:
+        """Return a recipe with some fields changed, validated as a whole again.
+
+        Args:
+            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`.
+
+        Raises:
+            ConfigError: for an unknown path or an impossible value.
+        """
+        values = self.model_dump(mode="python")
+        for path, value in changes.items():
+            _assign(values, path, value)
+        return type(self).from_mapping(values)
+
+    def resolve(self) -> ResolvedRecipe:
+        """Return the recipe with every derived value and the reason for each; pure.
+
+        Raises:
+            ConfigError: when a pack or a sequence cannot be a whole number of multiples.
+        """
+        multiple = self._derived_multiple()
+        size = self.packing.packed_sequence_size
+        if size % multiple.value:
+            raise ConfigError(_misaligned_size(size, multiple))
+        longest = self.packing.max_sequence_length or size
+        whole = geometry.floor_to_multiple(longest, multiple.value)
+        if whole == 0:
+            raise ConfigError(
+                f"packing.max_sequence_length is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
+                f"({multiple.because}). Raise it or lower the parallelism."
+            )
+        because = (
+            f"{'packing.max_sequence_length' if self.packing.max_sequence_length else 'packing.packed_sequence_size'}"
+            f" {longest} rounded down to a multiple of {multiple.value}"
+        )
+        return ResolvedRecipe(
+            recipe=self,
+            pad_seq_to_mult=multiple,
+            max_sequence_length=Derived(value=whole, because=because),
+        )
+
+    def _derived_multiple(self) -> Derived:
+        topology = self.parallelism
+        needed = geometry.pad_seq_to_mult(
+            context_parallel_size=topology.context_parallel_size,
+            tensor_model_parallel_size=topology.tensor_model_parallel_size,
+            sequence_parallel=topology.sequence_parallel,
+            eval_context_parallel_size=topology.eval_context_parallel_size,
+        )
+        evaluation = topology.eval_context_parallel_size
+        terms = (
+            f"context_parallel_size {topology.context_parallel_size}"
+            f"{f', eval_context_parallel_size {evaluation}' if evaluation else ''}, "
+            f"tensor_model_parallel_size {topology.tensor_model_parallel_size}, "
+            f"sequence_parallel {str(topology.sequence_parallel).lower()}"
+        )
+        pinned = self.packing.pad_seq_to_mult
+        if pinned is None:
+            return Derived(value=needed, because=f"lcm over {terms}")
+        if pinned % needed:
+            nearest = geometry.ceil_to_multiple(pinned, needed)
+            raise ConfigError(
+                f"packing.pad_seq_to_mult is {pinned}; allowed: multiples of {needed} (lcm over {terms}). "
+                f"Remove it, or set it to {nearest}."
+            )
+        return Derived(value=pinned, because="packing.pad_seq_to_mult is set in the recipe")
+
+
+def _misaligned_size(size: int, multiple: Derived) -> str:
+    lower = geometry.floor_to_multiple(size, multiple.value)
+    upper = geometry.ceil_to_multiple(size, multiple.value)
+    nearest = f"{lower} or {upper}" if lower else str(upper)
+    return (
+        f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
+        f"({multiple.because}). Set it to {nearest}."
+    )
+
+
+def _assign(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set one dotted path in nested plain values.
+
+    Raises:
+        ConfigError: when a section on the way does not exist.
+    """
+    *sections, leaf = path.split(".")
+    node: Any = values
+    for index, section in enumerate(sections):
+        if not isinstance(node, dict) or section not in node:
+            raise unknown_path_error(path, ".".join(sections[: index + 1]), node)
+        if node[section] is None:
+            node[section] = {}
+        node = node[section]
+    if not isinstance(node, dict):
+        raise unknown_path_error(path, path, node)
+    if "kind" in node and leaf == "kind" and value != node["kind"]:
+        node.clear()
+    node[leaf] = copy.deepcopy(value)

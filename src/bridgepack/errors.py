@@ -1,0 +1,41 @@
+"""Exceptions that users see: each message names the field, the value, what is allowed and what to do."""
+
+from __future__ import annotations
+
+
+class BridgepackError(Exception):
+    """Base of every error that is the user's to act on; the CLI prints it and exits with code 2."""
+
+
+class ConfigError(BridgepackError):
+    """A recipe, override or command-line value that is unknown, impossible or contradictory."""
+
+
+class DataError(BridgepackError):
+    """Input data that is missing, unreadable, or that the recipe says must stop the build."""
+
+
+class TokenizerError(BridgepackError):
+    """A tokenizer or chat template that cannot be loaded or cannot do what the recipe asks of it."""
+
+
+class ArtifactError(BridgepackError):
+    """A packed artifact that is missing, incomplete, corrupted or of another format version."""
+
+
+class RowError(Exception):
+    """One input row that cannot become a sequence; the recipe decides whether it is dropped or stops the build.
+
+    Attributes:
+        reason: a member of `records.DropReason`, as its string value.
+        detail: what was found, for the ledger; at most a few hundred characters.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail[:500]
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[str, str]]:
+        """Pickle by its two fields, so that it crosses process boundaries."""
+        return (RowError, (self.reason, self.detail))
