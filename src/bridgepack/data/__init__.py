@@ -1,0 +1,1 @@
+"""Builds artifacts: reading, tokenisation, packing, assembly, writing."""

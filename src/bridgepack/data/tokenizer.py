@@ -1,0 +1,291 @@
+"""Loads the Hugging Face tokenizer, renders its chat template and encodes text; owns the import of transformers."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason
+
+#: Tokens that Megatron-Bridge never trains. Source: megatron-bridge 0.6.2, data/token_utils.py PAD_TOKENS.
+NEVER_TRAINED_TOKENS = frozenset(
+    {
+        "<|im_start|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        "<|vision_pad|>",
+        "<|image_pad|>",
+        "<|video_pad|>",
+        "<|AUDIO|>",
+        "<|audio_bos|>",
+        "<|audio_eos|>",
+        "<image>",
+        "<pad>",
+        "<|begin_of_text|>",
+        "<|finetune_right_pad_id|>",
+        "<|step_id|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|python_tag|>",
+        "<|image|>",
+        "<image_soft_token>",
+        "<audio_soft_token>",
+        "<start_of_audio>",
+        "<start_of_image>",
+        "<end_of_audio>",
+        "<end_of_image>",
+    }
+)
+#: A template with this block says itself what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
+GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
+#: Files whose bytes can change a token or a rendered text; a tokenizer folder may hold model weights beside them.
+_TOKENIZER_FILE = re.compile(r"^(?!.*(safetensors|\.index)).*\.(json|jinja|txt|model|tiktoken|py)$|^vocab")
+_NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "README.txt", "LICENSE.txt"})
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Encoded(NamedTuple):
+    """Ids and token-aligned mask of one example.
+
+    Attributes:
+        ids: shape [stored_length].
+        mask: shape [stored_length], 1 where the token is trained as a target.
+        is_truncated: the encoder cut it already.
+    """
+
+    ids: list[int]
+    mask: list[int]
+    is_truncated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """A conversation as text and as tokens.
+
+    Attributes:
+        text: what the chat template gives.
+        input_ids: its tokens, without any that the tokenizer would add by itself.
+        encoding: the `tokenizers.Encoding`, for character positions; None for a tokenizer without a fast backend.
+        generation_mask: token-aligned mask from the template's own generation blocks; None where it has none.
+    """
+
+    text: str
+    input_ids: list[int]
+    encoding: Any
+    generation_mask: list[int] | None
+
+
+class ChatTokenizer:
+    """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
+
+    def __init__(self, tokenizer: Any, config: TokenizerConfig) -> None:
+        self._tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self.config = config
+        template = tokenizer.chat_template
+        self.chat_template: str | None = template if isinstance(template, str) and template else None
+
+    @property
+    def eos_token_id(self) -> int:
+        """Id of the end-of-sequence token, which also pads sequences to their multiple."""
+        return int(self._tokenizer.eos_token_id)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included; every id is below it."""
+        return max(len(self._tokenizer), max(self.added_tokens.values(), default=-1) + 1)
+
+    @cached_property
+    def added_tokens(self) -> dict[str, int]:
+        """Text -> id of every added token, special or not."""
+        return {str(token): int(index) for index, token in self._tokenizer.added_tokens_decoder.items()}
+
+    @cached_property
+    def isolated_token_ids(self) -> frozenset[int]:
+        """Ids of added tokens that split text without touching what stands next to them."""
+        return frozenset(
+            int(index)
+            for index, token in self._tokenizer.added_tokens_decoder.items()
+            if not (token.lstrip or token.rstrip or token.single_word or token.normalized)
+        )
+
+    @cached_property
+    def never_trained_ids(self) -> frozenset[int]:
+        """Ids of tokens that Megatron-Bridge masks out of every loss."""
+        return frozenset(index for text, index in self.added_tokens.items() if text in NEVER_TRAINED_TOKENS)
+
+    @property
+    def has_generation_blocks(self) -> bool:
+        """The chat template marks what the assistant wrote."""
+        return self.chat_template is not None and GENERATION_BLOCK.search(self.chat_template) is not None
+
+    @cached_property
+    def is_space_sensitive(self) -> bool:
+        """Joining two texts with a space changes more than the join; the separator's first space is then kept."""
+        return self.encode("x y") != [*self.encode("x"), *self.encode("y")]
+
+    def special_token_id(self, name: str) -> int | None:
+        """Return the id of `bos`, `eos` or `sep`; None where the tokenizer has none."""
+        value = getattr(self._tokenizer, f"{name}_token_id")
+        return None if value is None else int(value)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without any token that the tokenizer would add by itself."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Any]:
+        """Return one `tokenizers.Encoding` per text, or lists of ids where there is no fast backend."""
+        if self._backend is None:
+            return [self.encode(text) for text in texts]
+        encodings: list[Any] = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return encodings
+
+    def decode(self, input_ids: Sequence[int]) -> str:
+        """Return the text of some ids, special tokens included."""
+        return str(self._tokenizer.decode(list(input_ids), skip_special_tokens=False))
+
+    def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """Return the text that the chat template gives for a conversation.
+
+        Raises:
+            RowError: with reason `template_error` when the template refuses it.
+        """
+        from jinja2.exceptions import TemplateError
+
+        options: dict[str, Any] = {} if tools is None else {"tools": list(tools)}
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=False, **options
+                )
+            )
+        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+
+    def render_with_generation_mask(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None
+    ) -> tuple[list[int], list[int]]:
+        """Return ids and the mask of the template's generation blocks, through transformers' own code.
+
+        Raises:
+            RowError: with reason `template_error` when the template refuses the conversation.
+        """
+        from jinja2.exceptions import TemplateError
+
+        options: dict[str, Any] = {} if tools is None else {"tools": list(tools)}
+        try:
+            output = self._tokenizer.apply_chat_template(
+                list(messages),
+                tokenize=True,
+                add_generation_prompt=False,
+                return_dict=True,
+                return_assistant_tokens_mask=True,
+                **options,
+            )
+        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+        return list(output["input_ids"]), list(output["assistant_masks"])
+
+    def identity(self) -> dict[str, Any]:
+        """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""
+        return {
+            "name_or_path": self.config.name_or_path,
+            "revision": self.config.revision,
+            "vocab_size": self.vocab_size,
+            "eos_token_id": self.eos_token_id,
+            "chat_template_sha256": _sha256((self.chat_template or "").encode()),
+            "files": self._file_hashes(),
+        }
+
+    def _file_hashes(self) -> dict[str, str]:
+        folder = Path(self.config.name_or_path)
+        if folder.is_dir():
+            names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+            wanted = [name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES]
+            return {name: _sha256((folder / name).read_bytes()) for name in wanted}
+        if self._backend is not None:
+            return {"tokenizer.json (as loaded)": _sha256(self._backend.to_str().encode())}
+        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
+
+
+def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
+    """Return the tokenizer that a recipe names.
+
+    Raises:
+        TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    tokenizer = _from_pretrained(config)
+    if config.chat_template is not None:
+        tokenizer.chat_template = _template_file(config.chat_template)
+    if tokenizer.eos_token_id is None and tokenizer.sep_token is not None:
+        tokenizer.add_special_tokens({"eos_token": tokenizer.sep_token})
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
+            "ends sequences with. Add eos_token to its tokenizer_config.json."
+        )
+    _fill_special_tokens(tokenizer)
+    return ChatTokenizer(tokenizer, config)
+
+
+def _from_pretrained(config: TokenizerConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
+    path = Path(config.name_or_path)
+    if path.is_dir() and not any(path.iterdir()):
+        raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
+    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~"))):
+        raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+    try:
+        return AutoTokenizer.from_pretrained(
+            config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TokenizerError(
+            f"{where}; it cannot be loaded: {reason}. Give a folder with tokenizer.json and tokenizer_config.json, "
+            "or a Hugging Face id that this machine can reach."
+        ) from None
+
+
+def _fill_special_tokens(tokenizer: Any) -> None:
+    """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
+
+    Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
+    """
+    stand_ins = {}
+    if tokenizer.sep_token is None:
+        stand_ins["sep_token"] = tokenizer.eos_token
+    if tokenizer.bos_token is None and tokenizer.cls_token is not None:
+        stand_ins["bos_token"] = tokenizer.cls_token
+    if tokenizer.cls_token is None and tokenizer.bos_token is not None:
+        stand_ins["cls_token"] = tokenizer.bos_token
+    if stand_ins:
+        tokenizer.add_special_tokens(stand_ins)
+
+
+def _template_file(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
+        ) from None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
