@@ -1,0 +1,230 @@
+"""Cuts input files into ranges that can be read apart, and reads a range's rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.data.decompression import iter_lines, open_stream
+from bridgepack.data.inputs import ARROW, JSON_ARRAY, JSON_LINES, PARQUET, InputFile
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import DropReason, Example
+
+_MIN_RANGE_BYTES = 1 << 20
+_MAX_RANGES = 4096
+_PAYLOAD_BYTES = 1 << 22
+_BATCH_ROWS = 256
+_ARROW_RANGE_ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRange:
+    """Consecutive rows of one file; every row of a file lies in exactly one range.
+
+    Attributes:
+        file_index: position of the file in the split's list of inputs.
+        first_row: 1-based number of its first row (line, row or array element).
+        start: first byte (JSON Lines), row group (Parquet) or 0-based row (Arrow).
+        stop: one past the last of them.
+        lines: the rows themselves where the file cannot be entered in the middle (compressed, or a JSON array).
+    """
+
+    file_index: int
+    first_row: int
+    start: int = 0
+    stop: int = 0
+    lines: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlankLine:
+    """A line of a JSON Lines file without anything on it; it is counted, and is no row."""
+
+
+RowRead = tuple[int, Example | RowError | BlankLine]
+
+
+def iter_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
+    """Yield a file's ranges in order; where they are cut has no influence on the rows.
+
+    Raises:
+        DataError: when the file cannot be read.
+    """
+    if file.kind == PARQUET:
+        yield from _parquet_ranges(file, file_index)
+    elif file.kind == ARROW:
+        yield from _arrow_ranges(file, file_index)
+    elif file.kind == JSON_LINES and file.compression is None:
+        yield from _line_ranges(file, file_index)
+    else:
+        yield from _payload_ranges(file, file_index)
+
+
+def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
+    """Yield (1-based row number, example or the row's error or a blank line) for each row of a range, in order.
+
+    Raises:
+        DataError: when the file cannot be read, or has changed since the ranges were made.
+    """
+    if file.kind == PARQUET:
+        yield from _numbered(_parquet_rows(file, part), part)
+    elif file.kind == ARROW:
+        yield from _numbered(_arrow_rows(file, part), part)
+    elif part.lines is not None:
+        for offset, line in enumerate(part.lines):
+            row = part.first_row + offset
+            yield (
+                row,
+                _from_line(line, part.file_index, row)
+                if isinstance(line, bytes)
+                else _from_value(line, part.file_index, row),
+            )
+    else:
+        with file.path.open("rb") as stream:
+            stream.seek(part.start)
+            content = stream.read(part.stop - part.start)
+        for offset, line in enumerate(content.removesuffix(b"\n").split(b"\n")):
+            row = part.first_row + offset
+            yield row, _from_line(line, part.file_index, row)
+
+
+def _line_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
+    target = max(_MIN_RANGE_BYTES, file.num_bytes // _MAX_RANGES)
+    start, row = 0, 1
+    with open_stream(file.path, None) as stream:
+        while True:
+            block = stream.read(target)
+            if not block:
+                return
+            block += stream.readline() if not block.endswith(b"\n") else b""
+            yield InputRange(file_index=file_index, first_row=row, start=start, stop=start + len(block))
+            start += len(block)
+            row += block.count(b"\n")
+
+
+def _payload_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
+    rows: list[Any] = []
+    num_bytes, first = 0, 1
+    for value, size in _array_elements(file) if file.kind == JSON_ARRAY else _lines(file):
+        rows.append(value)
+        num_bytes += size
+        if num_bytes >= _PAYLOAD_BYTES or len(rows) >= _ARROW_RANGE_ROWS:
+            yield InputRange(file_index=file_index, first_row=first, lines=tuple(rows))
+            first, num_bytes, rows = first + len(rows), 0, []
+    if rows:
+        yield InputRange(file_index=file_index, first_row=first, lines=tuple(rows))
+
+
+def _lines(file: InputFile) -> Iterator[tuple[bytes, int]]:
+    with open_stream(file.path, file.compression) as stream:
+        for line in iter_lines(stream):
+            yield line, len(line)
+
+
+def _array_elements(file: InputFile) -> Iterator[tuple[Any, int]]:
+    import ijson
+
+    with open_stream(file.path, file.compression) as stream:
+        try:
+            for value in ijson.items(stream, "item", use_float=True):
+                yield value, 1024
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(
+                f"{file.label} is not a JSON array of objects: {reason}. Correct it, or write one object a line "
+                "(.jsonl), where a broken line costs only that row."
+            ) from None
+
+
+def _parquet_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
+    metadata = _parquet(file).metadata
+    row = 1
+    for group in range(metadata.num_row_groups):
+        yield InputRange(file_index=file_index, first_row=row, start=group, stop=group + 1)
+        row += metadata.row_group(group).num_rows
+
+
+def _parquet_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
+    import pyarrow as pa
+
+    try:
+        for batch in _parquet(file).iter_batches(batch_size=_BATCH_ROWS, row_groups=range(part.start, part.stop)):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.label}: row group {part.start} cannot be read: {error}. Write it again.") from None
+
+
+def _parquet(file: InputFile) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file.path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.label} is not a Parquet file: {error}. Write it again.") from None
+
+
+def _arrow_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
+    num_rows = _arrow_table(file).num_rows
+    for start in range(0, num_rows, _ARROW_RANGE_ROWS):
+        stop = min(start + _ARROW_RANGE_ROWS, num_rows)
+        yield InputRange(file_index=file_index, first_row=start + 1, start=start, stop=stop)
+
+
+def _arrow_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
+    table = _arrow_table(file).slice(part.start, part.stop - part.start)
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        yield from batch.to_pylist()
+
+
+def _arrow_table(file: InputFile) -> Any:
+    """Return a file's rows, memory-mapped: Arrow's file format, or the stream format that `datasets` writes."""
+    import pyarrow as pa
+
+    try:
+        source = pa.memory_map(str(file.path))
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.label} is not an Arrow file: {error}. Write it again.") from None
+
+
+def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:
+    for offset, value in enumerate(values):
+        row = part.first_row + offset
+        yield row, _from_value(_without_nulls(value), part.file_index, row)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the null fields that columnar files put wherever another row has a value.
+
+    `content` stays, because a turn with null content is not a turn without content.
+    """
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None or key == "content"}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value] if value and isinstance(value[0], (dict, list)) else value
+    return value
+
+
+def _from_line(line: bytes, file_index: int, row: int) -> Example | RowError | BlankLine:
+    if not line.strip(b" \t\r\n\xef\xbb\xbf"):
+        return BlankLine()
+    try:
+        value = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    except UnicodeDecodeError as error:
+        return RowError(DropReason.INVALID_JSON, f"not UTF-8: {error}")
+    except (ValueError, RecursionError) as error:
+        return RowError(DropReason.INVALID_JSON, str(error))
+    return _from_value(value, file_index, row)
+
+
+def _from_value(value: Any, file_index: int, row: int) -> Example | RowError:
+    if not isinstance(value, Mapping):
+        return RowError(DropReason.NOT_AN_OBJECT, f"a {type(value).__name__}; a row must be an object")
+    return Example(file_index=file_index, row=row, columns=value)
