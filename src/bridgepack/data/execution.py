@@ -1,0 +1,103 @@
+"""Runs a list of tasks in this process or in several, and gives their results in the order of the tasks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Protocol
+
+from bridgepack.errors import DataError
+
+
+class Progress(Protocol):
+    """Told how far a stage is; shows it, or does nothing."""
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage of `total` units; None where that is not known."""
+        ...
+
+    def advance(self, amount: int) -> None:
+        """Note that `amount` more units are done."""
+        ...
+
+    def finish(self) -> None:
+        """End the stage."""
+        ...
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage."""
+
+    def advance(self, amount: int) -> None:
+        """Note progress."""
+
+    def finish(self) -> None:
+        """End the stage."""
+
+
+class Runner:
+    """Runs tasks; what they give does not depend on how many workers there are."""
+
+    def __init__(self, executor: ProcessPoolExecutor | None, num_workers: int) -> None:
+        self._executor = executor
+        self._num_workers = num_workers
+
+    def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """Yield `function(task)` for each task, in order; only a few tasks are in flight at a time.
+
+        Args:
+            function: defined at the top of a module, so that a worker can import it.
+            tasks: picklable; taken from the iterable as workers become free.
+
+        Raises:
+            DataError: when a worker process dies.
+        """
+        if self._executor is None:
+            yield from map(function, tasks)
+            return
+        pending: deque[Future[R]] = deque()
+        try:
+            for task in tasks:
+                pending.append(self._executor.submit(function, task))
+                if len(pending) >= 4 * self._num_workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool:
+            raise DataError(
+                "a worker process died, most often because memory ran out. Nothing was written; "
+                f"try fewer than --workers {self._num_workers}."
+            ) from None
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+@contextmanager
+def runner(num_workers: int) -> Iterator[Runner]:
+    """Give a runner with `num_workers` processes; with 1 it runs tasks in this process."""
+    if num_workers <= 1:
+        yield Runner(None, 1)
+        return
+    executor = ProcessPoolExecutor(
+        max_workers=num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_worker
+    )
+    try:
+        yield Runner(executor, num_workers)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and one core to each worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

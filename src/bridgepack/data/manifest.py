@@ -1,0 +1,71 @@
+"""Manifest <-> manifest.json. The file is written last: a folder without it is no artifact."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bridgepack.data.files import write_text
+from bridgepack.errors import ArtifactError
+from bridgepack.records import Manifest
+
+MANIFEST_FILE = "manifest.json"
+#: Of the artifact's layout; part of every fingerprint.
+FORMAT_VERSION = 1
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest; the artifact is complete from then on."""
+    write_text(folder / MANIFEST_FILE, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return an artifact's manifest.
+
+    Raises:
+        ArtifactError: when there is none, or it is not one that this version reads.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(_why_missing(folder)) from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
+    version = content.get("format_version") if isinstance(content, Mapping) else None
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path}: format_version is {version!r}; this bridgepack reads {FORMAT_VERSION}. "
+            "Build the artifact again, or use the bridgepack that made it."
+        )
+    try:
+        manifest: Manifest = TypeAdapter(Manifest).validate_python(_tuples(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ArtifactError(f"{path}: {place}: {first['msg']}. Build the artifact again.") from None
+    return manifest
+
+
+def _why_missing(folder: Path) -> str:
+    if not folder.exists():
+        return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."
+    if not folder.is_dir():
+        return f"{str(folder)!r} is a file. Give the folder of an artifact that `bridgepack build` wrote."
+    return (
+        f"{str(folder)!r} has no {MANIFEST_FILE}, so it is no artifact: not built by bridgepack, or a build that did "
+        "not finish. Build it with `bridgepack build RECIPE --output DIR`."
+    )
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return value

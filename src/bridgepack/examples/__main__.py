@@ -1,0 +1,43 @@
+"""`python -m bridgepack.examples DIRECTORY`: write example data and a tokenizer for the quickstart."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bridgepack.errors import BridgepackError
+from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files the arguments ask for and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bridgepack.examples", description=__doc__)
+    parser.add_argument("directory", type=Path, help="gets training.jsonl, validation.jsonl and tokenizer/")
+    parser.add_argument("--limit", type=int, default=None, help="stop after this many conversations")
+    parser.add_argument("--vocab-size", type=int, default=8192, help="of the tokenizer (default: 8192)")
+    options = parser.parse_args(arguments)
+    try:
+        sys.stdout.write(write_examples(options.directory, limit=options.limit, vocab_size=options.vocab_size))
+    except BridgepackError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"error: cannot write {error.filename}: {error.strerror}. Choose another directory.\n")
+        return 2
+    return 0
+
+
+def write_examples(directory: Path, *, limit: int | None, vocab_size: int) -> str:
+    """Write data and tokenizer into the directory and return one line per thing written."""
+    training, validation = directory / "training.jsonl", directory / "validation.jsonl"
+    num_conversations = write_docstring_conversations(training, validation_path=validation, limit=limit)
+    tokenizer = train_chatml_tokenizer(directory / "tokenizer", iter_texts(training), vocab_size=vocab_size)
+    return (
+        f"{training} and {validation.name}: {num_conversations} conversations from the docstrings of this Python's "
+        f"standard library\n{tokenizer}: a byte-level BPE tokenizer trained on them\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Conversations in OpenAI's `messages` form, about the docstrings of Python's standard library."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bridgepack.errors import DataError
+from bridgepack.examples.docstrings import DocumentedObject, iter_documented_modules
+from bridgepack.examples.writing import open_replacing
+
+Conversation = dict[str, Any]
+Message = dict[str, Any]
+
+SEED = 1234
+#: One documented module in this many goes to validation, with everything said about it.
+MODULES_PER_VALIDATION_MODULE = 16
+SYSTEM_FRACTION = 0.25
+SIGNATURE_FRACTION = 0.35
+LOOKUP_FRACTION = 0.1
+#: A module with at least this many documented objects also gets a reference page: the long conversations.
+MIN_OBJECTS_FOR_REFERENCE = 12
+MAX_FOLLOW_UPS = 12
+
+SYSTEM_MESSAGES = (
+    "You are a helpful assistant.",
+    "You answer questions about Python's standard library, from its documentation and nothing else.",
+    "You are a senior Python developer. Explain to a colleague what the code in front of them does.",
+)
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "module": ("What is the module `{name}` for?", "Introduce me to `{name}`."),
+    "class": ("What is `{name}`?", "When would I use the class `{name}`?"),
+    "function": ("What does `{name}` do?", "Explain `{name}`.", "How do I use `{name}`?"),
+    "method": ("What does the method `{name}` do?", "Explain `{name}`."),
+}
+FOLLOW_UPS = ("And `{name}`?", "What does `{name}` do?", "Explain `{name}` too, please.")
+LOOKUP_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "lookup_docstring",
+        "description": "Look up the docstring of a module, class, function or method of the standard library.",
+        "parameters": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "description": "Full dotted name, e.g. json.dumps"}},
+            "required": ["name"],
+        },
+    },
+}
+
+
+def write_docstring_conversations(path: Path, *, validation_path: Path | None = None, limit: int | None = None) -> int:
+    """Write question-and-answer conversations as JSON Lines and return how many, both files together.
+
+    The same Python installation gives the same bytes. Single questions, follow-ups over the methods of a class,
+    system messages, tool calls, and reference pages of whole modules from a few hundred to tens of thousands
+    of tokens.
+
+    Args:
+        path: JSON Lines file to write, UTF-8; it appears when it is complete.
+        validation_path: file for every 16th module instead; None puts all in `path`.
+        limit: stop after this many conversations; None writes all.
+
+    Raises:
+        DataError: `limit` is not positive, or the installation has no library source files.
+    """
+    if limit is not None and limit < 1:
+        raise DataError(f"limit is {limit}; it must be 1 or more. Leave it out to write all conversations.")
+    num_written = 0
+    with ExitStack() as stack:
+        training = stack.enter_context(open_replacing(path))
+        validation = stack.enter_context(open_replacing(validation_path)) if validation_path else training
+        for index, objects in enumerate(iter_documented_modules(SEED)):
+            file = validation if index % MODULES_PER_VALIDATION_MODULE == 1 else training
+            for conversation in iter_module_conversations(objects):
+                file.write(json.dumps(conversation, ensure_ascii=False) + "\n")
+                num_written += 1
+                if num_written == limit:
+                    return num_written
+    return num_written
+
+
+def iter_texts(path: Path) -> Iterator[str]:
+    """Yield every text of a file of conversations, tools and calls included, to train a tokenizer on."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            conversation = json.loads(line)
+            for message in conversation["messages"]:
+                if message["content"]:
+                    yield message["content"]
+                yield from (json.dumps(call) for call in message.get("tool_calls", ()))
+            yield from (json.dumps(tool) for tool in conversation.get("tools", ()))
+
+
+def iter_module_conversations(objects: Sequence[DocumentedObject]) -> Iterator[Conversation]:
+    """Yield the conversations about one module; its name alone seeds the choices."""
+    rng = random.Random(f"{SEED}:{objects[0].name}")
+    for entry in objects:
+        if rng.random() < LOOKUP_FRACTION:
+            yield _lookup_conversation([entry, rng.choice(objects)] if rng.random() < 0.3 else [entry], rng)
+        else:
+            yield _conversation([*_question(rng.choice(QUESTIONS[entry.kind]), entry, rng)], rng)
+        methods = [other for other in objects if other.owner == entry.name and other.kind == "method"]
+        if entry.kind == "class" and methods:
+            yield _class_conversation(entry, methods, rng)
+    if len(objects) >= MIN_OBJECTS_FOR_REFERENCE:
+        yield _reference_conversation(objects, rng)
+
+
+def _conversation(messages: list[Message], rng: random.Random) -> Conversation:
+    if rng.random() < SYSTEM_FRACTION:
+        messages = [{"role": "system", "content": rng.choice(SYSTEM_MESSAGES)}, *messages]
+    return {"messages": messages}
+
+
+def _question(question: str, entry: DocumentedObject, rng: random.Random) -> tuple[Message, Message]:
+    answer = entry.text
+    if rng.random() < SIGNATURE_FRACTION:
+        answer = f"```python\n{entry.signature}\n```\n\n{answer}"
+    return (
+        {"role": "user", "content": question.format(name=entry.name)},
+        {"role": "assistant", "content": answer},
+    )
+
+
+def _class_conversation(
+    entry: DocumentedObject, methods: Sequence[DocumentedObject], rng: random.Random
+) -> Conversation:
+    messages = [*_question(rng.choice(QUESTIONS["class"]), entry, rng)]
+    for method in methods[:MAX_FOLLOW_UPS]:
+        messages += _question(rng.choice(FOLLOW_UPS).replace("{name}", method.short_name), method, rng)
+    return _conversation(messages, rng)
+
+
+def _lookup_conversation(entries: Sequence[DocumentedObject], rng: random.Random) -> Conversation:
+    names = " and ".join(f"`{entry.name}`" for entry in entries)
+    calls = [
+        {
+            "id": f"call_{index}",
+            "type": "function",
+            "function": {"name": "lookup_docstring", "arguments": json.dumps({"name": entry.name})},
+        }
+        for index, entry in enumerate(entries)
+    ]
+    announcement = rng.choice((None, None, "Let me look that up."))
+    messages: list[Message] = [
+        {"role": "user", "content": f"Look up {names} and tell me in one line what you find."},
+        {"role": "assistant", "content": announcement, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": f"call_{i}", "content": e.text} for i, e in enumerate(entries)),
+        {"role": "assistant", "content": "\n".join(f"`{e.name}`: {e.summary}" for e in entries)},
+    ]
+    return {**_conversation(messages, rng), "tools": [LOOKUP_TOOL]}
+
+
+def _reference_conversation(objects: Sequence[DocumentedObject], rng: random.Random) -> Conversation:
+    module_name = objects[0].name if objects[0].kind == "module" else objects[0].owner
+    page = "\n\n".join(f"## {entry.signature}\n\n{entry.text}" for entry in objects)
+    question = f"Write a reference page for `{module_name}`, with every class and function in it."
+    return _conversation(
+        [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": f"# {module_name}\n\n{page}"},
+        ],
+        rng,
+    )

@@ -1,0 +1,142 @@
+"""Docstrings of Python's standard library, read from its source files without importing them."""
+
+from __future__ import annotations
+
+import ast
+import random
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bridgepack.errors import DataError
+
+#: Folders of the library that are not it: installed packages, tests, and what some distributions leave out.
+SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "dist-packages", "idlelib", "lib2to3", "site-packages", "test", "tests", "turtledemo"}
+)
+
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentedObject:
+    """A module, class, function or method and its docstring.
+
+    Attributes:
+        kind: what it is.
+        name: full dotted name, e.g. `json.JSONEncoder.encode`.
+        owner: dotted name of what it is defined in; empty for a module.
+        signature: as a caller writes it, e.g. `json.JSONEncoder.encode(self, o)`; the name alone for a module.
+        text: the docstring, indentation cleaned; never empty.
+    """
+
+    kind: Literal["module", "class", "function", "method"]
+    name: str
+    owner: str
+    signature: str
+    text: str
+
+    @property
+    def short_name(self) -> str:
+        """Last part of the name."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """First paragraph of the docstring, on one line."""
+        return " ".join(self.text.partition("\n\n")[0].split())
+
+
+def iter_documented_modules(seed: int, root: Path | None = None) -> Iterator[tuple[DocumentedObject, ...]]:
+    """Yield the documented objects of each standard-library module that has some, in a seeded order.
+
+    Args:
+        seed: of the order of the modules.
+        root: folder of the library; the running interpreter's by default.
+
+    Raises:
+        DataError: the folder holds no Python source files.
+    """
+    root = root or Path(sysconfig.get_path("stdlib"))
+    paths = sorted(_iter_source_files(root), key=lambda path: path.relative_to(root).as_posix())
+    if not paths:
+        raise DataError(
+            f"{root} holds no Python source files; the example data is made from the docstrings found there. "
+            "Run with a Python whose standard library is installed as .py files."
+        )
+    random.Random(seed).shuffle(paths)
+    for path in paths:
+        objects = documented_objects(path.read_bytes(), _module_name(path.relative_to(root)))
+        if objects:
+            yield objects
+
+
+def documented_objects(source: bytes, module_name: str) -> tuple[DocumentedObject, ...]:
+    """Return the module, its classes, functions and methods that have a docstring, in source order.
+
+    A name defined twice counts once; functions inside functions do not count; source that does not parse
+    gives nothing.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    found = {module_name: _documented(tree, module_name, "", "module")}
+    for name, owner, definition in _iter_definitions(tree.body, module_name):
+        kind = _kind_of(definition, is_in_class=owner != module_name)
+        found.setdefault(name, _documented(definition, name, owner, kind))
+    return tuple(entry for entry in found.values() if entry is not None)
+
+
+def _iter_source_files(root: Path) -> Iterator[Path]:
+    for folder, subfolders, files in root.walk():
+        subfolders[:] = [name for name in subfolders if name not in SKIPPED_FOLDERS]
+        yield from (folder / name for name in files if name.endswith(".py"))
+
+
+def _module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "__init__"
+
+
+def _iter_definitions(body: Iterable[ast.stmt], owner: str) -> Iterator[tuple[str, str, _Definition]]:
+    for statement in body:
+        if isinstance(statement, _Definition):
+            name = f"{owner}.{statement.name}"
+            yield name, owner, statement
+            if isinstance(statement, ast.ClassDef):
+                yield from _iter_definitions(statement.body, name)
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            nested = (node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt))
+            yield from _iter_definitions(nested, owner)
+
+
+def _kind_of(definition: _Definition, *, is_in_class: bool) -> Literal["class", "function", "method"]:
+    if isinstance(definition, ast.ClassDef):
+        return "class"
+    return "method" if is_in_class else "function"
+
+
+def _documented(
+    node: ast.Module | _Definition, name: str, owner: str, kind: Literal["module", "class", "function", "method"]
+) -> DocumentedObject | None:
+    text = (ast.get_docstring(node) or "").strip()
+    if not text or not _is_plain_text(text):
+        return None
+    return DocumentedObject(kind=kind, name=name, owner=owner, signature=_signature(node, name), text=text)
+
+
+def _signature(node: ast.Module | _Definition, name: str) -> str:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return f"{name}({ast.unparse(node.args)})"
+    return name
+
+
+def _is_plain_text(text: str) -> bool:
+    has_surrogate = any("\ud800" <= character <= "\udfff" for character in text)
+    return not has_surrogate and "\0" not in text and "<|" not in text

@@ -1,0 +1,268 @@
+"""Prediction of the batch that the host's collate makes of packed rows, in numpy.
+
+Source: megatron-bridge 0.6.2, `data/packing/gpt_sft.py` (GPTSFTPackedDataset.collate_fn), with the host's
+defaults answer_only_loss true, return_cu_seqlen true, ceil_to_power_2 false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack import geometry
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.geometry import IntArray
+from bridgepack.records import PackedRow
+
+OffsetTable = npt.NDArray[np.int32]
+
+#: Host's default of `pad_seq_length_to_mult` (megatron-bridge 0.6.2, data/datasets/gpt_sft.py GPTSFTDataset).
+DEFAULT_PAD_SEQ_LENGTH_TO_MULT = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollateMetadata:
+    """What the host takes from `bridge_metadata.json` when `pad_cu_seqlens` is on.
+
+    Attributes:
+        max_samples_per_bin: most sequences in one pack, over all entries of the file.
+        dataset_max_seqlen: longest sequence, runtime tokens, over all entries.
+        min_packed_seqlen: runtime tokens of the emptiest pack, over all entries.
+    """
+
+    max_samples_per_bin: int
+    dataset_max_seqlen: int
+    min_packed_seqlen: int
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[Mapping[str, Any]]) -> CollateMetadata:
+        """Return the extremes over the file's entries, one entry per split."""
+        splits = list(entries)
+        return cls(
+            max_samples_per_bin=max(entry["max_samples_per_bin"] for entry in splits),
+            dataset_max_seqlen=max(entry["dataset_max_seqlen"] for entry in splits),
+            min_packed_seqlen=min(entry["min_packed_seqlen"] for entry in splits),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollateSettings:
+    """What the host's packed dataset is constructed with.
+
+    Attributes:
+        packed_sequence_size: runtime tokens a pack can hold.
+        pad_seq_to_mult: multiple of physical runtime lengths; above 1 the host returns two offset arrays.
+        eos_token_id: the host tokenizer's `eos_id`: fills tails, is never trained as an input.
+        pad_to_max_length: every batch is packed_sequence_size wide.
+        pad_seq_length_to_mult: otherwise the widest row is rounded up to this multiple.
+        pad_cu_seqlens: offset arrays have the static shape that `metadata` gives.
+        metadata: of the artifact; None unless pad_cu_seqlens.
+
+    Raises:
+        ConfigError: pad_cu_seqlens without metadata or without pad_to_max_length.
+    """
+
+    packed_sequence_size: int
+    pad_seq_to_mult: int
+    eos_token_id: int
+    pad_to_max_length: bool
+    pad_seq_length_to_mult: int = DEFAULT_PAD_SEQ_LENGTH_TO_MULT
+    pad_cu_seqlens: bool = False
+    metadata: CollateMetadata | None = None
+
+    def __post_init__(self) -> None:
+        """Reject what the host's constructor rejects."""
+        if self.pad_cu_seqlens and self.metadata is None:
+            raise ConfigError(
+                "metadata is None with pad_cu_seqlens true; the host takes the static shape from it. "
+                "Give the entries of the artifact's bridge_metadata.json."
+            )
+        if self.pad_cu_seqlens and not self.pad_to_max_length:
+            raise ConfigError(
+                "pad_to_max_length is false with pad_cu_seqlens true; the host needs both. "
+                "Set pad_to_max_length to true or pad_cu_seqlens to false."
+            )
+
+    @property
+    def static_metadata(self) -> CollateMetadata | None:
+        """The metadata if offset arrays take their static shape from it, else None."""
+        return self.metadata if self.pad_cu_seqlens else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostBatch:
+    """A batch as the host's collate returns it, attention_mask (always None) and the _kv twins left out.
+
+    Attributes:
+        tokens: shape [num_rows, width], int64, runtime.
+        labels: shape [num_rows, width], int64, runtime: the token after each of `tokens` in its sequence.
+        loss_mask: shape [num_rows, width], int64, runtime: 0 also wherever the input token is EOS.
+        position_ids: shape [num_rows, width], int64, runtime: from 0 in each physical sequence; tail 0.
+        cu_seqlens: shape [num_rows, num_boundaries], int32, runtime: logical offsets; with multiple 1 the
+            physical ones.
+        cu_seqlens_padded: shape [num_rows, num_boundaries], int32, runtime: physical offsets; with multiple 1
+            None.
+        max_seqlen: int32; shape [num_rows, 1], longest physical segment with the tail counted as one, or
+            shape [num_rows], one constant from the metadata, with pad_cu_seqlens.
+        token_count: shape [num_rows], int64: runtime tokens stored in each row, tail not counted.
+    """
+
+    tokens: IntArray
+    labels: IntArray
+    loss_mask: IntArray
+    position_ids: IntArray
+    cu_seqlens: OffsetTable
+    cu_seqlens_padded: OffsetTable | None
+    max_seqlen: npt.NDArray[np.int32]
+    token_count: IntArray
+
+    @property
+    def physical_offsets(self) -> OffsetTable:
+        """Offsets at which sequences lie in `tokens`; shape [num_rows, num_boundaries], int32, runtime."""
+        return self.cu_seqlens if self.cu_seqlens_padded is None else self.cu_seqlens_padded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RuntimeRow:
+    """One row without its tail; all shapes [runtime tokens] or [num_sequences + 1], int64, runtime."""
+
+    tokens: IntArray
+    labels: IntArray
+    loss_mask: IntArray
+    position_ids: IntArray
+    physical_offsets: IntArray
+    logical_offsets: IntArray
+
+
+def padding_row(row: PackedRow) -> PackedRow:
+    """Return the row with an all-zero loss mask: of a split's last row, what the host reads at index -1."""
+    return replace(row, loss_mask=np.zeros_like(row.loss_mask))
+
+
+def predict_batch(rows: Sequence[PackedRow], settings: CollateSettings) -> HostBatch:
+    """Return the batch that the host's collate makes of `rows`, value for value.
+
+    Example: inputs 5 6 7 8 | 5 6 9 with EOS 2 and packed_sequence_size 10, multiple 1 -> tokens
+    [5 6 7 8 5 6 9 2 2 2], cu_seqlens [0 4 7 10], max_seqlen 4.
+
+    Raises:
+        ArtifactError: no rows, a malformed row, or one wider than packed_sequence_size.
+    """
+    if not rows:
+        raise ArtifactError("rows is empty; a batch has at least one row. Give the rows of one batch.")
+    runtime_rows = [_runtime_row(row, index, settings) for index, row in enumerate(rows)]
+    token_count = np.array([len(row.tokens) for row in runtime_rows], dtype=np.int64)
+    width = _batch_width(int(token_count.max()), settings)
+    tokens = _table([row.tokens for row in runtime_rows], width, settings.eos_token_id)
+    loss_mask = _table([row.loss_mask for row in runtime_rows], width, 0)
+    loss_mask[tokens == settings.eos_token_id] = 0
+    physical, logical = _offset_tables(runtime_rows, width, settings)
+    return HostBatch(
+        tokens=tokens,
+        labels=_table([row.labels for row in runtime_rows], width, settings.eos_token_id),
+        loss_mask=loss_mask,
+        position_ids=_table([row.position_ids for row in runtime_rows], width, 0),
+        cu_seqlens=physical if settings.pad_seq_to_mult == 1 else logical,
+        cu_seqlens_padded=None if settings.pad_seq_to_mult == 1 else physical,
+        max_seqlen=_max_seqlen(physical, width, settings),
+        token_count=token_count,
+    )
+
+
+def _runtime_row(row: PackedRow, index: int, settings: CollateSettings) -> _RuntimeRow:
+    _check_row(row, index, settings.packed_sequence_size)
+    stored_row_length = len(row.input_ids)
+    starts = row.seq_start_id.astype(np.int64)
+    runtime_lengths = geometry.runtime_segment_lengths(starts, stored_row_length)
+    is_input = np.ones(stored_row_length, dtype=bool)
+    is_input[starts + runtime_lengths] = False
+    is_label = np.ones(stored_row_length, dtype=bool)
+    is_label[starts] = False
+    tokens = row.input_ids[is_input].astype(np.int64)
+    offsets = geometry.cu_seqlens(runtime_lengths)
+    content_lengths = _content_lengths(tokens, offsets, settings.eos_token_id)
+    return _RuntimeRow(
+        tokens=tokens,
+        labels=row.input_ids[is_label].astype(np.int64),
+        loss_mask=row.loss_mask[is_input].astype(np.int64),
+        position_ids=np.arange(len(tokens)) - np.repeat(offsets[:-1], runtime_lengths),
+        physical_offsets=offsets,
+        logical_offsets=geometry.cu_seqlens(content_lengths),
+    )
+
+
+def _check_row(row: PackedRow, index: int, packed_sequence_size: int) -> None:
+    stored_row_length, starts = len(row.input_ids), row.seq_start_id.astype(np.int64)
+    stored_lengths = np.diff(geometry.seq_boundaries(starts, stored_row_length))
+    if not len(starts) or starts[0] != 0 or (stored_lengths < 1).any():
+        raise ArtifactError(
+            f"row {index} of the batch: seq_start_id has {len(starts)} entries, first {starts[:8].tolist()}, for "
+            f"{stored_row_length} stored tokens; it must begin with 0, ascend and stay below the row's length. "
+            "Rebuild the artifact."
+        )
+    if len(row.loss_mask) != stored_row_length:
+        raise ArtifactError(
+            f"row {index} of the batch: loss_mask has {len(row.loss_mask)} entries for {stored_row_length} "
+            "stored tokens; it must have one for each. Rebuild the artifact."
+        )
+    runtime_tokens = stored_row_length - len(starts)
+    if runtime_tokens > packed_sequence_size:
+        raise ArtifactError(
+            f"row {index} of the batch: {runtime_tokens} runtime tokens; packed_sequence_size is "
+            f"{packed_sequence_size} and the host's collate stops on a wider row. Set packed_sequence_size to "
+            "the one the artifact was built with, or rebuild it."
+        )
+
+
+def _content_lengths(tokens: IntArray, offsets: IntArray, eos_token_id: int) -> IntArray:
+    """Return each sequence's length up to its last input other than EOS; shape [num_sequences], int64, runtime.
+
+    The host cannot tell alignment padding from content that is EOS, so it strips both:
+    [5 6 2 2 | 2 2] with EOS 2 -> [2, 0].
+    """
+    content_ends = np.where(tokens != eos_token_id, np.arange(1, len(tokens) + 1), 0)
+    last_content_end = np.concatenate(([0], np.maximum.accumulate(content_ends)))
+    return np.maximum(last_content_end[offsets[1:]] - offsets[:-1], 0)
+
+
+def _batch_width(widest_row_tokens: int, settings: CollateSettings) -> int:
+    if settings.pad_to_max_length:
+        return settings.packed_sequence_size
+    rounded = geometry.ceil_to_multiple(widest_row_tokens, settings.pad_seq_length_to_mult)
+    return min(settings.packed_sequence_size, rounded)
+
+
+def _offset_tables(
+    rows: Sequence[_RuntimeRow], width: int, settings: CollateSettings
+) -> tuple[OffsetTable, OffsetTable]:
+    """Return physical and logical offsets; shape [num_rows, num_boundaries] each, int32, runtime.
+
+    A row that does not fill the width gets a tail segment up to it, of no logical length; rows with fewer
+    boundaries repeat their last one: physical offsets go on with the width, logical ones with their sum.
+    """
+    num_boundaries = max(len(row.physical_offsets) + (row.physical_offsets[-1] != width) for row in rows)
+    if settings.static_metadata is not None:
+        static = settings.static_metadata.max_samples_per_bin + geometry.CU_SEQLENS_EXTRA_ENTRIES
+        num_boundaries = max(num_boundaries, static)
+    physical = _table([row.physical_offsets for row in rows], num_boundaries, width)
+    logical = [np.pad(row.logical_offsets, (0, num_boundaries - len(row.logical_offsets)), mode="edge") for row in rows]
+    return physical.astype(np.int32), np.stack(logical).astype(np.int32)
+
+
+def _max_seqlen(physical: OffsetTable, width: int, settings: CollateSettings) -> npt.NDArray[np.int32]:
+    metadata = settings.static_metadata
+    if metadata is not None:
+        constant = max(metadata.dataset_max_seqlen, width - metadata.min_packed_seqlen)
+        return np.full(len(physical), constant, dtype=np.int32)
+    return np.diff(physical, axis=1).max(axis=1, keepdims=True)
+
+
+def _table(values: Sequence[IntArray], width: int, fill: int) -> IntArray:
+    table = np.full((len(values), width), fill, dtype=np.int64)
+    for row, row_values in zip(table, values, strict=True):
+        row[: len(row_values)] = row_values
+    return table

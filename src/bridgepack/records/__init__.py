@@ -1,0 +1,65 @@
+"""Frozen values passed between stages, column names and dtypes."""
+
+from __future__ import annotations
+
+from bridgepack.records.checks import (
+    ArtifactView,
+    Finding,
+    InspectableArtifact,
+    MetadataFacts,
+    ShardFacts,
+)
+from bridgepack.records.manifests import (
+    InputRecord,
+    Manifest,
+    ShardRecord,
+    SplitRecord,
+    SplitStatistics,
+)
+from bridgepack.records.sequences import (
+    INPUT_IDS,
+    LOSS_MASK,
+    ROW_COLUMNS,
+    SEQ_START_ID,
+    SPLITS,
+    TRAIN,
+    VALIDATION,
+    Drop,
+    DropReason,
+    Example,
+    MaskArray,
+    PackedRow,
+    PackPlan,
+    RowBatch,
+    Sequence,
+    TokenArray,
+)
+
+__all__ = [
+    "INPUT_IDS",
+    "LOSS_MASK",
+    "ROW_COLUMNS",
+    "SEQ_START_ID",
+    "SPLITS",
+    "TRAIN",
+    "VALIDATION",
+    "ArtifactView",
+    "Drop",
+    "DropReason",
+    "Example",
+    "Finding",
+    "InputRecord",
+    "InspectableArtifact",
+    "Manifest",
+    "MaskArray",
+    "MetadataFacts",
+    "PackPlan",
+    "PackedRow",
+    "RowBatch",
+    "Sequence",
+    "ShardFacts",
+    "ShardRecord",
+    "SplitRecord",
+    "SplitStatistics",
+    "TokenArray",
+]

@@ -1,0 +1,130 @@
+"""An artifact as it is judged, and what rules find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bridgepack.records.manifests import Manifest
+from bridgepack.records.sequences import RowBatch
+
+
+class ArtifactView(Protocol):
+    """An artifact as the rules, the proof and the report read it."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Its manifest."""
+        ...
+
+    def iter_batches(self, split: str, *, max_tokens: int = 1 << 22) -> Iterator[RowBatch]:
+        """Yield the split's rows in order, in batches of bounded memory."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What a rule found.
+
+    Attributes:
+        code: of the rule, `BP` and three digits.
+        name: of the wrong thing, e.g. `row-wider-than-pack`.
+        severity: `error` or `warning`.
+        where: file, row or field.
+        found: the value.
+        allowed: what it may be.
+        why: what happens otherwise, in one line.
+        fix: what to do.
+        num_occurrences: how many places of this kind there are; `where` names the first.
+        examples: the first few places.
+    """
+
+    code: str
+    name: str
+    severity: str
+    where: str
+    found: str
+    allowed: str
+    why: str
+    fix: str
+    num_occurrences: int = 1
+    examples: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFacts:
+    """One Parquet file as it lies on disk; nothing in it is checked.
+
+    Attributes:
+        path: relative to the artifact, as in `ShardRecord`.
+        exists: the file is there.
+        num_bytes: its size; None where it is missing.
+        sha256: of its bytes, hexadecimal; None where it is missing or was not computed.
+        columns: column name -> Arrow type as text, e.g. `list<element: int32>`; empty where the footer is unreadable.
+        num_rows: from the footer; None where it is unreadable.
+        row_group_rows: rows of each row group, from the footer.
+        row_group_tokens: stored tokens of each row group, from the footer (`num_values` of `input_ids`).
+        read_error: why the footer could not be read, in one line; None where it could.
+    """
+
+    path: str
+    exists: bool
+    num_bytes: int | None = None
+    sha256: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    num_rows: int | None = None
+    row_group_rows: tuple[int, ...] = ()
+    row_group_tokens: tuple[int, ...] = ()
+    read_error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetadataFacts:
+    """The host's metadata file as it lies on disk; nothing in it is checked.
+
+    Attributes:
+        path: relative to the artifact.
+        exists: the file is there.
+        content: the parsed JSON; None where the file is missing or is no JSON.
+        read_error: why it could not be parsed, in one line; None where it could.
+    """
+
+    path: str
+    exists: bool
+    content: Any = None
+    read_error: str | None = None
+
+
+class InspectableArtifact(Protocol):
+    """A folder of packed shards as `bridgepack check` reads it: broken files are facts here, not exceptions."""
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """Its manifest; None for packs that another tool wrote."""
+        ...
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """Its splits, training first: those of the manifest, or those found where there is none."""
+        ...
+
+    def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
+        """Return facts about the split's shards, in order: those the manifest lists, or those found."""
+        ...
+
+    def unlisted_shards(self) -> tuple[str, ...]:
+        """Return paths of Parquet files in the artifact that its manifest does not list, sorted."""
+        ...
+
+    def metadata_facts(self) -> MetadataFacts:
+        """Return facts about the host's metadata file."""
+        ...
+
+    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
+        """Yield the rows of one shard in order, in batches of bounded memory.
+
+        Raises:
+            ArtifactError: the shard cannot be read to its end, or a row or an element of it is null.
+        """
+        ...

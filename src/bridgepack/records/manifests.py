@@ -1,0 +1,138 @@
+"""What an artifact's manifest says: shards, splits, statistics, drops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.records.sequences import Drop
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """One Parquet file of an artifact, as its manifest has it.
+
+    Attributes:
+        path: relative to the artifact, e.g. `training/shard-00000-of-00008.idx.parquet`.
+        num_rows: packs in it.
+        num_bytes: size of the file.
+        sha256: of the file's bytes, hexadecimal.
+    """
+
+    path: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitStatistics:
+    """What a split holds. Token counts are runtime tokens unless a name says otherwise.
+
+    Attributes:
+        num_rows_in: input rows read (blank lines are not rows).
+        num_blank_lines: empty lines skipped in JSON Lines files.
+        num_sequences: sequences packed.
+        num_truncated: sequences among them that were cut.
+        num_packs: rows of the artifact.
+        num_tokens: logical runtime tokens, alignment padding not counted.
+        num_alignment_tokens: padding inside sequences, to the multiple.
+        num_trained_tokens: ones of the stored loss mask.
+        max_runtime_length: longest sequence, alignment padding included.
+        max_sequences_per_pack: most sequences in one pack.
+        min_pack_tokens: runtime tokens of the emptiest pack, alignment padding included.
+        length_histogram: (upper bound of the bucket in runtime tokens, number of sequences), ascending.
+    """
+
+    num_rows_in: int
+    num_blank_lines: int
+    num_sequences: int
+    num_truncated: int
+    num_packs: int
+    num_tokens: int
+    num_alignment_tokens: int
+    num_trained_tokens: int
+    max_runtime_length: int
+    max_sequences_per_pack: int
+    min_pack_tokens: int
+    length_histogram: tuple[tuple[int, int], ...]
+
+    @property
+    def sequences_per_pack(self) -> float:
+        """Mean number of sequences in a pack."""
+        return self.num_sequences / self.num_packs if self.num_packs else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRecord:
+    """One input file, as the manifest has it.
+
+    Attributes:
+        path: as the recipe names it; for files found in a directory or by a glob, the file's own path.
+        num_bytes: size of the file.
+        sha256: of the file's bytes, hexadecimal.
+        num_rows: rows read from it.
+    """
+
+    path: str
+    num_bytes: int
+    sha256: str
+    num_rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitRecord:
+    """One split of an artifact.
+
+    Attributes:
+        name: `training` or `validation`.
+        inputs: files read, in order; `file_index` elsewhere counts into this.
+        shards: files written, in order.
+        statistics: what they hold.
+        drops: number of dropped rows per reason, all reasons that occurred.
+        drop_examples: the first few drops of each reason.
+    """
+
+    name: str
+    inputs: tuple[InputRecord, ...]
+    shards: tuple[ShardRecord, ...]
+    statistics: SplitStatistics
+    drops: Mapping[str, int]
+    drop_examples: tuple[Drop, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What an artifact is; written last, so a folder without one is no artifact.
+
+    Attributes:
+        format_version: of the artifact's layout.
+        fingerprint: sha256, hexadecimal, of everything that can change a row.
+        packed_sequence_size: runtime tokens a pack can hold.
+        pad_seq_to_mult: multiple of every sequence's physical runtime length.
+        tokenizer: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
+        recipe: the recipe as written, every field.
+        resolved: derived values and why.
+        splits: training first.
+        versions: bridgepack and the libraries whose version can change a row.
+    """
+
+    format_version: int
+    fingerprint: str
+    packed_sequence_size: int
+    pad_seq_to_mult: int
+    tokenizer: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    resolved: Mapping[str, Any]
+    splits: tuple[SplitRecord, ...]
+    versions: Mapping[str, str]
+
+    def split(self, name: str) -> SplitRecord | None:
+        """Return the split of that name, or None."""
+        return next((split for split in self.splits if split.name == name), None)
+
+    def fill_fraction(self, split: SplitRecord) -> float:
+        """Return runtime tokens used / capacity of the split, 0-1, alignment padding not counted as use."""
+        capacity = split.statistics.num_packs * self.packed_sequence_size
+        return split.statistics.num_tokens / capacity if capacity else 0.0

@@ -1,0 +1,179 @@
+"""Examples, sequences, plans and rows; column names and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.geometry import IntArray
+
+TokenArray = npt.NDArray[np.int32]
+MaskArray = npt.NDArray[np.int8]
+
+#: Columns the host's reader requires (megatron-bridge 0.6.2, data/packing/parquet.py REQUIRED_COLUMNS).
+INPUT_IDS = "input_ids"
+LOSS_MASK = "loss_mask"
+SEQ_START_ID = "seq_start_id"
+ROW_COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
+
+TRAIN = "training"
+VALIDATION = "validation"
+SPLITS = (TRAIN, VALIDATION)
+
+
+class DropReason(StrEnum):
+    """Why an input row gave no sequence; the value is what the ledger and the manifest say."""
+
+    INVALID_JSON = "invalid_json"
+    NOT_AN_OBJECT = "not_an_object"
+    MISSING_FIELD = "missing_field"
+    INVALID_FIELD = "invalid_field"
+    EMPTY_CONVERSATION = "empty_conversation"
+    UNKNOWN_ROLE = "unknown_role"
+    TEMPLATE_ERROR = "template_error"
+    CONTROL_TOKENS_IN_TEXT = "control_tokens_in_text"
+    NO_ASSISTANT_MASK = "no_assistant_mask"
+    TOO_SHORT = "too_short"
+    OVER_LONG = "over_long"
+    NO_TRAINED_TOKEN = "no_trained_token"
+    TRUNCATED_NO_TRAINED_TOKEN = "truncated_no_trained_token"
+    TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """One source row before tokenisation.
+
+    Attributes:
+        file_index: position of its file in the split's list of inputs.
+        row: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array.
+        columns: the row as read.
+    """
+
+    file_index: int
+    row: int
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sequence:
+    """One tokenised example.
+
+    Attributes:
+        input_ids: shape [stored_length], int32.
+        loss_mask: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target.
+        is_truncated: it was cut to the longest length the recipe allows.
+    """
+
+    input_ids: TokenArray
+    loss_mask: MaskArray
+    is_truncated: bool = False
+
+    @property
+    def stored_length(self) -> int:
+        """Tokens stored."""
+        return len(self.input_ids)
+
+    @property
+    def runtime_length(self) -> int:
+        """Tokens the model sees: stored - 1."""
+        return len(self.input_ids) - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop:
+    """One input row that gave no sequence.
+
+    Attributes:
+        file_index: position of its file in the split's list of inputs.
+        row: 1-based, as in `Example`.
+        reason: why.
+        detail: what was found.
+    """
+
+    file_index: int
+    row: int
+    reason: DropReason
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackPlan:
+    """Which sequence lies in which pack: a list of lists in two arrays.
+
+    Attributes:
+        sequence_order: shape [num_sequences], int64: sequence indices, pack after pack, in row order.
+        pack_offsets: shape [num_packs + 1], int64: pack `p` is `sequence_order[pack_offsets[p]:pack_offsets[p + 1]]`.
+        packed_sequence_size: runtime tokens a pack can hold.
+    """
+
+    sequence_order: IntArray
+    pack_offsets: IntArray
+    packed_sequence_size: int
+
+    @property
+    def num_packs(self) -> int:
+        """Number of packs."""
+        return len(self.pack_offsets) - 1
+
+    def pack(self, index: int) -> IntArray:
+        """Return the sequence indices of one pack, in row order."""
+        return self.sequence_order[self.pack_offsets[index] : self.pack_offsets[index + 1]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowBatch:
+    """Consecutive rows of one shard, as flat arrays; nothing in it is checked.
+
+    Attributes:
+        shard: file name of the shard, relative to the artifact.
+        first_row: 0-based index, within the shard, of the batch's first row.
+        input_ids: shape [sum of stored row lengths], integer, stored.
+        token_offsets: shape [num_rows + 1], int64: row `r` is `input_ids[token_offsets[r]:token_offsets[r + 1]]`.
+        loss_mask: shape [sum of mask lengths], number, label-aligned (rolled left inside each sequence).
+        mask_offsets: shape [num_rows + 1], int64, for `loss_mask`.
+        seq_start_id: shape [sum of numbers of sequences], integer, stored.
+        start_offsets: shape [num_rows + 1], int64, for `seq_start_id`.
+    """
+
+    shard: str
+    first_row: int
+    input_ids: npt.NDArray[Any]
+    token_offsets: IntArray
+    loss_mask: npt.NDArray[Any]
+    mask_offsets: IntArray
+    seq_start_id: npt.NDArray[Any]
+    start_offsets: IntArray
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.token_offsets) - 1
+
+    def row(self, index: int) -> PackedRow:
+        """Return one row of the batch by its 0-based position in it."""
+        return PackedRow(
+            input_ids=self.input_ids[self.token_offsets[index] : self.token_offsets[index + 1]],
+            loss_mask=self.loss_mask[self.mask_offsets[index] : self.mask_offsets[index + 1]],
+            seq_start_id=self.seq_start_id[self.start_offsets[index] : self.start_offsets[index + 1]],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedRow:
+    """One pack as stored.
+
+    Attributes:
+        input_ids: shape [stored_row_length], integer, stored.
+        loss_mask: shape [stored_row_length], 0 or 1, label-aligned (rolled left by one inside each sequence).
+        seq_start_id: shape [num_sequences], integer, stored; first is 0, the row's end is not included.
+    """
+
+    input_ids: npt.NDArray[Any]
+    loss_mask: npt.NDArray[Any]
+    seq_start_id: npt.NDArray[Any]

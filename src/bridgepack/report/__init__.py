@@ -1,0 +1,1 @@
+"""What people see: progress, summaries and pictures for the terminal."""

@@ -1,0 +1,74 @@
+"""A progress bar per stage with rate and time left, on a terminal; silent elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class TerminalProgress:
+    """Shows stages on standard error while it is entered; does nothing where that is no terminal."""
+
+    def __init__(self, *, is_enabled: bool | None = None) -> None:
+        self._is_enabled = sys.stderr.isatty() if is_enabled is None else is_enabled
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> TerminalProgress:
+        """Begin to show."""
+        if self._is_enabled:
+            self._bars = _bars()
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, whatever happened."""
+        if self._bars is not None:
+            self._bars.stop()
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage of `total` units; None where that is not known."""
+        if self._bars is not None:
+            self._task = self._bars.add_task(stage, total=total, unit=unit)
+
+    def advance(self, amount: int) -> None:
+        """Note that `amount` more units are done."""
+        if self._bars is not None and self._task is not None:
+            self._bars.advance(self._task, amount)
+
+    def finish(self) -> None:
+        """End the stage."""
+        if self._bars is not None and self._task is not None:
+            done = self._bars.tasks[self._task].completed
+            self._bars.update(self._task, total=max(done, 1), completed=max(done, 1))
+
+
+def _bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+    from rich.text import Text
+
+    class RateColumn(ProgressColumn):
+        """Units done, and how many a second."""
+
+        def render(self, task: Task) -> Text:
+            """Return e.g. `7,473 rows  1,204/s`."""
+            speed = task.finished_speed or task.speed
+            rate = f"  {speed:,.0f}/s" if speed else ""
+            return Text(f"{int(task.completed):,} {task.fields['unit']}{rate}")
+
+    return Progress(
+        TextColumn("{task.description:<24}"),
+        BarColumn(bar_width=30),
+        RateColumn(),
+        TimeElapsedColumn(),
+        TimeLeftColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,163 @@
+"""Summaries of builds and artifacts, and one pack drawn, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.build import BuildPlan, BuildResult
+from bridgepack.data.inspection import PackView, SequenceView
+from bridgepack.records import Manifest, SplitRecord
+
+_BAR_WIDTH = 40
+_STRIP_WIDTH = 72
+
+
+def describe_build(result: BuildResult) -> str:
+    """Return the summary of a build: what came in, what was packed, what was dropped and why, and where it is."""
+    if result.was_built_before:
+        head = f"Already built, nothing to do: {result.output}"
+    else:
+        head = f"Built {result.output}"
+        if result.replaced_fingerprint == result.manifest.fingerprint:
+            head += " (again: files were missing or of the wrong size)"
+        elif result.replaced_fingerprint is not None:
+            head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
+    return "\n".join([head, "", *describe_manifest(result.manifest, result.output)])
+
+
+def describe_manifest(manifest: Manifest, folder: Path) -> Iterator[str]:
+    """Yield the lines of an artifact's summary."""
+    yield f"{'fingerprint':<22}{manifest.fingerprint[:12]}"
+    yield f"{'packed_sequence_size':<22}{manifest.packed_sequence_size:,} runtime tokens"
+    yield f"{'pad_seq_to_mult':<22}{manifest.pad_seq_to_mult} ({manifest.resolved['pad_seq_to_mult']['because']})"
+    yield f"{'tokenizer':<22}{manifest.tokenizer['name_or_path']}"
+    for split in manifest.splits:
+        yield ""
+        yield from _describe_split(manifest, split)
+        if split.drops:
+            yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
+
+
+def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
+    numbers = split.statistics
+    num_dropped = sum(split.drops.values())
+    lines = {
+        "rows in": f"{numbers.num_rows_in:,}{_blank(numbers.num_blank_lines)}",
+        "sequences packed": f"{numbers.num_sequences:,}{_truncated(numbers.num_truncated)}",
+        "rows dropped": f"{num_dropped:,}",
+        "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
+        f" (most {numbers.max_sequences_per_pack})",
+        "fill": f"{manifest.fill_fraction(split):.2%} of the capacity is tokens, "
+        f"{_alignment_fraction(manifest, split):.2%} alignment padding",
+        "tokens": f"{numbers.num_tokens:,}, of which {numbers.num_trained_tokens:,} "
+        f"({numbers.num_trained_tokens / max(numbers.num_tokens, 1):.1%}) trained",
+        "shards": f"{len(split.shards)}, {sum(shard.num_bytes for shard in split.shards) / 1e6:,.1f} MB",
+    }
+    yield split.name
+    for name, text in lines.items():
+        yield f"  {name:<20}{text}"
+        if name == "rows dropped":
+            for reason, count in split.drops.items():
+                yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, reason)}"
+
+
+def _example(split: SplitRecord, reason: str) -> str:
+    drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
+    if drop is None:
+        return ""
+    return f"{split.inputs[drop.file_index].path} row {drop.row}: {drop.detail[:120]}"
+
+
+def describe_histogram(split: SplitRecord) -> Iterator[str]:
+    """Yield the lines of a split's length histogram, in runtime tokens."""
+    histogram = split.statistics.length_histogram
+    most = max((count for _, count in histogram), default=1) or 1
+    yield f"sequence lengths in runtime tokens, {split.name}"
+    low = 1
+    for bound, count in histogram:
+        bar = "█" * round(_BAR_WIDTH * count / most)
+        yield f"  {low:>9,} - {bound:<9,} {count:>10,} {bar}"
+        low = bound + 1
+
+
+def describe_plan(plan: BuildPlan) -> str:
+    """Return what a build would do."""
+    action = "nothing: it is already built" if plan.is_built else "build"
+    if not plan.is_built and plan.existing is not None:
+        action = f"build, and replace the artifact {plan.existing.fingerprint[:12]}"
+    lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.fingerprint}", ""]
+    for split, records in plan.inputs.items():
+        lines.append(f"{split} inputs:")
+        lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
+    lines += ["", "derived:"]
+    lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.resolved.explain().items()]
+    return "\n".join([*lines, "", "recipe:", plan.resolved.recipe.model_dump_json(indent=2)])
+
+
+def draw_pack(view: PackView, *, has_colour: bool) -> str:
+    """Return one pack as text; trained text is green on a terminal, between ⟦ and ⟧ elsewhere."""
+    used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
+    lines = [
+        f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
+        f"runtime tokens, {view.packed_sequence_size - used:,} left for the tail",
+        _strip(view),
+        "trained text is green" if has_colour else "trained text is between ⟦ and ⟧",
+    ]
+    if view.note:
+        lines.append(view.note)
+    for item in view.sequences:
+        lines += ["", _heading(item), _text(item, has_colour=has_colour)]
+    return "\n".join(lines)
+
+
+def _strip(view: PackView) -> str:
+    """Return the pack as a strip, a letter per sequence: `|aaaaabbbcc··|`."""
+    cells = ["·"] * _STRIP_WIDTH
+    position = 0
+    for item in view.sequences:
+        length = item.runtime_length + item.num_alignment_tokens
+        first = position * _STRIP_WIDTH // view.packed_sequence_size
+        position += length
+        stop = max(position * _STRIP_WIDTH // view.packed_sequence_size, first + 1)
+        letter = "abcdefghijklmnopqrstuvwxyz"[item.position % 26]
+        cells[first : min(stop, _STRIP_WIDTH)] = letter * (min(stop, _STRIP_WIDTH) - first)
+    return f"|{''.join(cells)}|"
+
+
+def _heading(item: SequenceView) -> str:
+    origin = f"{item.file} row {item.row}" if item.file else "origin not known"
+    padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
+    skipped = f" ({item.num_skipped_tokens} skipped at run time, after EOS)" if item.num_skipped_tokens else ""
+    return (
+        f"--- sequence {item.position}: {origin}, {item.runtime_length:,}{padding} runtime tokens, "
+        f"{item.num_trained_tokens:,} trained{skipped}"
+    )
+
+
+def _text(item: SequenceView, *, has_colour: bool) -> str:
+    opening, closing = ("\x1b[32m", "\x1b[0m") if has_colour else ("⟦", "⟧")
+    parts = [f"{opening}{_safe(span.text)}{closing}" if span.is_trained else _safe(span.text) for span in item.spans]
+    return "".join(parts)
+
+
+def _safe(text: str) -> str:
+    """Return a text without the control characters by which data could take over a terminal."""
+    return "".join(
+        character if character in "\n\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )
+
+
+def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:
+    capacity = split.statistics.num_packs * manifest.packed_sequence_size
+    return split.statistics.num_alignment_tokens / capacity if capacity else 0.0
+
+
+def _blank(count: int) -> str:
+    return f" (and {count:,} blank lines)" if count else ""
+
+
+def _truncated(count: int) -> str:
+    return f", of which {count:,} truncated" if count else ""

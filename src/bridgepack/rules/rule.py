@@ -1,0 +1,214 @@
+"""What a rule is: a code, a name for the wrong thing, a severity, texts from its docstring, and a check.
+
+Three kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
+the facts about a whole artifact. A module of rules ends with its tuple `RULES`; `registry` joins them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypedDict, Unpack
+
+from bridgepack.records import Manifest, MetadataFacts, ShardFacts
+from bridgepack.rules.batches import Offenders, RawRows, SoundRows
+from bridgepack.rules.context import CannotJudgeError, CheckContext
+from bridgepack.rules.overlap import SharedSequences
+from bridgepack.rules.truth import SplitTruth
+
+MANIFEST_FILE = "manifest.json"
+
+_SECTION = re.compile(r"^(Why|Bad|Good|Fix):(.*?)(?=^(?:Why|Bad|Good|Fix):|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error makes the check fail, a warning does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """What every rule has.
+
+    Attributes:
+        code: `BP` and three digits; never reused. 3 = content of an artifact, 4 = the host's metadata file.
+        name: of the wrong thing, e.g. `row-wider-than-pack`.
+        severity: of its findings.
+        source: number in the rule catalogue, or file of the host, that it follows from.
+        summary: the wrong thing in one sentence.
+        why: what happens otherwise; begins with `Crash`, `Silent` or `Slow`.
+        bad: a small example that it reports.
+        good: the same, right.
+        fix: what to do.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    source: str
+    summary: str
+    why: str
+    bad: str
+    good: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """One place that breaks a rule.
+
+    Attributes:
+        where: file, row or field.
+        found: the value.
+        allowed: what it may be.
+        group: violations of one rule with the same group become one finding.
+    """
+
+    where: str
+    found: str
+    allowed: str
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactFacts:
+    """Everything known about an artifact once its rows have been streamed.
+
+    Attributes:
+        context: what it is judged against.
+        manifest: its manifest; None where it has none.
+        shards: split -> its shards, training first.
+        unlisted_shards: Parquet files that the manifest does not list.
+        unreadable_shards: path -> why its rows could not be read to the end.
+        metadata: the host's metadata file.
+        truths: split -> what its rows really hold.
+        shared: sequences that lie in two splits.
+    """
+
+    context: CheckContext
+    manifest: Manifest | None
+    shards: Mapping[str, tuple[ShardFacts, ...]]
+    unlisted_shards: tuple[str, ...]
+    unreadable_shards: Mapping[str, str]
+    metadata: MetadataFacts
+    truths: Mapping[str, SplitTruth]
+    shared: tuple[SharedSequences, ...]
+
+    def require_manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        if self.manifest is None:
+            raise CannotJudgeError("the artifact has no manifest")
+        return self.manifest
+
+    def require_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits that hold at least one sound row.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
+        if not truths:
+            raise CannotJudgeError("no sound row could be read")
+        return truths
+
+    def require_complete_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits with rows, all of which were read and are sound.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
+        if not truths:
+            raise CannotJudgeError("no split has rows that could all be read and are sound")
+        return truths
+
+
+StructureCheck = Callable[[RawRows], Offenders | None]
+RowCheck = Callable[[SoundRows], Offenders | None]
+ArtifactCheck = Callable[[ArtifactFacts], Iterable[Violation]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StructureRule(Rule):
+    """A rule on rows as read; later rules do not see the rows it reports.
+
+    Attributes:
+        check: returns the offenders of one batch.
+    """
+
+    check: StructureCheck
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowRule(Rule):
+    """A rule on structurally sound rows.
+
+    Attributes:
+        check: returns the offenders of one batch.
+    """
+
+    check: RowCheck
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactRule(Rule):
+    """A rule on a whole artifact.
+
+    Attributes:
+        check: yields violations.
+    """
+
+    check: ArtifactCheck
+
+
+class RuleFields(TypedDict):
+    """What a decorator takes; the rest is in the docstring."""
+
+    code: str
+    name: str
+    severity: Severity
+    source: str
+
+
+def structure_rule(**fields: Unpack[RuleFields]) -> Callable[[StructureCheck], StructureRule]:
+    """Return a decorator that makes a `StructureRule` of a function and its docstring."""
+    return lambda check: StructureRule(**fields, **_texts(check), check=check)
+
+
+def row_rule(**fields: Unpack[RuleFields]) -> Callable[[RowCheck], RowRule]:
+    """Return a decorator that makes a `RowRule` of a function and its docstring."""
+    return lambda check: RowRule(**fields, **_texts(check), check=check)
+
+
+def artifact_rule(**fields: Unpack[RuleFields]) -> Callable[[ArtifactCheck], ArtifactRule]:
+    """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
+    return lambda check: ArtifactRule(**fields, **_texts(check), check=check)
+
+
+class _Texts(TypedDict):
+    summary: str
+    why: str
+    bad: str
+    good: str
+    fix: str
+
+
+def _texts(check: Callable[..., object]) -> _Texts:
+    text = inspect.getdoc(check) or ""
+    sections = {match[1]: " ".join(match[2].split()) for match in _SECTION.finditer(text)}
+    return _Texts(
+        summary=text.partition("\n")[0],
+        why=sections.get("Why", ""),
+        bad=sections.get("Bad", ""),
+        good=sections.get("Good", ""),
+        fix=sections.get("Fix", ""),
+    )
