@@ -1,0 +1,28 @@
+"""Environment and fixtures of every test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+#: Nothing is fetched, no GPU is used, nothing is compiled (torch 2.13 compiled by dynamo trains to other losses).
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+os.environ.update(_ENVIRONMENT)
+
+PROJECT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def reference_data() -> Path:
+    """Return the folder of reference data, or skip where there is none."""
+    folder = Path(os.environ.get("BRIDGEPACK_REFERENCE_DATA", PROJECT.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip("no reference data: set BRIDGEPACK_REFERENCE_DATA, or put it in ../shared")
+    return folder

@@ -1,0 +1,249 @@
+"""The predicted batch is the one that the real megatron-bridge collates, for every value, shape and dtype."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.host_datasets import assert_same_batch, build_host_tokenizer, open_host_dataset
+from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard, write_shards
+
+from bridgepack.data.bridge_metadata import (
+    BRIDGE_METADATA_FILE,
+    BridgeMetadataEntry,
+    bridge_metadata_entry,
+    read_bridge_metadata,
+    write_bridge_metadata,
+)
+from bridgepack.errors import ArtifactError
+from bridgepack.proof.collate import CollateMetadata, CollateSettings, padding_row, predict_batch
+from bridgepack.records import PackedRow, SplitStatistics
+
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+
+PACKED_SEQUENCE_SIZE = 256
+NUM_ROWS = 23
+MULTIPLES = (1, 4, 8, 64)
+#: pad_to_max_length, pad_cu_seqlens: the host takes the second only with the first.
+PADDINGS = ((False, False), (True, False), (True, True))
+
+
+@pytest.fixture(scope="module")
+def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return build_host_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def _runtime_lengths(row: PackedRow) -> np.ndarray:
+    return np.diff([*row.seq_start_id, len(row.input_ids)]) - 1
+
+
+def _statistics(lengths: Sequence[Sequence[int]]) -> SplitStatistics:
+    """Return the statistics of packs of these physical runtime lengths, as far as the host's metadata goes."""
+    totals = [int(sum(pack)) for pack in lengths]
+    return SplitStatistics(
+        num_rows_in=sum(map(len, lengths)),
+        num_blank_lines=0,
+        num_sequences=sum(map(len, lengths)),
+        num_truncated=0,
+        num_packs=len(lengths),
+        num_tokens=sum(totals) - len(totals),
+        num_alignment_tokens=len(totals),
+        num_trained_tokens=0,
+        max_runtime_length=max(int(max(pack)) for pack in lengths),
+        max_sequences_per_pack=max(map(len, lengths)),
+        min_pack_tokens=min(totals),
+        length_histogram=(),
+    )
+
+
+def _entry(rows: Sequence[PackedRow]) -> BridgeMetadataEntry:
+    statistics = _statistics([_runtime_lengths(row).tolist() for row in rows])
+    return bridge_metadata_entry(statistics, packed_sequence_size=PACKED_SEQUENCE_SIZE)
+
+
+def _settings(multiple: int, *, pad_to_max_length: bool = True, **changes: Any) -> CollateSettings:
+    return CollateSettings(
+        packed_sequence_size=changes.pop("packed_sequence_size", PACKED_SEQUENCE_SIZE),
+        pad_seq_to_mult=multiple,
+        eos_token_id=EOS_TOKEN_ID,
+        pad_to_max_length=pad_to_max_length,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("spec", ["", "shard-*.idx.parquet"], ids=["directory", "glob"])
+@pytest.mark.parametrize(("pad_to_max_length", "pad_cu_seqlens"), PADDINGS)
+@pytest.mark.parametrize("multiple", MULTIPLES)
+def test_every_row_and_batches_of_rows(
+    tmp_path: Path,
+    host_tokenizer: Any,
+    multiple: int,
+    pad_to_max_length: bool,
+    pad_cu_seqlens: bool,
+    spec: str,
+) -> None:
+    rows = random_rows(multiple, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
+    directory = tmp_path / "training"
+    write_shards(directory, rows, num_shards=3, row_group_size=3)
+    metadata_path = tmp_path / BRIDGE_METADATA_FILE
+    write_bridge_metadata(metadata_path, [_entry(rows), _entry(rows[:5])])
+    collate_settings = _settings(
+        multiple,
+        pad_to_max_length=pad_to_max_length,
+        pad_cu_seqlens=pad_cu_seqlens,
+        metadata=CollateMetadata.from_entries(read_bridge_metadata(metadata_path)),
+    )
+    host = open_host_dataset(directory / spec, host_tokenizer, collate_settings, metadata_path=metadata_path)
+
+    assert len(host) == NUM_ROWS
+    assert all(pq.read_metadata(path).num_row_groups > 1 for path in directory.iterdir())
+    batches = [[index] for index in range(NUM_ROWS)]
+    batches += [list(range(first, NUM_ROWS, 7)) for first in range(7)]
+    batches += [list(range(NUM_ROWS)), [22, 0, 22, 11], [-1], [3, -1, -1], [22, -1]]
+    for indices in batches:
+        own_rows = [rows[index] if index >= 0 else padding_row(rows[-1]) for index in indices]
+        assert_same_batch(
+            predict_batch(own_rows, collate_settings), host.collate_fn([host[index] for index in indices])
+        )
+
+
+@pytest.mark.parametrize("multiple", MULTIPLES)
+def test_host_s_own_row_check_accepts_our_rows(tmp_path: Path, host_tokenizer: Any, multiple: int) -> None:
+    rows = random_rows(1, num_rows=NUM_ROWS, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
+    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=2)
+    host = open_host_dataset(tmp_path, host_tokenizer, _settings(multiple))
+
+    num_checked = 0
+    for index in range(len(host)):
+        item = host[index]
+        host.validate_row(index, item["input_ids"], item["loss_mask"], item["seq_boundaries"][:-1])
+        num_checked += 1
+    assert num_checked == NUM_ROWS
+
+
+@pytest.mark.parametrize(
+    ("packed_sequence_size", "pad_seq_length_to_mult"), [(250, 16), (256, 5), (300, 128), (256, 1)]
+)
+def test_width_without_pad_to_max_length(
+    tmp_path: Path, host_tokenizer: Any, packed_sequence_size: int, pad_seq_length_to_mult: int
+) -> None:
+    rows = random_rows(2, num_rows=NUM_ROWS, packed_sequence_size=250, pad_seq_to_mult=1)
+    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=4)
+    collate_settings = _settings(
+        1,
+        pad_to_max_length=False,
+        packed_sequence_size=packed_sequence_size,
+        pad_seq_length_to_mult=pad_seq_length_to_mult,
+    )
+    host = open_host_dataset(tmp_path, host_tokenizer, collate_settings)
+
+    for indices in ([[index] for index in range(NUM_ROWS)], [[0, 1], [5, 6, 7]]):
+        for batch in indices:
+            assert_same_batch(
+                predict_batch([rows[index] for index in batch], collate_settings),
+                host.collate_fn([host[index] for index in batch]),
+            )
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_metadata_that_promises_too_little(tmp_path: Path, host_tokenizer: Any, multiple: int) -> None:
+    rows = random_rows(3, num_rows=8, packed_sequence_size=PACKED_SEQUENCE_SIZE, pad_seq_to_mult=multiple)
+    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=4)
+    entry = _entry(rows)
+    entry["max_samples_per_bin"], entry["dataset_max_seqlen"], entry["min_packed_seqlen"] = 1, 3, 255
+    metadata_path = tmp_path / BRIDGE_METADATA_FILE
+    write_bridge_metadata(metadata_path, [entry])
+    collate_settings = _settings(multiple, pad_cu_seqlens=True, metadata=CollateMetadata.from_entries([entry]))
+    host = open_host_dataset(tmp_path, host_tokenizer, collate_settings, metadata_path=metadata_path)
+
+    for indices in ([0], [1], [0, 1, 2, 3], [7, -1]):
+        own_rows = [rows[index] if index >= 0 else padding_row(rows[-1]) for index in indices]
+        assert_same_batch(
+            predict_batch(own_rows, collate_settings), host.collate_fn([host[index] for index in indices])
+        )
+
+
+def test_sequence_of_one_stored_token(tmp_path: Path, host_tokenizer: Any) -> None:
+    row = PackedRow(
+        input_ids=np.array([5, 6, 7, 8, 9], dtype=np.int32),
+        loss_mask=np.array([1, 1, 0, 0, 0], dtype=np.int8),
+        seq_start_id=np.array([0, 3, 4], dtype=np.int32),
+    )
+    write_shard(tmp_path / "shard.idx.parquet", [row], row_group_size=1)
+
+    for multiple in (1, 2):
+        collate_settings = _settings(multiple, packed_sequence_size=8)
+        host = open_host_dataset(tmp_path, host_tokenizer, collate_settings)
+        assert_same_batch(predict_batch([row], collate_settings), host.collate_fn([host[0]]))
+
+
+@pytest.mark.parametrize("pad_to_max_length", [False, True])
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_row_the_host_stops_on_is_an_artifact_error(
+    tmp_path: Path, host_tokenizer: Any, multiple: int, pad_to_max_length: bool
+) -> None:
+    rows = random_rows(4, num_rows=2, packed_sequence_size=64, pad_seq_to_mult=multiple)
+    write_shard(tmp_path / "shard.idx.parquet", rows, row_group_size=1)
+    collate_settings = _settings(multiple, pad_to_max_length=pad_to_max_length, packed_sequence_size=60)
+    host = open_host_dataset(tmp_path, host_tokenizer, collate_settings)
+
+    with pytest.raises(AssertionError):
+        host.collate_fn([host[0]])
+    with pytest.raises(ArtifactError, match="64 runtime tokens; packed_sequence_size is 60"):
+        predict_batch(rows[:1], collate_settings)
+
+
+@st.composite
+def _drawn_rows(draw: st.DrawFn) -> tuple[list[PackedRow], int, int]:
+    multiple = draw(st.sampled_from([1, 2, 4, 8, 16]))
+    packed_sequence_size = multiple * draw(st.integers(1, 12))
+    row = packed_rows(packed_sequence_size=packed_sequence_size, pad_seq_to_mult=multiple)
+    return draw(st.lists(row, min_size=1, max_size=5)), packed_sequence_size, multiple
+
+
+@settings(deadline=None, max_examples=200)
+@given(drawn=_drawn_rows(), padding=st.sampled_from(PADDINGS), pad_seq_length_to_mult=st.integers(1, 20))
+def test_any_valid_rows(
+    host_tokenizer: Any,
+    drawn: tuple[list[PackedRow], int, int],
+    padding: tuple[bool, bool],
+    pad_seq_length_to_mult: int,
+) -> None:
+    rows, packed_sequence_size, multiple = drawn
+    collate_settings = _settings(
+        multiple,
+        packed_sequence_size=packed_sequence_size,
+        pad_to_max_length=padding[0],
+        pad_cu_seqlens=padding[1],
+        pad_seq_length_to_mult=pad_seq_length_to_mult,
+        metadata=CollateMetadata.from_entries([_entry(rows)]),
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        shard, metadata_path = Path(directory) / "shard.idx.parquet", Path(directory) / BRIDGE_METADATA_FILE
+        write_shard(shard, rows, row_group_size=2)
+        write_bridge_metadata(metadata_path, [_entry(rows)])
+        host = open_host_dataset(shard, host_tokenizer, collate_settings, metadata_path=metadata_path)
+        host_batch = host.collate_fn([host[index] for index in range(len(rows))])
+
+    assert_same_batch(predict_batch(rows, collate_settings), host_batch)
+
+
+@settings(deadline=None, max_examples=200)
+@given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=200), packed_sequence_size=st.integers(100, 300))
+def test_metadata_entry_is_the_host_s(lengths: list[int], packed_sequence_size: int) -> None:
+    from megatron.bridge.data.packing.algorithms import create_packing_strategy
+
+    histogram = np.bincount(lengths, minlength=packed_sequence_size + 1).tolist()
+    packs, expected = create_packing_strategy(histogram, packed_sequence_size, "first_fit_decreasing")
+
+    entry = bridge_metadata_entry(_statistics(packs), packed_sequence_size=packed_sequence_size)
+
+    assert entry == expected
+    assert list(entry) == list(expected)

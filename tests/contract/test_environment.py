@@ -1,0 +1,79 @@
+"""The test environment is the one its lock files describe, and the host in it imports and knows what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+pytestmark = pytest.mark.bridge
+
+PROJECT = Path(__file__).parents[2]
+ENVIRONMENT = PROJECT / "tests" / "environment"
+
+
+def _locked_versions(*names: str) -> dict[str, str]:
+    lines = [line for name in names for line in (ENVIRONMENT / name).read_text().splitlines()]
+    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in pins}
+
+
+def test_installed_versions_are_the_locked_ones() -> None:
+    locked = _locked_versions("lock.txt", "lock-glibc.txt")
+
+    assert {name: importlib.metadata.version(name) for name in locked} == locked
+    assert len(locked) > 100
+
+
+def test_lock_satisfies_what_the_project_declares() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    declared = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    locked = _locked_versions("lock.txt")
+    num_checked = 0
+
+    for requirement in map(Requirement, declared):
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
+        num_checked += 1
+
+    assert num_checked > 0
+
+
+def test_cuda_lock_repeats_nothing() -> None:
+    assert not _locked_versions("lock-cuda.txt").keys() & _locked_versions("lock.txt").keys()
+
+
+def test_host_is_the_supported_one(bridge: ModuleType) -> None:
+    """Their own `__version__` ends in the commit of the working directory's git repository, whatever that is."""
+    import megatron.core
+
+    assert bridge.__version__.partition("+")[0] == "0.6.2"
+    assert megatron.core.__version__.partition("+")[0] == "0.19.2"
+    assert importlib.import_module("nemo_run").__version__.partition("+")[0] == "0.11.1"
+
+
+def test_host_knows_that_it_has_no_transformer_engine(bridge: ModuleType) -> None:
+    from megatron.core.extensions.transformer_engine import HAVE_TE
+
+    assert HAVE_TE is False
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("transformer_engine")
+
+
+def test_host_entry_points_import(bridge: ModuleType) -> None:
+    from megatron.bridge.recipes.llama import llama3_8b_peft_config, llama3_8b_sft_config
+    from megatron.bridge.training.finetune import finetune
+    from megatron.bridge.training.pretrain import pretrain
+
+    assert all(map(callable, (finetune, pretrain, llama3_8b_sft_config, llama3_8b_peft_config)))
+
+
+def test_torch_computes_without_a_gpu() -> None:
+    import torch
+
+    assert not torch.cuda.is_available()
+    assert (torch.ones(2, 3) @ torch.ones(3)).tolist() == [3.0, 3.0]

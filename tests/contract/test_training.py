@@ -1,0 +1,126 @@
+"""megatron-bridge's own training loop learns from the packed artifacts: pretrain() and finetune(), THD, on CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.support.small_artifact import write_small_artifact, write_small_tokenizer
+from tests.support.training_run import NUM_LAYERS, TrainingRequest
+
+pytestmark = pytest.mark.bridge
+
+PROJECT = Path(__file__).parents[2]
+PACKED_SEQUENCE_SIZE = 128
+CASES: dict[str, dict[str, Any]] = {
+    "unaligned": {"pad_seq_to_mult": 1},
+    "aligned-to-8": {"pad_seq_to_mult": 8},
+    "unaligned-fixed-cu-seqlens": {"pad_seq_to_mult": 1, "pad_cu_seqlens": True},
+    "aligned-to-8-fixed-cu-seqlens": {"pad_seq_to_mult": 8, "pad_cu_seqlens": True},
+}
+RUNS = [(case, entry_point) for case in CASES for entry_point in ("pretrain", "finetune")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what each case's runs saw; all cases run in one process of their own."""
+    folder = tmp_path_factory.mktemp("training")
+    eos_id = write_small_tokenizer(folder / "tokenizer")
+    requests = []
+    for name, options in CASES.items():
+        write_small_artifact(
+            folder / name / "artifact",
+            packed_sequence_size=PACKED_SEQUENCE_SIZE,
+            pad_seq_to_mult=options["pad_seq_to_mult"],
+            eos_id=eos_id,
+        )
+        requests.append(
+            TrainingRequest(
+                artifact=str(folder / name / "artifact"),
+                tokenizer=str(folder / "tokenizer"),
+                work=str(folder / name),
+                packed_sequence_size=PACKED_SEQUENCE_SIZE,
+                **options,
+            )
+        )
+    return dict(zip(CASES, _run_in_process(folder, requests), strict=True))
+
+
+def _run_in_process(folder: Path, requests: list[TrainingRequest]) -> list[dict[str, Any]]:
+    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
+    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
+    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    with log_path.open("w") as log:
+        finished = subprocess.run(
+            [sys.executable, "-m", "tests.support.training_run", str(requests_path), str(results_path)],
+            cwd=PROJECT,
+            env={**os.environ, **one_rank, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=600,
+        )
+    assert finished.returncode == 0, log_path.read_text()[-5000:]
+    return list(json.loads(results_path.read_text()))
+
+
+@pytest.mark.parametrize(("case", "entry_point"), RUNS)
+def test_loss_falls(results: dict[str, Any], case: str, entry_point: str) -> None:
+    run = results[case][entry_point]
+
+    assert len(run["losses"]) >= 10
+    assert run["num_skipped_steps"] == 0
+    assert run["losses"][-1] < 0.75 * run["losses"][0]
+    assert min(run["eval_losses"]) < run["losses"][0]
+
+
+@pytest.mark.parametrize(("case", "entry_point"), RUNS)
+def test_every_attention_call_is_packed(results: dict[str, Any], case: str, entry_point: str) -> None:
+    run = results[case][entry_point]
+    num_packs_per_step = 2
+    num_batches = len(run["losses"]) + len(run["eval_losses"])
+
+    assert run["num_dense_calls"] == 0
+    assert run["num_thd_calls"] == NUM_LAYERS * num_packs_per_step * num_batches
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_finetuning_starts_where_pretraining_ended(results: dict[str, Any], case: str) -> None:
+    last_eval_loss = results[case]["pretrain"]["eval_losses"][-1]
+
+    assert results[case]["finetune"]["losses"][0] == pytest.approx(last_eval_loss, abs=0.1)
+
+
+@pytest.mark.parametrize("case", ["unaligned", "aligned-to-8"])
+def test_fixed_cu_seqlens_change_no_loss(results: dict[str, Any], case: str) -> None:
+    ragged, fixed = results[case], results[f"{case}-fixed-cu-seqlens"]
+
+    assert ragged["pretrain"]["losses"] == pytest.approx(fixed["pretrain"]["losses"], abs=1e-5)
+
+
+def test_thd_attention_stays_inside_each_sequence(bridge: ModuleType) -> None:
+    """4 query heads share 2 key heads; sequences of 3, 2 and 0 tokens; the oracle goes token by token."""
+    import torch
+    from megatron.core.packed_seq_params import PackedSeqParams
+    from tests.support.cpu_training import ThdAttention
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(5, 4, 8), torch.randn(5, 2, 8), torch.randn(5, 2, 8)
+    offsets = torch.tensor([0, 3, 5, 5], dtype=torch.int32)
+    attention = ThdAttention.__new__(ThdAttention)
+    torch.nn.Module.__init__(attention)
+
+    output = attention(query, key, value, packed_seq_params=PackedSeqParams(cu_seqlens_q=offsets)).view(5, 4, 8)
+
+    for token, first in enumerate([0, 0, 0, 3, 3]):
+        for head in range(4):
+            seen = slice(first, token + 1)
+            weights = torch.softmax(key[seen, head // 2] @ query[token, head] / 8**0.5, dim=0)
+            assert torch.allclose(output[token, head], weights @ value[seen, head // 2], atol=1e-6)
+    assert (attention.num_thd_calls, attention.num_dense_calls) == (1, 0)

@@ -1,0 +1,1 @@
+"""What tests share: the host on a CPU, small artifacts and tokenizers."""

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bridgepack.data.bridge_metadata import (
+    BRIDGE_METADATA_FILE,
+    BridgeMetadataEntry,
+    bridge_metadata_entry,
+    read_bridge_metadata,
+    write_bridge_metadata,
+)
+from bridgepack.errors import ArtifactError, DataError
+from bridgepack.records import SplitStatistics
+
+#: Packs [4 + 4], [8], [3 + 1 alignment] of packed_sequence_size 9: 20 runtime tokens in 4 sequences and 3 packs.
+STATISTICS = SplitStatistics(
+    num_rows_in=4,
+    num_blank_lines=0,
+    num_sequences=4,
+    num_truncated=0,
+    num_packs=3,
+    num_tokens=19,
+    num_alignment_tokens=1,
+    num_trained_tokens=10,
+    max_runtime_length=8,
+    max_sequences_per_pack=2,
+    min_pack_tokens=4,
+    length_histogram=((8, 4),),
+)
+ENTRY: BridgeMetadataEntry = {
+    "dataset_max_seqlen": 8,
+    "max_samples_per_bin": 2,
+    "packing_factor": 1.33,
+    "packing_efficiency": 74.07,
+    "pack_size": 9,
+    "min_packed_seqlen": 4,
+}
+
+
+def test_entry_counts_physical_runtime_tokens() -> None:
+    assert bridge_metadata_entry(STATISTICS, packed_sequence_size=9) == ENTRY
+
+
+def test_split_without_packs_has_no_entry() -> None:
+    with pytest.raises(DataError, match="num_packs is 0"):
+        bridge_metadata_entry(replace(STATISTICS, num_packs=0), packed_sequence_size=9)
+
+
+def test_written_entries_are_read_back_and_the_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / BRIDGE_METADATA_FILE
+
+    write_bridge_metadata(path, [ENTRY])
+    first_bytes = path.read_bytes()
+    write_bridge_metadata(path, [ENTRY, ENTRY])
+    assert read_bridge_metadata(path) == [ENTRY, ENTRY]
+    write_bridge_metadata(path, [ENTRY])
+
+    assert path.read_bytes() == first_bytes
+    assert json.loads(first_bytes) == [ENTRY]
+    assert [file.name for file in tmp_path.iterdir()] == [BRIDGE_METADATA_FILE]
+
+
+def test_missing_file_is_an_artifact_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="does not exist"):
+        read_bridge_metadata(tmp_path / BRIDGE_METADATA_FILE)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[{", "cannot be read as JSON"),
+        ("{}", "must be a JSON list"),
+        ("[]", "must be a JSON list"),
+        ("[1]", "entry 0 is 1; it must be an object"),
+    ],
+)
+def test_file_of_another_shape_is_an_artifact_error(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / BRIDGE_METADATA_FILE
+    path.write_text(content)
+
+    with pytest.raises(ArtifactError, match=message):
+        read_bridge_metadata(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max_samples_per_bin", 2.0, "must be a non-negative integer"),
+        ("dataset_max_seqlen", "8", "must be a non-negative integer"),
+        ("min_packed_seqlen", True, "must be a non-negative integer"),
+        ("pack_size", -1, "must be a non-negative integer"),
+        ("packing_factor", float("nan"), "must be a finite non-negative number"),
+        ("packing_efficiency", None, "must be a finite non-negative number"),
+    ],
+)
+def test_value_of_another_kind_is_an_artifact_error(tmp_path: Path, name: str, value: object, message: str) -> None:
+    path = tmp_path / BRIDGE_METADATA_FILE
+    path.write_text(json.dumps([ENTRY, {**ENTRY, name: value}]))
+
+    with pytest.raises(ArtifactError, match=f"entry 1: {name} is .*{message}"):
+        read_bridge_metadata(path)
+
+
+def test_missing_value_is_an_artifact_error(tmp_path: Path) -> None:
+    path = tmp_path / BRIDGE_METADATA_FILE
+    path.write_text(json.dumps([{name: value for name, value in ENTRY.items() if name != "pack_size"}]))
+
+    with pytest.raises(ArtifactError, match="pack_size is missing"):
+        read_bridge_metadata(path)

@@ -1,0 +1,294 @@
+"""An artifact in memory, from a case: a few literal rows, and changes to what would lie on disk."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bridgepack.errors import ArtifactError
+from bridgepack.records import (
+    SPLITS,
+    Drop,
+    InputRecord,
+    Manifest,
+    MetadataFacts,
+    RowBatch,
+    ShardFacts,
+    ShardRecord,
+    SplitRecord,
+    SplitStatistics,
+)
+from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest
+
+#: input_ids, loss_mask, seq_start_id.
+Row = list[list[Any]]
+
+GOOD_ROWS: list[Row] = [[[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4]]]
+COLUMNS = {
+    "input_ids": "list<element: int32>",
+    "loss_mask": "list<element: int8>",
+    "seq_start_id": "list<element: int32>",
+}
+EOS_TOKEN_ID = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemoryArtifact:
+    """What `check_artifact` reads, held in memory."""
+
+    manifest: Manifest | None
+    shards: Mapping[str, tuple[ShardFacts, ...]]
+    metadata: MetadataFacts
+    rows: Mapping[str, list[Row]]
+    unlisted: tuple[str, ...] = ()
+    read_errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return tuple(self.shards)
+
+    def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
+        return self.shards[split]
+
+    def unlisted_shards(self) -> tuple[str, ...]:
+        return self.unlisted
+
+    def metadata_facts(self) -> MetadataFacts:
+        return self.metadata
+
+    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
+        first_row = 0
+        for chunk in _chunks(self.rows[shard], max_tokens):
+            yield row_batch(chunk, shard=shard, first_row=first_row)
+            first_row += len(chunk)
+        if shard in self.read_errors:
+            raise ArtifactError(self.read_errors[shard])
+
+
+def row_batch(rows: list[Row], *, shard: str = "training/shard", first_row: int = 0) -> RowBatch:
+    """Return the rows as flat arrays."""
+    columns = [[np.asarray(row[index]) for row in rows] for index in range(3)]
+    flat = [_concatenated(column) for column in columns]
+    offsets = [
+        np.concatenate(([0], np.cumsum([len(values) for values in column]))).astype(np.int64) for column in columns
+    ]
+    return RowBatch(
+        shard=shard,
+        first_row=first_row,
+        input_ids=flat[0].astype(np.int32),
+        token_offsets=offsets[0],
+        loss_mask=flat[1].astype(np.int8) if flat[1].dtype.kind in "iu" else flat[1],
+        mask_offsets=offsets[1],
+        seq_start_id=flat[2].astype(np.int32),
+        start_offsets=offsets[2],
+    )
+
+
+def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
+    """Return the artifact of a case; whatever the case leaves out is consistent with its rows."""
+    shards = _shards_of(case)
+    size, multiple = case.get("packed_sequence_size", 16), case.get("pad_seq_to_mult", 1)
+    disk = _set_all(_disk(shards, size=size, multiple=multiple), case.get("set", {}))
+    rows = {path: rows for group in shards.values() for path, rows in group.items()}
+    manifest = _manifest(disk["manifest"]) if case.get("has_manifest", True) else None
+    facts = {split: tuple(ShardFacts(**shard) for shard in group) for split, group in disk["shards"].items()}
+    return InMemoryArtifact(
+        manifest=manifest,
+        shards={split: facts[split] for split in sorted(facts, key=lambda name: (*SPLITS, name).index(name))},
+        metadata=MetadataFacts(**disk["metadata"]),
+        rows=rows,
+        unlisted=tuple(disk["unlisted"]),
+        read_errors=disk["read_errors"],
+    )
+
+
+def check(case: Mapping[str, Any], **options: Any) -> CheckReport:
+    """Return what the rules say about a case."""
+    subject = artifact(case)
+    context = case.get("context")
+    if context is not None:
+        manifest = subject.manifest
+        base = context_from_manifest(manifest) if manifest is not None else CheckContext()
+        names = (
+            "packed_sequence_size",
+            "pad_seq_to_mult",
+            "eos_token_id",
+            "vocab_size",
+            "padded_vocab_size",
+            "loss_mode",
+        )
+        options["context"] = CheckContext(**{name: getattr(base, name) for name in names} | context)
+    return check_artifact(subject, **options)
+
+
+def _chunks(rows: list[Row], max_tokens: int) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    for row in rows:
+        if chunk and sum(len(other[0]) for other in chunk) + len(row[0]) > max_tokens:
+            yield chunk
+            chunk = []
+        chunk.append(row)
+    if chunk:
+        yield chunk
+
+
+def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
+    filled = [values for values in arrays if len(values)]
+    return np.concatenate(filled) if filled else np.empty(0, dtype=np.int64)
+
+
+def _shards_of(case: Mapping[str, Any]) -> dict[str, dict[str, list[Row]]]:
+    """Return split -> path -> rows."""
+    splits = {split: _expanded(rows) for split, rows in case.get("rows", {"training": GOOD_ROWS}).items()}
+    rows_per_shard = case.get("rows_per_shard", 10**9)
+    shards: dict[str, dict[str, list[Row]]] = {}
+    for split, rows in splits.items():
+        groups = [rows[first : first + rows_per_shard] for first in range(0, len(rows), rows_per_shard)] or [[]]
+        names = [f"{split}/shard-{index:05d}-of-{len(groups):05d}.idx.parquet" for index in range(len(groups))]
+        shards[split] = dict(zip(names, groups, strict=True))
+    return shards
+
+
+def _expanded(rows: list[Any]) -> list[Row]:
+    """Return plain rows for `{"row": row, "times": n}` and `{"sequence": [ids, mask], "times": n}` among them."""
+    expanded: list[Row] = []
+    for row in rows:
+        if isinstance(row, list):
+            expanded.append(row)
+        elif "row" in row:
+            expanded += [row["row"]] * row["times"]
+        else:
+            (ids, mask), times = row["sequence"], row["times"]
+            expanded.append([ids * times, mask * times, list(range(0, len(ids) * times, len(ids)))])
+    return expanded
+
+
+def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple: int) -> dict[str, Any]:
+    """Return everything but the rows, as plain values that a case can change."""
+    statistics = {
+        split: _statistics([row for rows in group.values() for row in rows]) for split, group in shards.items()
+    }
+    return {
+        "manifest": {
+            "packed_sequence_size": size,
+            "pad_seq_to_mult": multiple,
+            "tokenizer": {"eos_token_id": EOS_TOKEN_ID, "vocab_size": 100},
+            "recipe": {"preprocessing": {"loss_mode": "assistant"}},
+            "splits": {
+                split: {
+                    "name": split,
+                    "shards": [_record(path, rows) for path, rows in group.items()],
+                    "statistics": statistics[split],
+                    "drops": {"over_long": 1},
+                }
+                for split, group in shards.items()
+            },
+        },
+        "shards": {
+            split: [
+                _record(path, rows)
+                | {
+                    "exists": True,
+                    "columns": dict(COLUMNS),
+                    "row_group_rows": [len(rows)],
+                    "row_group_tokens": [sum(len(row[0]) for row in rows)],
+                    "read_error": None,
+                }
+                for path, rows in group.items()
+            ]
+            for split, group in shards.items()
+        },
+        "metadata": {
+            "path": "bridge_metadata.json",
+            "exists": True,
+            "content": [_metadata(statistics[split], size) for split in shards],
+            "read_error": None,
+        },
+        "unlisted": [],
+        "read_errors": {},
+    }
+
+
+def _record(path: str, rows: list[Row]) -> dict[str, Any]:
+    return {"path": path, "num_rows": len(rows), "num_bytes": 100 + len(rows), "sha256": f"sha256 of {path}"}
+
+
+def _statistics(rows: list[Row]) -> dict[str, Any]:
+    lengths = [end - start - 1 for ids, _, starts in rows for start, end in pairwise([*starts, len(ids)])]
+    widths = [len(ids) - len(starts) for ids, _, starts in rows]
+    return {
+        "num_rows_in": len(lengths) + 1,
+        "num_blank_lines": 0,
+        "num_sequences": len(lengths),
+        "num_truncated": 0,
+        "num_packs": len(rows),
+        "num_tokens": sum(lengths),
+        "num_alignment_tokens": 0,
+        "num_trained_tokens": sum(int(value) for _, mask, _ in rows for value in mask),
+        "max_runtime_length": max(lengths, default=0),
+        "max_sequences_per_pack": max((len(starts) for _, _, starts in rows), default=0),
+        "min_pack_tokens": min(widths, default=0),
+        "length_histogram": [[1 << 20, len(lengths)]],
+    }
+
+
+def _metadata(statistics: Mapping[str, Any], size: int) -> dict[str, Any]:
+    num_packs = statistics["num_packs"] or 1
+    return {
+        "dataset_max_seqlen": statistics["max_runtime_length"],
+        "max_samples_per_bin": statistics["max_sequences_per_pack"],
+        "packing_factor": round(statistics["num_sequences"] / num_packs, 2),
+        "packing_efficiency": round(statistics["num_tokens"] / num_packs / size * 100, 2),
+        "pack_size": size,
+        "min_packed_seqlen": statistics["min_pack_tokens"],
+    }
+
+
+def _manifest(values: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        format_version=1,
+        fingerprint="f" * 64,
+        packed_sequence_size=values["packed_sequence_size"],
+        pad_seq_to_mult=values["pad_seq_to_mult"],
+        tokenizer=values["tokenizer"],
+        recipe=values["recipe"],
+        resolved={},
+        splits=tuple(_split(split) for split in values["splits"].values()),
+        versions={},
+    )
+
+
+def _split(values: Mapping[str, Any]) -> SplitRecord:
+    statistics = values["statistics"] | {
+        "length_histogram": tuple(tuple(bucket) for bucket in values["statistics"]["length_histogram"])
+    }
+    inputs: tuple[InputRecord, ...] = ()
+    drop_examples: tuple[Drop, ...] = ()
+    return SplitRecord(
+        name=values["name"],
+        inputs=inputs,
+        shards=tuple(ShardRecord(**shard) for shard in values["shards"]),
+        statistics=SplitStatistics(**statistics),
+        drops=values["drops"],
+        drop_examples=drop_examples,
+    )
+
+
+def _set_all(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with some replaced: path such as `shards/training/0/exists` -> value."""
+    changed = copy.deepcopy(values)
+    for path, value in changes.items():
+        *parents, last = path.split("/")
+        target: Any = changed
+        for key in parents:
+            target = target[int(key)] if isinstance(target, list) else target[key]
+        if isinstance(target, list):
+            target[int(last)] = value
+        else:
+            target[last] = value
+    return changed

@@ -1,0 +1,90 @@
+"""Batches as readers make them: slices of larger arrays, other integer types, bool and float masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.rules.in_memory_artifact import Row, row_batch
+
+from bridgepack.rules import CheckContext
+from bridgepack.rules.batches import RawRows, sound_rows
+
+ROWS: list[Row] = [
+    [[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4]],
+    [[31, 32, 2], [0, 1, 0], [0]],
+    [[41, 42, 43, 44, 2], [0, 0, 1, 1, 0], [0, 3]],
+]
+CONTEXT = CheckContext(eos_token_id=2)
+
+
+def _raw(rows: list[Row]) -> RawRows:
+    return RawRows(batch=row_batch(rows), context=CONTEXT)
+
+
+def test_gaps_and_lengths() -> None:
+    raw = _raw(ROWS)
+    assert raw.row_lengths.tolist() == [7, 3, 5]
+    assert raw.starts.tolist() == [0, 4, 0, 0, 3]
+    assert raw.gaps.tolist() == [4, 3, 3, 3, 2]
+    assert raw.is_last_start.tolist() == [False, True, True, False, True]
+
+
+def test_sequences_in_flat_coordinates() -> None:
+    rows = sound_rows(_raw(ROWS), np.ones(3, dtype=np.bool_))
+    assert rows.sequence_begin.tolist() == [0, 4, 7, 10, 13]
+    assert rows.sequence_end.tolist() == [4, 7, 10, 13, 15]
+    assert rows.runtime_lengths.tolist() == [3, 2, 2, 2, 1]
+    assert rows.row_widths.tolist() == [5, 2, 3]
+    assert rows.trained_per_sequence.tolist() == [2, 2, 1, 1, 1]
+    assert rows.eos_positions.tolist() == [3, 6, 9, 14]
+
+
+def test_taking_some_rows_is_like_never_having_read_the_others() -> None:
+    taken = sound_rows(_raw(ROWS), np.array([True, False, True]))
+    alone = sound_rows(_raw([ROWS[0], ROWS[2]]), np.ones(2, dtype=np.bool_))
+    assert taken.numbers.tolist() == [0, 2]
+    assert taken.input_ids.tolist() == alone.input_ids.tolist()
+    assert taken.stored_mask.tolist() == alone.stored_mask.tolist()
+    assert taken.sequence_begin.tolist() == alone.sequence_begin.tolist()
+    assert taken.sequence_end.tolist() == alone.sequence_end.tolist()
+
+
+def test_offsets_need_not_begin_at_zero() -> None:
+    whole = row_batch(ROWS)
+    tail = replace(
+        whole,
+        first_row=1,
+        token_offsets=whole.token_offsets[1:],
+        mask_offsets=whole.mask_offsets[1:],
+        start_offsets=whole.start_offsets[1:],
+    )
+    rows = sound_rows(RawRows(batch=tail, context=CONTEXT), np.ones(2, dtype=np.bool_))
+    assert rows.numbers.tolist() == [1, 2]
+    assert rows.input_ids.tolist() == [31, 32, 2, 41, 42, 43, 44, 2]
+    assert rows.sequence_begin.tolist() == [0, 3, 6]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
+def test_unsigned_starts_do_not_wrap(kind: type[np.generic]) -> None:
+    batch = row_batch([[[11, 12, 13, 2], [0, 1, 1, 0], [0, 3, 1]]])
+    raw = RawRows(batch=replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), context=CONTEXT)
+    assert raw.gaps.tolist() == [3, -2, 3]
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int64, np.float32, np.float16])
+def test_masks_of_zeros_and_ones_are_binary_in_any_type(kind: type[np.generic]) -> None:
+    batch = row_batch(ROWS)
+    raw = RawRows(batch=replace(batch, loss_mask=batch.loss_mask.astype(kind)), context=CONTEXT)
+    rows = sound_rows(raw, np.ones(3, dtype=np.bool_))
+    assert rows.has_binary_mask
+    assert rows.is_trained.dtype == np.int8
+    assert rows.trained_per_sequence.tolist() == [2, 2, 1, 1, 1]
+
+
+def test_fractions_and_nan_train_nothing() -> None:
+    row: Row = [[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]
+    rows = sound_rows(_raw([row]), np.ones(1, dtype=np.bool_))
+    assert not rows.has_binary_mask
+    assert rows.is_trained.tolist() == [0, 0, 0, 1, 1, 0]

@@ -1,0 +1,172 @@
+"""The engine counts, masks, skips with reasons, and names a rule that crashes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
+
+from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
+from bridgepack.rules.batches import Offenders, SoundRows
+from bridgepack.rules.rule import ArtifactFacts, Violation, artifact_rule, row_rule
+
+GOOD = GOOD_ROWS[0]
+SHORT_MASK = [[11, 12, 2], [1, 1], [0]]
+FINAL_BOUNDARY = [[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4, 7]]
+TOO_WIDE = [[*range(11, 30), 2], [0, *[1] * 18, 0], [0]]
+SHARD = "training/shard-00000-of-00001.idx.parquet"
+
+
+def _codes(report: CheckReport) -> list[str]:
+    return [finding.code for finding in report.findings]
+
+
+def test_clean_artifact() -> None:
+    report = check({"rows": {"training": [GOOD]}})
+    assert report.findings == ()
+    assert not report.has_errors
+    assert (report.num_rows, report.num_sound_rows, report.num_tokens) == (1, 1, 7)
+    assert (report.num_shards, report.num_shards_read) == (1, 1)
+    assert {skipped.code for skipped in report.rules_skipped} == {"BP312", "BP320", "BP332", "BP334"}
+    assert len(report.rules_run) + len(report.rules_skipped) == len(ARTIFACT_RULES)
+
+
+def test_offenders_are_counted_and_the_first_ones_named() -> None:
+    report = check({"rows": {"training": [GOOD, *[TOO_WIDE] * 7, GOOD]}}, max_examples=3)
+    [finding] = [finding for finding in report.findings if finding.code == "BP330"]
+    assert finding.num_occurrences == 7
+    assert finding.where == f"{SHARD} row 1"
+    assert finding.examples == (f"{SHARD} row 1", f"{SHARD} row 2", f"{SHARD} row 3")
+    assert finding.found == "19 runtime tokens"
+    assert finding.allowed == "at most packed_sequence_size, 16"
+
+
+def test_sequences_are_named_within_their_row() -> None:
+    row = [[11, 12, 2, 21, 22, 2], [0, 1, 0, 0, 1, 1], [0, 3]]
+    report = check({"rows": {"training": [GOOD, row]}})
+    assert [finding.where for finding in report.findings] == [f"{SHARD} row 1, sequence 1"]
+
+
+def test_examples_follow_the_splits_whatever_their_size() -> None:
+    other = [[31, 32, 33, 2, 41, 42, 2], [0, 1, 1, 0, 1, 1, 1], [0, 4]]
+    bad = [[11, 12, 13, 2], [0, 1, 1, 1], [0]]
+    report = check({"rows": {"training": [GOOD, bad], "validation": [other]}})
+    [finding] = report.findings
+    assert finding.num_occurrences == 2
+    assert finding.examples == (
+        f"{SHARD} row 1, sequence 0",
+        "validation/shard-00000-of-00001.idx.parquet row 0, sequence 1",
+    )
+
+
+def test_structurally_broken_rows_are_kept_from_later_rules() -> None:
+    report = check({"rows": {"training": [SHORT_MASK, GOOD, FINAL_BOUNDARY, TOO_WIDE, [[], [], []]]}})
+    assert _codes(report) == ["BP303", "BP305", "BP328", "BP330"]
+    [wide] = [finding for finding in report.findings if finding.code == "BP330"]
+    assert wide.where == f"{SHARD} row 3"
+    assert (report.num_rows, report.num_sound_rows) == (5, 2)
+
+
+def test_totals_are_not_compared_where_rows_are_missing_from_them() -> None:
+    report = check({"rows": {"training": [GOOD, SHORT_MASK]}})
+    reasons = {skipped.code: skipped.reason for skipped in report.rules_skipped}
+    assert reasons["BP348"] == reasons["BP412"] == "no split has rows that could all be read and are sound"
+
+
+def test_row_rules_are_skipped_where_no_row_is_sound() -> None:
+    report = check({"rows": {"training": [SHORT_MASK]}})
+    reasons = {skipped.code: skipped.reason for skipped in report.rules_skipped}
+    assert reasons["BP309"] == reasons["BP330"] == "no sound row could be read"
+    assert "BP303" in report.rules_run
+
+
+def test_no_rule_on_rows_passes_where_nothing_could_be_read() -> None:
+    report = check({"set": {"shards/training/0/read_error": "no Parquet magic bytes"}})
+    assert _codes(report) == ["BP341"]
+    assert {"BP303", "BP309", "BP330", "BP348", "BP405"} <= {skipped.code for skipped in report.rules_skipped}
+    assert (report.num_shards, report.num_shards_read, report.num_rows) == (1, 0, 0)
+
+
+def test_shard_that_fails_in_the_middle_is_reported_and_the_others_are_judged() -> None:
+    first, second = (f"training/shard-0000{index}-of-00002.idx.parquet" for index in (0, 1))
+    case = {
+        "rows": {"training": [GOOD, TOO_WIDE]},
+        "rows_per_shard": 1,
+        "set": {"read_errors": {first: "row group 3 is corrupt"}},
+    }
+    report = check(case)
+    assert _codes(report) == ["BP330", "BP341"]
+    assert report.findings[0].where == f"{second} row 0"
+    assert (report.findings[1].where, report.findings[1].found) == (first, "row group 3 is corrupt")
+    assert (report.num_shards_read, report.num_rows) == (1, 2)
+
+
+def test_third_party_packs_without_manifest() -> None:
+    case = {"has_manifest": False, "rows": {"training": [GOOD, FINAL_BOUNDARY, TOO_WIDE]}}
+    report = check(case)
+    assert _codes(report) == ["BP305"]
+    reasons = {skipped.code: skipped.reason for skipped in report.rules_skipped}
+    assert reasons["BP343"] == reasons["BP348"] == reasons["BP401"] == "the artifact has no manifest"
+    assert reasons["BP330"] == "packed_sequence_size is not known"
+    assert reasons["BP311"] == "vocab_size is not known"
+    assert reasons["BP336"] == "eos_token_id is not known"
+
+
+def test_third_party_packs_with_a_given_context() -> None:
+    case = {"has_manifest": False, "rows": {"training": [GOOD, TOO_WIDE]}}
+    context = CheckContext(packed_sequence_size=16, pad_seq_to_mult=1, eos_token_id=2, vocab_size=100)
+    report = check_artifact(artifact(case), context=context)
+    assert _codes(report) == ["BP330"]
+    assert {"BP311", "BP331", "BP335", "BP336"} <= set(report.rules_run)
+
+
+def test_result_does_not_depend_on_the_size_of_batches() -> None:
+    rows = [GOOD, SHORT_MASK, TOO_WIDE, FINAL_BOUNDARY, GOOD, TOO_WIDE]
+    reports = [check({"rows": {"training": rows}}, max_tokens=max_tokens) for max_tokens in (1, 8, 20, 10**6)]
+    assert all(report == reports[0] for report in reports)
+
+
+def test_errors_come_before_warnings() -> None:
+    untrained = [[31, 32, 2], [0, 0, 0], [0]]
+    report = check({"rows": {"training": [GOOD, untrained, TOO_WIDE]}})
+    assert [(finding.code, finding.severity) for finding in report.findings] == [
+        ("BP330", Severity.ERROR),
+        ("BP318", Severity.WARNING),
+    ]
+    assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
+
+
+def test_crash_of_a_row_rule_names_the_rule() -> None:
+    @row_rule(code="BP399", name="always-crashes", severity=Severity.ERROR, source="test")
+    def always_crashes(rows: SoundRows) -> Offenders | None:
+        raise IndexError(rows.num_rows)
+
+    with pytest.raises(RuleCrashError, match=r"rule BP399 \(always-crashes\) crashed on training/.*: IndexError: 1\."):
+        check({}, rules=(always_crashes,))
+
+
+def test_crash_of_an_artifact_rule_names_the_rule() -> None:
+    @artifact_rule(code="BP398", name="crashes-too", severity=Severity.ERROR, source="test")
+    def crashes_too(facts: ArtifactFacts) -> list[Violation]:
+        raise KeyError("x")
+
+    with pytest.raises(RuleCrashError, match=r"rule BP398 \(crashes-too\) crashed on the artifact: KeyError"):
+        check({}, rules=(crashes_too,))
+
+
+def test_wrong_statistics_are_one_finding_each() -> None:
+    statistics = "manifest/splits/training/statistics"
+    report = check({"set": {f"{statistics}/num_packs": 2, f"{statistics}/num_trained_tokens": 5}})
+    assert [(finding.code, finding.where, finding.found, finding.allowed) for finding in report.findings] == [
+        ("BP348", "manifest.json training num_packs", "2", "1, from the rows"),
+        ("BP348", "manifest.json training num_trained_tokens", "5", "4, from the rows"),
+    ]
+
+
+def test_a_hundred_wrong_checksums_are_one_finding() -> None:
+    case = {
+        "rows": {"training": [{"row": GOOD, "times": 100}]},
+        "rows_per_shard": 1,
+        "set": {f"manifest/splits/training/shards/{index}/sha256": f"other {index}" for index in range(100)},
+    }
+    [finding] = check(case).findings
+    assert (finding.code, finding.num_occurrences, len(finding.examples)) == ("BP343", 100, 5)

@@ -1,0 +1,79 @@
+"""Totals over rows, and sequences shared by splits, on rows anyone can count."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.unit.rules.in_memory_artifact import Row, row_batch
+
+from bridgepack.rules import CheckContext
+from bridgepack.rules.batches import RawRows, SoundRows, sound_rows
+from bridgepack.rules.overlap import OverlapFinder, SequenceHasher
+from bridgepack.rules.truth import SplitTotals
+
+CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
+PADDED: Row = [[11, 12, 13, 2, 2, 21, 2, 2, 2, 2], [0, 1, 1, 0, 0, 1, 0, 0, 0, 0], [0, 5]]
+PLAIN: Row = [[31, 32, 33, 34, 35, 36, 37, 38, 39], [0, 0, 0, 1, 1, 1, 1, 1, 0], [0]]
+
+
+def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> SoundRows:
+    return sound_rows(RawRows(batch=row_batch(rows), context=context), np.ones(len(rows), dtype=np.bool_))
+
+
+def test_totals() -> None:
+    totals = SplitTotals()
+    totals.add(_sound([PADDED]))
+    totals.add(_sound([PLAIN]))
+    truth = totals.truth("training", is_complete=True)
+    assert (truth.num_rows, truth.num_sequences, truth.num_tokens) == (2, 3, 4 + 4 + 8)
+    assert truth.num_trained_tokens == 3 + 5
+    assert (truth.max_runtime_length, truth.max_sequences_per_row, truth.min_row_width) == (8, 2, 8)
+    assert (truth.num_misaligned_runtime, truth.num_misaligned_stored) == (0, 3)
+    assert truth.num_trained_eos == 2
+    assert truth.max_alignment_tokens == 1 + 3
+    assert truth.num_fully_trained == 1
+
+
+def test_most_padding_counts_no_trained_eos_and_fewer_than_the_multiple() -> None:
+    all_eos: Row = [[11, 2, 2, 2, 2, 2, 2, 2, 2], [0] * 9, [0]]
+    totals = SplitTotals()
+    totals.add(_sound([all_eos]))
+    assert totals.truth("training", is_complete=True).max_alignment_tokens == 3
+
+
+def test_totals_of_nothing() -> None:
+    truth = SplitTotals().truth("training", is_complete=True)
+    assert (truth.num_rows, truth.min_row_width, truth.trained_runs.first_fraction) == (0, 0, 0.0)
+
+
+def test_hash_does_not_depend_on_the_place() -> None:
+    sequence = [11, 12, 13, 2]
+    alone: Row = [sequence, [0] * 4, [0]]
+    later: Row = [[5, 6, 7, *sequence, 8, 9], [0] * 9, [0, 3, 7]]
+    hasher = SequenceHasher()
+    [expected] = hasher.hashes(_sound([alone]))
+    assert hasher.hashes(_sound([later, later])).tolist()[1::3] == [expected, expected]
+
+
+def test_hash_tells_zeros_apart() -> None:
+    rows: list[Row] = [[[0, 0], [0, 0], [0]], [[0, 0, 0], [0, 0, 0], [0]], [[0, 1], [0, 0], [0]]]
+    assert len(set(SequenceHasher().hashes(_sound(rows)).tolist())) == 3
+
+
+def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
+    finder = OverlapFinder(largest_split="training")
+    finder.begin("validation")
+    finder.add("validation", "v", _sound([PADDED, PLAIN, PLAIN]))
+    finder.begin("training")
+    finder.add("training", "t", _sound([[[1, 2, 3], [0] * 3, [0]]]))
+    finder.add("training", "t", _sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN]))
+    [shared] = finder.shared()
+    assert (shared.split, shared.other) == ("validation", "training")
+    assert (shared.num_sequences, shared.num_distinct) == (1, 3)
+    assert shared.where == "t row 0, sequence 1"
+
+
+def test_overlap_of_one_split_with_itself_is_none() -> None:
+    finder = OverlapFinder(largest_split="training")
+    finder.begin("training")
+    finder.add("training", "t", _sound([PLAIN, PLAIN]))
+    assert finder.shared() == ()

@@ -1,0 +1,76 @@
+"""Sizes and contents that the house rules limit."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+MAX_MODULE_LINES = 350
+MAX_FUNCTION_LINES = 50
+MAX_SCRIPT_LINES = 60
+MACHINE_SPECIFIC = re.compile(
+    r"(?<![\w.$}*])/(work|tmp|root|home|Users)/\w|\bpypi\.org\b|pythonhosted\.org|registry\.npmjs|deb\.debian"
+)
+
+
+def _num_lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_modules_are_short() -> None:
+    modules = list((PROJECT / "src").rglob("*.py"))
+
+    assert {str(path): _num_lines(path) for path in modules if _num_lines(path) > MAX_MODULE_LINES} == {}
+    assert modules
+
+
+def test_functions_are_short() -> None:
+    num_checked = 0
+    too_long = []
+    for path in (PROJECT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                num_checked += 1
+                num_lines = (node.end_lineno or 0) - node.lineno + 1
+                if num_lines > MAX_FUNCTION_LINES:
+                    too_long.append(f"{path.relative_to(PROJECT)}:{node.lineno} {node.name}: {num_lines} lines")
+
+    assert too_long == []
+    assert num_checked > 0
+
+
+def test_scripts_are_short() -> None:
+    scripts = [path for path in (PROJECT / "scripts").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+    assert {path.name: _num_lines(path) for path in scripts if _num_lines(path) >= MAX_SCRIPT_LINES} == {}
+    assert scripts
+
+
+def test_files_name_no_machine() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip(f"not a git checkout: {listed.stderr.strip()}")
+    found = []
+    for name in filter(None, listed.stdout.split("\0")):
+        content = (PROJECT / name).read_bytes() if (PROJECT / name).is_file() else b""
+        if b"\0" not in content:
+            lines = content.decode("utf-8", errors="replace").splitlines()
+            found += [
+                f"{name}:{number}: {line.strip()}"
+                for number, line in enumerate(lines, 1)
+                if MACHINE_SPECIFIC.search(line)
+            ]
+
+    assert found == []
+    assert listed.stdout

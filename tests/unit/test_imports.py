@@ -1,0 +1,58 @@
+"""The package and the command line load without the heavy libraries, and fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY_LIBRARIES = ("datasets", "megatron", "nemo_run", "pyarrow", "ray", "tokenizers", "torch", "transformers")
+BLOCK_HEAVY_LIBRARIES = f"""
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY_LIBRARIES!r}:
+            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+PRINT_HELP = "from bridgepack.cli import main; main(['--help'])"
+HELP_LIMIT_S = 0.5
+
+
+def _run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("library", HEAVY_LIBRARIES)
+def test_blocker_blocks(library: str) -> None:
+    finished = _run(f"{BLOCK_HEAVY_LIBRARIES}\nimport {library}")
+
+    assert f"{library} is blocked" in finished.stderr
+
+
+@pytest.mark.parametrize("code", ["import bridgepack", "import bridgepack.cli", PRINT_HELP])
+def test_loads_without_heavy_libraries(code: str) -> None:
+    finished = _run(f"{BLOCK_HEAVY_LIBRARIES}\n{code}")
+
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_help_names_the_commands() -> None:
+    finished = _run(PRINT_HELP)
+
+    assert all(command in finished.stdout for command in ("build", "check", "inspect"))
+
+
+def test_help_answers_fast() -> None:
+    times_s = []
+    for _ in range(5):
+        start_s = time.perf_counter()
+        finished = _run(PRINT_HELP)
+        times_s.append(time.perf_counter() - start_s)
+        assert finished.returncode == 0, finished.stderr
+
+    assert min(times_s) < HELP_LIMIT_S
