@@ -70,8 +70,9 @@ def check(artifact: Path, as_json: bool) -> int:
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def inspect(artifact: Path, row: int | None, split: str, as_json: bool) -> int:
+def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
     from bridgepack.api import inspect as inspect_pack
     from bridgepack.data.manifest import read_manifest
@@ -79,7 +80,7 @@ def inspect(artifact: Path, row: int | None, split: str, as_json: bool) -> int:
 
     if row is not None:
         view = inspect_pack(artifact, row=row, split=split)
-        _print_json(asdict(view)) if as_json else click.echo(draw_pack(view, has_colour=_has_colour()))
+        _print_json(asdict(view)) if as_json else click.echo(draw_pack(view, has_colour=_has_colour(), limit=limit))
         return CLEAN
     manifest = read_manifest(artifact)
     if as_json:

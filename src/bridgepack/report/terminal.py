@@ -96,8 +96,14 @@ def describe_plan(plan: BuildPlan) -> str:
     return "\n".join([*lines, "", "recipe:", plan.resolved.recipe.model_dump_json(indent=2)])
 
 
-def draw_pack(view: PackView, *, has_colour: bool) -> str:
-    """Return one pack as text; trained text is green on a terminal, between ⟦ and ⟧ elsewhere."""
+def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:
+    """Return one pack as text; trained text is green on a terminal, between ⟦ and ⟧ elsewhere.
+
+    Args:
+        view: the pack.
+        has_colour: the text goes to a terminal.
+        limit: draw only this many sequences; all by default.
+    """
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
         f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
@@ -107,8 +113,10 @@ def draw_pack(view: PackView, *, has_colour: bool) -> str:
     ]
     if view.note:
         lines.append(view.note)
-    for item in view.sequences:
+    for item in view.sequences[:limit]:
         lines += ["", _heading(item), _text(item, has_colour=has_colour)]
+    if limit is not None and limit < len(view.sequences):
+        lines += ["", f"... and {len(view.sequences) - limit} more sequences (without --limit all are drawn)"]
     return "\n".join(lines)
 
 
