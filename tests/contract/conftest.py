@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+
 from tests.support.megatron_on_cpu import install_import_hook
 
 install_import_hook()

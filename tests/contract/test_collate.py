@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.host_datasets import assert_same_batch, build_host_tokenizer, open_host_dataset
-from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard, write_shards
 
 from bridgepack.data.bridge_metadata import (
     BRIDGE_METADATA_FILE,
@@ -23,8 +21,15 @@ from bridgepack.data.bridge_metadata import (
     write_bridge_metadata,
 )
 from bridgepack.errors import ArtifactError
-from bridgepack.proof.collate import CollateMetadata, CollateSettings, padding_row, predict_batch
+from bridgepack.proof.collate import CollateMetadata, CollateSettings, predict_batch
 from bridgepack.records import PackedRow, SplitStatistics
+from tests.support.host_datasets import (
+    assert_same_batch,
+    assert_same_batches,
+    build_word_tokenizer,
+    open_host_dataset,
+)
+from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows, random_rows, write_shard, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -37,7 +42,7 @@ PADDINGS = ((False, False), (True, False), (True, True))
 
 @pytest.fixture(scope="module")
 def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build_host_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def _runtime_lengths(row: PackedRow) -> np.ndarray:
@@ -102,16 +107,9 @@ def test_every_row_and_batches_of_rows(
     )
     host = open_host_dataset(directory / spec, host_tokenizer, collate_settings, metadata_path=metadata_path)
 
-    assert len(host) == NUM_ROWS
     assert all(pq.read_metadata(path).num_row_groups > 1 for path in directory.iterdir())
-    batches = [[index] for index in range(NUM_ROWS)]
-    batches += [list(range(first, NUM_ROWS, 7)) for first in range(7)]
-    batches += [list(range(NUM_ROWS)), [22, 0, 22, 11], [-1], [3, -1, -1], [22, -1]]
-    for indices in batches:
-        own_rows = [rows[index] if index >= 0 else padding_row(rows[-1]) for index in indices]
-        assert_same_batch(
-            predict_batch(own_rows, collate_settings), host.collate_fn([host[index] for index in indices])
-        )
+    num_checked = assert_same_batches(host, rows, collate_settings, rows_per_batch=7)
+    assert num_checked == NUM_ROWS + 4 + 2
 
 
 @pytest.mark.parametrize("multiple", MULTIPLES)
@@ -144,12 +142,7 @@ def test_width_without_pad_to_max_length(
     )
     host = open_host_dataset(tmp_path, host_tokenizer, collate_settings)
 
-    for indices in ([[index] for index in range(NUM_ROWS)], [[0, 1], [5, 6, 7]]):
-        for batch in indices:
-            assert_same_batch(
-                predict_batch([rows[index] for index in batch], collate_settings),
-                host.collate_fn([host[index] for index in batch]),
-            )
+    assert_same_batches(host, rows, collate_settings, rows_per_batch=2)
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
@@ -163,11 +156,7 @@ def test_metadata_that_promises_too_little(tmp_path: Path, host_tokenizer: Any, 
     collate_settings = _settings(multiple, pad_cu_seqlens=True, metadata=CollateMetadata.from_entries([entry]))
     host = open_host_dataset(tmp_path, host_tokenizer, collate_settings, metadata_path=metadata_path)
 
-    for indices in ([0], [1], [0, 1, 2, 3], [7, -1]):
-        own_rows = [rows[index] if index >= 0 else padding_row(rows[-1]) for index in indices]
-        assert_same_batch(
-            predict_batch(own_rows, collate_settings), host.collate_fn([host[index] for index in indices])
-        )
+    assert_same_batches(host, rows, collate_settings, rows_per_batch=4)
 
 
 def test_sequence_of_one_stored_token(tmp_path: Path, host_tokenizer: Any) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.host_datasets import assert_same_batch, build_host_tokenizer
-from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, BridgeMetadataEntry, write_bridge_metadata
-from bridgepack.proof.collate import CollateMetadata, CollateSettings, padding_row, predict_batch
+from bridgepack.proof.collate import CollateMetadata, CollateSettings
 from bridgepack.records import TRAIN, VALIDATION, PackedRow
+from tests.support.host_datasets import (
+    assert_same_batches,
+    build_host_datasets,
+    build_word_tokenizer,
+    host_dataset_config,
+    snapshot,
+)
+from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -39,7 +44,7 @@ class Artifact:
 
 @pytest.fixture(scope="module")
 def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return build_host_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(params=[1, 8], ids=["multiple-1", "multiple-8"])
@@ -52,45 +57,14 @@ def artifact(request: pytest.FixtureRequest, tmp_path: Path) -> Artifact:
     return Artifact(path=path, pad_seq_to_mult=request.param, training=rows[:21], validation=rows[21:])
 
 
-def _config(artifact: Artifact, dataset_root: Path, *, shards: str = "", **spec_changes: Any) -> Any:
-    """Return the host's config over the artifact; `shards` is appended to each split's directory."""
-    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
-    from megatron.bridge.data.packing import PackedSequenceSpecs
-    from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
-
-    specs = {
-        "packed_sequence_size": PACKED_SEQUENCE_SIZE,
-        "pad_seq_to_mult": artifact.pad_seq_to_mult,
-        "packed_train_data_path": f"{artifact.path / TRAIN}{shards}",
-        "packed_val_data_path": f"{artifact.path / VALIDATION}{shards}",
-        "packed_metadata_path": artifact.path / BRIDGE_METADATA_FILE,
-    }
-    return GPTSFTDatasetConfig(
-        dataset_root=str(dataset_root),
-        seq_length=PACKED_SEQUENCE_SIZE,
-        preprocessing=ChatSFTPreprocessingConfig(),
-        enable_offline_packing=True,
-        offline_packing_specs=PackedSequenceSpecs(**(specs | spec_changes)),
-        dataset_kwargs={"pad_to_max_length": True},
-        do_test=False,
-        dataloader_type="batch",
-        num_workers=0,
+def _config(artifact: Artifact, dataset_root: Path, **changes: Any) -> Any:
+    return host_dataset_config(
+        artifact.path,
+        dataset_root=dataset_root,
+        packed_sequence_size=PACKED_SEQUENCE_SIZE,
+        pad_seq_to_mult=artifact.pad_seq_to_mult,
+        **changes,
     )
-
-
-def _build(config: Any, tokenizer: Any) -> Any:
-    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
-
-    return GPTSFTDatasetBuilder(config, tokenizer).build()
-
-
-def _snapshot(directory: Path) -> dict[str, tuple[int, int, str]]:
-    """Return every path below `directory`, itself included, with size, modification time and sha256."""
-    state = {}
-    for path in [directory, *directory.rglob("*")]:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
-        state[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns, digest)
-    return state
 
 
 @pytest.mark.parametrize("pad_cu_seqlens", [False, True])
@@ -101,16 +75,16 @@ def test_builder_loads_the_artifact_and_writes_nothing(
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
     dataset_root = tmp_path / "dataset_root"
-    before = _snapshot(tmp_path)
+    before = snapshot(tmp_path)
 
     config = _config(artifact, dataset_root, shards=shards, pad_cu_seqlens=pad_cu_seqlens)
-    training, validation, test = _build(config, host_tokenizer)
+    training, validation, test = build_host_datasets(config, host_tokenizer)
 
     assert type(training) is type(validation) is GPTSFTPackedParquetDataset
     assert (len(training), len(validation), test) == (len(artifact.training), len(artifact.validation), None)
     num_read = sum(1 for dataset in (training, validation) for index in range(len(dataset)) if dataset[index])
     assert num_read == len(artifact.training) + len(artifact.validation)
-    assert _snapshot(tmp_path) == before
+    assert snapshot(tmp_path) == before
     assert not dataset_root.exists()
 
 
@@ -122,12 +96,12 @@ def test_builder_does_not_touch_raw_data_that_lies_beside(
     conversation = {"messages": [{"role": "user", "content": "word3"}, {"role": "assistant", "content": "word4"}]}
     for split in (TRAIN, VALIDATION):
         (dataset_root / f"{split}.jsonl").write_text(json.dumps(conversation) + "\n")
-    before = _snapshot(tmp_path)
+    before = snapshot(tmp_path)
 
-    training, validation, _ = _build(_config(artifact, dataset_root), host_tokenizer)
+    training, validation, _ = build_host_datasets(_config(artifact, dataset_root), host_tokenizer)
 
     assert (len(training), len(validation)) == (len(artifact.training), len(artifact.validation))
-    assert _snapshot(tmp_path) == before
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("pad_cu_seqlens", [False, True])
@@ -144,26 +118,17 @@ def test_builder_s_datasets_collate_as_predicted(
         metadata=CollateMetadata.from_entries([METADATA, METADATA]),
     )
 
-    training, validation, _ = _build(config, host_tokenizer)
+    training, validation, _ = build_host_datasets(config, host_tokenizer)
 
-    num_checked = 0
-    for dataset, rows in ((training, artifact.training), (validation, artifact.validation)):
-        assert len(dataset) == len(rows)
-        for first in range(0, len(rows), 4):
-            indices = [*range(first, min(first + 4, len(rows))), -1]
-            own_rows = [*rows[first : first + 4], padding_row(rows[-1])]
-            assert_same_batch(
-                predict_batch(own_rows, settings), dataset.collate_fn([dataset[index] for index in indices])
-            )
-            num_checked += 1
-    assert num_checked == 6 + 3
+    assert_same_batches(training, artifact.training, settings, rows_per_batch=4)
+    assert_same_batches(validation, artifact.validation, settings, rows_per_batch=4)
 
 
 def test_builder_packs_where_a_split_s_path_is_missing(tmp_path: Path, artifact: Artifact, host_tokenizer: Any) -> None:
     config = _config(artifact, tmp_path / "dataset_root", packed_val_data_path=None)
 
     with pytest.raises(FileNotFoundError, match=r"validation\.jsonl"):
-        _build(config, host_tokenizer)
+        build_host_datasets(config, host_tokenizer)
 
 
 def test_builder_makes_a_folder_where_the_metadata_path_is_missing(
@@ -171,6 +136,6 @@ def test_builder_makes_a_folder_where_the_metadata_path_is_missing(
 ) -> None:
     dataset_root = tmp_path / "dataset_root"
 
-    _build(_config(artifact, dataset_root, packed_metadata_path=None), host_tokenizer)
+    build_host_datasets(_config(artifact, dataset_root, packed_metadata_path=None), host_tokenizer)
 
     assert [path.name for path in dataset_root.iterdir()] == ["packed"]

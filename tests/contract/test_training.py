@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from tests.support.small_artifact import write_small_artifact, write_small_tokenizer
 from tests.support.training_run import NUM_LAYERS, TrainingRequest
 
@@ -108,6 +109,7 @@ def test_thd_attention_stays_inside_each_sequence(bridge: ModuleType) -> None:
     """4 query heads share 2 key heads; sequences of 3, 2 and 0 tokens; the oracle goes token by token."""
     import torch
     from megatron.core.packed_seq_params import PackedSeqParams
+
     from tests.support.cpu_training import ThdAttention
 
     torch.manual_seed(0)

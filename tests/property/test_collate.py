@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.proof.collate import (
@@ -18,6 +17,7 @@ from bridgepack.proof.collate import (
     predict_batch,
 )
 from bridgepack.records import PackedRow
+from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 Drawn = tuple[list[PackedRow], CollateSettings]
 

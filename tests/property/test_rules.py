@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.unit.rules.in_memory_artifact import EOS_TOKEN_ID, Row, artifact, check
 
 from bridgepack.rules import CheckReport
+from tests.unit.rules.in_memory_artifact import EOS_TOKEN_ID, Row, artifact, check
 
 SIZE = 12
 MULTIPLE = 2

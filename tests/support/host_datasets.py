@@ -1,14 +1,18 @@
-"""The real host's tokenizer and packed dataset for the rows of `packed_rows`; import the host only through `bridge`."""
+"""The real host's tokenizers, packed datasets and dataset builder; its fixture `bridge` must be in use."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from bridgepack.proof.collate import CollateSettings, HostBatch
+from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.proof.collate import CollateSettings, HostBatch, padding_row, predict_batch
+from bridgepack.records import TRAIN, VALIDATION, PackedRow
 from tests.support.packed_rows import EOS_TOKEN_ID, NUM_TOKEN_IDS
 
 #: Each tensor of the host's batch, and the field of the prediction it equals.
@@ -25,18 +29,23 @@ TENSORS = {
 PADDED_TENSORS = {"cu_seqlens_q_padded": "cu_seqlens_padded", "cu_seqlens_kv_padded": "cu_seqlens_padded"}
 
 
-def build_host_tokenizer(directory: Path) -> Any:
-    """Return the host's tokenizer over a vocabulary of words, EOS among them, saved to `directory`."""
+def load_host_tokenizer(directory: str | Path) -> Any:
+    """Return the host's tokenizer over a Hugging Face tokenizer directory."""
     from megatron.bridge.training.config import TokenizerConfig
     from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
+
+    return build_tokenizer(TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(directory)))
+
+
+def build_word_tokenizer(directory: Path) -> Any:
+    """Return the host's tokenizer over the token ids of `packed_rows`, saved to `directory`."""
     from transformers import PreTrainedTokenizerFast
 
     words = {f"word{index}": index for index in range(NUM_TOKEN_IDS)}
     eos = f"word{EOS_TOKEN_ID}"
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="word0"))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token=eos).save_pretrained(directory)
-    config = TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(directory))
-    host_tokenizer = build_tokenizer(config)
+    host_tokenizer = load_host_tokenizer(directory)
     assert host_tokenizer.eos_id == EOS_TOKEN_ID
     return host_tokenizer
 
@@ -60,6 +69,78 @@ def open_host_dataset(
         label_key="output",
         truncation_field="input",
     )
+
+
+def host_dataset_config(
+    artifact: Path,
+    *,
+    dataset_root: Path,
+    packed_sequence_size: int,
+    shards: str = "",
+    pad_to_max_length: bool = True,
+    **specs: Any,
+) -> Any:
+    """Return the host's config over an artifact.
+
+    Args:
+        artifact: its folder.
+        dataset_root: where the host looks for raw data.
+        packed_sequence_size: runtime tokens a pack can hold.
+        shards: appended to each split's folder: empty for the folder itself, or a pattern.
+        pad_to_max_length: as in the host.
+        specs: fields of the host's PackedSequenceSpecs, in place of the artifact's.
+    """
+    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
+    from megatron.bridge.data.packing import PackedSequenceSpecs
+    from megatron.bridge.data.sft_processing import ChatSFTPreprocessingConfig
+
+    artifact_specs = {
+        "packed_sequence_size": packed_sequence_size,
+        "packed_train_data_path": f"{artifact / TRAIN}{shards}",
+        "packed_val_data_path": f"{artifact / VALIDATION}{shards}",
+        "packed_metadata_path": artifact / BRIDGE_METADATA_FILE,
+    }
+    return GPTSFTDatasetConfig(
+        dataset_root=str(dataset_root),
+        seq_length=packed_sequence_size,
+        preprocessing=ChatSFTPreprocessingConfig(),
+        enable_offline_packing=True,
+        offline_packing_specs=PackedSequenceSpecs(**(artifact_specs | specs)),
+        dataset_kwargs={"pad_to_max_length": pad_to_max_length},
+        do_test=False,
+        dataloader_type="batch",
+        num_workers=0,
+    )
+
+
+def build_host_datasets(config: Any, tokenizer: Any) -> Any:
+    """Return what the host's builder makes of a config: training, validation and test, None where there is none."""
+    from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
+
+    return GPTSFTDatasetBuilder(config, tokenizer).build()
+
+
+def snapshot(directory: Path) -> dict[str, tuple[int, int, str]]:
+    """Return every path below `directory`, itself included, with size, modification time and sha256."""
+    state = {}
+    for path in [directory, *directory.rglob("*")]:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
+        state[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns, digest)
+    return state
+
+
+def assert_same_batches(host: Any, rows: Sequence[PackedRow], settings: CollateSettings, *, rows_per_batch: int) -> int:
+    """Fail unless the host's dataset holds these rows and collates each, and each batch, as predicted.
+
+    A last batch ends with the host's padding sample, index -1. Returns the number of batches compared.
+    """
+    assert len(host) == len(rows)
+    batches = [[index] for index in range(len(rows))]
+    batches += [list(range(first, len(rows)))[:rows_per_batch] for first in range(0, len(rows), rows_per_batch)]
+    for indices in [*batches, [-1], [0, len(rows) - 1, -1, -1]]:
+        own_rows = [rows[index] if index >= 0 else padding_row(rows[-1]) for index in indices]
+        assert_same_batch(predict_batch(own_rows, settings), host.collate_fn([host[index] for index in indices]))
+    return len(batches) + 2
 
 
 def assert_same_batch(prediction: HostBatch, host_batch: dict[str, Any]) -> None:

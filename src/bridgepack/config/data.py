@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from bridgepack.config.base import Section
 
@@ -22,8 +22,18 @@ class HuggingFaceDataset(Section):
     """Commit, tag or branch; pin a commit so that the same recipe always means the same rows."""
 
 
-Source = str | HuggingFaceDataset
-Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1)]
+def _shape(value: Any) -> str:
+    """Return which shape of a source a value is meant to have; pydantic then complains about that one alone."""
+    if isinstance(value, (dict, HuggingFaceDataset)):
+        return "as data set"
+    return "as list" if isinstance(value, (list, tuple)) else "as path"
+
+
+_Path = Annotated[str, Tag("as path")]
+_Dataset = Annotated[HuggingFaceDataset, Tag("as data set")]
+Source = Annotated[_Path | _Dataset, Discriminator(_shape)]
+_List = Annotated[tuple[Source, ...], Field(min_length=1), Tag("as list")]
+Sources = Annotated[_Path | _Dataset | _List, Discriminator(_shape)]
 
 
 def as_sources(value: Sources | None) -> tuple[Source, ...]:

@@ -11,17 +11,16 @@ from pydantic_core import ErrorDetails
 
 from bridgepack.errors import ConfigError
 
-_UNION_TAGS = frozenset({"chat", "prompt_completion", "tokenized", "str", "HuggingFaceDataset"})
-#: How pydantic marks, in a location, a step into one branch of a union or into a validator.
-_WRAPPERS = ("tuple[", "function-", "constrained-", "lax-or-strict")
-_BRANCH_TYPE_ERRORS = frozenset({"string_type", "model_type", "model_attributes_type", "tuple_type", "dict_type"})
-_SOURCE_FIELDS = frozenset({"data.train", "data.validation"})
+_KINDS = frozenset({"chat", "prompt_completion", "tokenized"})
+_PREPROCESSING = "preprocessing"
+#: How a location marks a step into one shape of a source; see `config.data`.
+_SHAPE_PREFIX = "as "
+_SOURCE_TYPE_ERRORS = frozenset({"string_type", "union_tag_invalid"})
 
 
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """Return one ConfigError with a line for every wrong field."""
-    details = _without_other_branches(error.errors(include_url=False))
-    lines = list(dict.fromkeys(_line(detail, model) for detail in details))
+    lines = list(dict.fromkeys(_line(detail, model) for detail in error.errors(include_url=False)))
     if len(lines) == 1:
         return ConfigError(lines[0])
     return ConfigError(f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines))
@@ -50,19 +49,6 @@ def _known_names(name: str, known: list[str]) -> str:
     nearest = nearest_name(name, known)
     hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
     return f"allowed: {', '.join(known) or 'nothing below a plain value'}. {hint}"
-
-
-def _without_other_branches(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Drop, for a field that takes several shapes, the complaints of the shapes that were not meant."""
-    kept = []
-    for detail in details:
-        path = _dotted(detail["loc"])
-        is_branch_error = path in _SOURCE_FIELDS and detail["type"] in _BRANCH_TYPE_ERRORS
-        others = [other for other in details if _dotted(other["loc"]).startswith(path) and other is not detail]
-        if is_branch_error and any(other["type"] not in _BRANCH_TYPE_ERRORS for other in others):
-            continue
-        kept.append(detail)
-    return kept
 
 
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.inputs import hash_file
 from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
-from bridgepack.data.shards import iter_shard_batches, list_shards, read_shard_facts
+from bridgepack.data.shards import iter_shard_batches, list_shards, read_shard_facts, read_shard_row
 from bridgepack.errors import ArtifactError
 from bridgepack.records import SPLITS, Manifest, MetadataFacts, PackedRow, RowBatch, ShardFacts
 
@@ -60,15 +60,9 @@ class Artifact:
             raise ArtifactError(f"row is {index}; allowed: {allowed}. Choose another row or split.")
         for shard in record.shards:
             if index < shard.num_rows:
-                return self._row_of_shard(shard.path, index)
+                return read_shard_row(self.folder / shard.path, shard.path, index)
             index -= shard.num_rows
         raise ArtifactError(f"{str(self.folder)!r}: its manifest's shards have fewer rows than its statistics say.")
-
-    def _row_of_shard(self, shard: str, index: int) -> PackedRow:
-        for batch in iter_shard_batches(self.folder / shard, shard, max_tokens=1):
-            if batch.first_row <= index < batch.first_row + batch.num_rows:
-                return batch.row(index - batch.first_row)
-        raise ArtifactError(f"{shard} ends before row {index}. Build the artifact again.")
 
 
 class ArtifactOnDisk:

@@ -7,11 +7,11 @@ Source: megatron-bridge 0.6.2, `data/packing/algorithms.py` (create_packing_stra
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from bridgepack.data.files import write_text
 from bridgepack.errors import ArtifactError, DataError
 from bridgepack.records import SplitStatistics
 
@@ -65,12 +65,7 @@ def bridge_metadata_entry(statistics: SplitStatistics, *, packed_sequence_size: 
 
 def write_bridge_metadata(path: Path, entries: Sequence[BridgeMetadataEntry]) -> None:
     """Write the whole list, training first; an existing file is replaced, never appended to."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(list(entries), indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_text(path, json.dumps(list(entries), indent=2) + "\n")
 
 
 def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:

@@ -13,7 +13,8 @@ from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
 _MIN_RANGE_BYTES = 1 << 20
-_MAX_RANGES = 4096
+#: Store files are memory-mapped together while rows are assembled, below the usual limit of 1024 open files.
+_MAX_RANGES = 512
 _PAYLOAD_BYTES = 1 << 22
 _BATCH_ROWS = 256
 _ARROW_RANGE_ROWS = 4096
@@ -82,10 +83,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
                 else _from_value(line, part.file_index, row),
             )
     else:
-        with file.path.open("rb") as stream:
-            stream.seek(part.start)
-            content = stream.read(part.stop - part.start)
-        for offset, line in enumerate(content.removesuffix(b"\n").split(b"\n")):
+        for offset, line in enumerate(_lines_between(file, part.start, part.stop)):
             row = part.first_row + offset
             yield row, _from_line(line, part.file_index, row)
 
@@ -102,6 +100,15 @@ def _line_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
             yield InputRange(file_index=file_index, first_row=row, start=start, stop=start + len(block))
             start += len(block)
             row += block.count(b"\n")
+
+
+def _lines_between(file: InputFile, start: int, stop: int) -> Iterator[bytes]:
+    with open_stream(file.path, None) as stream:
+        stream.seek(start)
+        while start < stop:
+            line = stream.readline()
+            start += len(line)
+            yield line
 
 
 def _payload_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
@@ -220,7 +227,8 @@ def _from_line(line: bytes, file_index: int, row: int) -> Example | RowError | B
     except UnicodeDecodeError as error:
         return RowError(DropReason.INVALID_JSON, f"not UTF-8: {error}")
     except (ValueError, RecursionError) as error:
-        return RowError(DropReason.INVALID_JSON, str(error))
+        start = line[:60].decode(errors="replace")
+        return RowError(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")
     return _from_value(value, file_index, row)
 
 

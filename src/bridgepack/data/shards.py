@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch, ShardFacts
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch, ShardFacts
 
 SHARD_SUFFIX = ".idx.parquet"
 #: The host decodes a whole row group for every row it draws and keeps one, and its sampler shuffles; a row group also
@@ -83,6 +83,25 @@ def iter_shard_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[Ro
                 first_row += table.num_rows
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArtifactError(f"{name} cannot be read from row {first_row}: {_one_line(error)}.") from None
+
+
+def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
+    """Return one row by its 0-based position in the shard, decoding only its row group.
+
+    Raises:
+        ArtifactError: when the shard cannot be read or has no such row.
+    """
+    first_row = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.metadata.num_row_groups):
+                num_rows = file.metadata.row_group(group).num_rows
+                if index < first_row + num_rows:
+                    return _batch(file.read_row_group(group), name, first_row).row(index - first_row)
+                first_row += num_rows
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ArtifactError(f"{name} row {index} cannot be read: {_one_line(error)}.") from None
+    raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
 
 
 def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:

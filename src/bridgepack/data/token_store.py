@@ -28,7 +28,8 @@ _SCHEMA = pa.schema(
 )
 #: Tokens gathered before a batch is written; bounds a worker's memory.
 BATCH_TOKENS = 1 << 20
-_MAX_OPEN_FILES = 256
+#: Below the usual limit of 1024 open files of a process.
+_MAX_OPEN_FILES = 640
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,6 +91,9 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Any, config: TokenizerConfig) -> None:
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        if self._backend is not None:
+            self._backend.no_truncation()
+            self._backend.no_padding()
         self.config = config
         template = tokenizer.chat_template
         self.chat_template: str | None = template if isinstance(template, str) and template else None
@@ -100,10 +103,11 @@ class ChatTokenizer:
         """Id of the end-of-sequence token, which also pads sequences to their multiple."""
         return int(self._tokenizer.eos_token_id)
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included; every id is below it."""
-        return max(len(self._tokenizer), max(self.added_tokens.values(), default=-1) + 1)
+        largest = max(self._tokenizer.get_vocab().values(), default=-1)
+        return max(len(self._tokenizer), largest + 1, max(self.added_tokens.values(), default=-1) + 1)
 
     @cached_property
     def added_tokens(self) -> dict[str, int]:
@@ -226,7 +230,8 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    for name in ("transformers", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     tokenizer = _from_pretrained(config)
     if config.chat_template is not None:
         tokenizer.chat_template = _template_file(config.chat_template)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 from bridgepack.rules import CheckContext
 from bridgepack.rules.batches import RawRows, sound_rows
+from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 ROWS: list[Row] = [
     [[11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4]],

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rules.in_memory_artifact import check
 
 from bridgepack.rules import ARTIFACT_RULES, Rule
+from tests.unit.rules.in_memory_artifact import check
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
 from bridgepack.rules.batches import Offenders, SoundRows
 from bridgepack.rules.rule import ArtifactFacts, Violation, artifact_rule, row_rule
+from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
 GOOD = GOOD_ROWS[0]
 SHORT_MASK = [[11, 12, 2], [1, 1], [0]]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.rules.in_memory_artifact import check
-
 from bridgepack.rules import CheckReport
+from tests.unit.rules.in_memory_artifact import check
 
 Row = list[list[Any]]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 from bridgepack.rules import CheckContext
 from bridgepack.rules.batches import RawRows, SoundRows, sound_rows
 from bridgepack.rules.overlap import OverlapFinder, SequenceHasher
 from bridgepack.rules.truth import SplitTotals
+from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
 PADDED: Row = [[11, 12, 13, 2, 2, 21, 2, 2, 2, 2], [0, 1, 1, 0, 0, 1, 0, 0, 0, 0], [0, 5]]

@@ -1,0 +1,185 @@
+"""Artifacts that `bridgepack.build` makes of conversations: the real host takes them and collates as predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import bridgepack
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data import splits
+from bridgepack.data.artifact import Artifact
+from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
+from bridgepack.proof.collate import CollateMetadata, CollateSettings
+from bridgepack.records import SPLITS, PackedRow
+from tests.support.host_datasets import (
+    assert_same_batches,
+    build_host_datasets,
+    host_dataset_config,
+    load_host_tokenizer,
+    snapshot,
+)
+
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+
+PACKED_SEQUENCE_SIZE = 1024
+#: pad_to_max_length, pad_cu_seqlens: the host takes the second only with the first.
+PADDINGS = ((False, False), (True, False), (True, True))
+REFERENCE = {
+    "gsm8k": (
+        "gsm8k_train.jsonl",
+        "deepseek_v3",
+        {"kind": "prompt_completion", "prompt_column": "question", "completion_column": "answer"},
+    ),
+    "fastchat": ("fastchat_dummy_conversation.json", "qwen3", {"kind": "chat"}),
+    "glaive": ("glaive_toolcall_demo.json", "qwen3", {"kind": "chat"}),
+}
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with training.jsonl, validation.jsonl and tokenizer."""
+    folder = tmp_path_factory.mktemp("conversations")
+    training = folder / "training.jsonl"
+    write_docstring_conversations(training, validation_path=folder / "validation.jsonl", limit=800)
+    train_chatml_tokenizer(folder / "tokenizer", iter_texts(training), vocab_size=600)
+    return folder
+
+
+@pytest.fixture(scope="module", params=[1, 4, 8, 64], ids="multiple-{}".format)
+def artifact(request: pytest.FixtureRequest, conversations: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Return an artifact of several shards, each of several row groups, for each multiple."""
+    data = {"train": str(conversations / "training.jsonl"), "validation": str(conversations / "validation.jsonl")}
+    return _built(
+        tmp_path_factory.mktemp("artifact") / "artifact",
+        data=data,
+        tokenizer=conversations / "tokenizer",
+        preprocessing={"kind": "chat"},
+        pad_seq_to_mult=request.param,
+    )
+
+
+def _built(
+    output: Path, *, data: Mapping[str, Any], tokenizer: Path, preprocessing: Mapping[str, Any], pad_seq_to_mult: int
+) -> Artifact:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "contract",
+            "data": data,
+            "tokenizer": {"name_or_path": str(tokenizer)},
+            "preprocessing": preprocessing,
+            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": pad_seq_to_mult},
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splits, "_SHARD_TOKENS", 1 << 16)
+        return Artifact(bridgepack.build(recipe, output=output).output)
+
+
+def _rows(artifact: Artifact, split: str) -> list[PackedRow]:
+    return [batch.row(index) for batch in artifact.iter_batches(split) for index in range(batch.num_rows)]
+
+
+def _host_tokenizer(artifact: Artifact) -> Any:
+    tokenizer = load_host_tokenizer(artifact.manifest.tokenizer["name_or_path"])
+    assert tokenizer.eos_id == artifact.manifest.tokenizer["eos_token_id"]
+    return tokenizer
+
+
+def _config(artifact: Artifact, dataset_root: Path, **changes: Any) -> Any:
+    return host_dataset_config(
+        artifact.folder,
+        dataset_root=dataset_root,
+        packed_sequence_size=PACKED_SEQUENCE_SIZE,
+        pad_seq_to_mult=artifact.manifest.pad_seq_to_mult,
+        **changes,
+    )
+
+
+def _settings(artifact: Artifact, *, pad_to_max_length: bool, pad_cu_seqlens: bool) -> CollateSettings:
+    entries = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    return CollateSettings(
+        packed_sequence_size=artifact.manifest.packed_sequence_size,
+        pad_seq_to_mult=artifact.manifest.pad_seq_to_mult,
+        eos_token_id=artifact.manifest.tokenizer["eos_token_id"],
+        pad_to_max_length=pad_to_max_length,
+        pad_cu_seqlens=pad_cu_seqlens,
+        metadata=CollateMetadata.from_entries(entries),
+    )
+
+
+def _assert_host_collates_as_predicted(artifact: Artifact, folder: Path, **padding: bool) -> None:
+    datasets = build_host_datasets(_config(artifact, folder / "none", **padding), _host_tokenizer(artifact))
+    num_checked = 0
+    for split, dataset in zip(SPLITS, datasets, strict=False):
+        rows = _rows(artifact, split)
+        num_checked += assert_same_batches(dataset, rows, _settings(artifact, **padding), rows_per_batch=8)
+    assert num_checked > sum(split.statistics.num_packs for split in artifact.manifest.splits)
+
+
+@pytest.mark.parametrize(("pad_to_max_length", "pad_cu_seqlens"), PADDINGS)
+def test_every_row_and_batches_of_rows(
+    tmp_path: Path, artifact: Artifact, pad_to_max_length: bool, pad_cu_seqlens: bool
+) -> None:
+    _assert_host_collates_as_predicted(
+        artifact, tmp_path, pad_to_max_length=pad_to_max_length, pad_cu_seqlens=pad_cu_seqlens
+    )
+
+
+@pytest.mark.parametrize("shards", ["", "/shard-*.idx.parquet"], ids=["directory", "glob"])
+def test_builder_loads_the_artifact_and_writes_nothing(tmp_path: Path, artifact: Artifact, shards: str) -> None:
+    from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
+
+    before = snapshot(artifact.folder)
+
+    config = _config(artifact, tmp_path / "none", shards=shards)
+    training, validation, _ = build_host_datasets(config, _host_tokenizer(artifact))
+
+    assert type(training) is type(validation) is GPTSFTPackedParquetDataset
+    num_packs = [split.statistics.num_packs for split in artifact.manifest.splits]
+    assert [len(training), len(validation)] == num_packs
+    assert all(dataset[index] for dataset in (training, validation) for index in range(len(dataset)))
+    shard_paths = [artifact.folder / shard.path for shard in artifact.manifest.splits[0].shards]
+    assert len(shard_paths) > 1
+    assert all(pq.read_metadata(path).num_row_groups > 1 for path in shard_paths)
+    assert snapshot(artifact.folder) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_makes_every_batch_s_offsets_one_shape(tmp_path: Path, artifact: Artifact) -> None:
+    config = _config(artifact, tmp_path / "none", pad_cu_seqlens=True)
+    metadata = CollateMetadata.from_entries(read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE))
+
+    shapes, constants, longest = set(), set(), 0
+    for dataset in build_host_datasets(config, _host_tokenizer(artifact))[:2]:
+        for index in range(len(dataset)):
+            batch = dataset.collate_fn([dataset[index]])
+            physical = batch.get("cu_seqlens_q_padded", batch["cu_seqlens_q"])
+            shapes.add(tuple(physical.shape))
+            constants.add(int(batch["max_seqlen_q"]))
+            longest = max(longest, int(physical.diff().max()))
+
+    assert shapes == {(1, metadata.max_samples_per_bin + CU_SEQLENS_EXTRA_ENTRIES)}
+    assert constants == {longest}
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
+@pytest.mark.parametrize("name", REFERENCE)
+def test_reference_data(tmp_path: Path, reference_data: Path, name: str, pad_seq_to_mult: int) -> None:
+    file, tokenizer, preprocessing = REFERENCE[name]
+    artifact = _built(
+        tmp_path / "artifact",
+        data={"train": str(reference_data / "data" / file), "validation_fraction": 0.1},
+        tokenizer=reference_data / "tokenizers" / tokenizer,
+        preprocessing=preprocessing,
+        pad_seq_to_mult=pad_seq_to_mult,
+    )
+
+    _assert_host_collates_as_predicted(artifact, tmp_path, pad_to_max_length=True, pad_cu_seqlens=True)
