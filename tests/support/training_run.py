@@ -37,8 +37,8 @@ class TrainingRequest:
     packed_sequence_size: int
     pad_seq_to_mult: int
     pad_cu_seqlens: bool = False
-    num_steps: int = 12
-    num_packs_per_step: int = 2
+    num_steps: int = 24
+    num_packs_per_step: int = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

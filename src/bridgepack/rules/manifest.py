@@ -77,7 +77,12 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=where, found=str(size), allowed=f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 
 
-@artifact_rule(code="BP347", name="split-name-unknown", severity=Severity.ERROR, source="RULES 1.1")
+@artifact_rule(
+    code="BP347",
+    name="split-name-unknown",
+    severity=Severity.ERROR,
+    source="megatron-bridge 0.6.2, data/builders/gpt_sft.py",
+)
 def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split of the manifest is neither training nor validation, or is there twice.
 
@@ -110,7 +115,7 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=shard.path, found=f"listed by {split.name}", allowed=f"a path in {split.name}/")
 
 
-@artifact_rule(code="BP348", name="statistics-differ", severity=Severity.ERROR, source="DESIGN Artifact")
+@artifact_rule(code="BP348", name="statistics-differ", severity=Severity.ERROR, source="bridgepack manifest")
 def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
     """A statistic of the manifest is not what the rows hold.
 
@@ -134,7 +139,7 @@ def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=where, found=str(claimed), allowed=f"at most {most}, from the rows", group=where)
 
 
-@artifact_rule(code="BP349", name="drops-not-balanced", severity=Severity.ERROR, source="HOUSE_RULES 22")
+@artifact_rule(code="BP349", name="drops-not-balanced", severity=Severity.ERROR, source="bridgepack manifest")
 def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
     """Rows read are not sequences plus drops.
 

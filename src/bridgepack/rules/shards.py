@@ -158,7 +158,7 @@ def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=error, allowed="a Parquet file that reads to its end")
 
 
-@artifact_rule(code="BP342", name="shard-size-differs", severity=Severity.ERROR, source="DESIGN Artifact")
+@artifact_rule(code="BP342", name="shard-size-differs", severity=Severity.ERROR, source="bridgepack manifest")
 def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard's size is not the manifest's.
 
@@ -172,7 +172,7 @@ def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"{shard.num_bytes} bytes", allowed=f"{record.num_bytes} bytes")
 
 
-@artifact_rule(code="BP343", name="shard-checksum-differs", severity=Severity.ERROR, source="DESIGN Artifact")
+@artifact_rule(code="BP343", name="shard-checksum-differs", severity=Severity.ERROR, source="bridgepack manifest")
 def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard's bytes are not the manifest's.
 
@@ -189,7 +189,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"sha256 {shard.sha256}", allowed=f"sha256 {record.sha256}")
 
 
-@artifact_rule(code="BP344", name="shard-row-count-differs", severity=Severity.ERROR, source="DESIGN Artifact")
+@artifact_rule(code="BP344", name="shard-row-count-differs", severity=Severity.ERROR, source="bridgepack manifest")
 def shard_row_count_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard has more or fewer rows than the manifest says.
 

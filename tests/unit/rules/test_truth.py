@@ -77,3 +77,32 @@ def test_overlap_of_one_split_with_itself_is_none() -> None:
     finder.begin("training")
     finder.add("training", "t", _sound([PLAIN, PLAIN]))
     assert finder.shared() == ()
+
+
+def _totals(rows: list[Row]) -> SplitTotals:
+    totals = SplitTotals()
+    totals.add(_sound(rows))
+    return totals
+
+
+def test_padding_never_reaches_the_first_token_of_a_sequence() -> None:
+    all_eos: Row = [[11, 12, 13, 14, 15, 2, 2, 2], [0] * 8, [0, 5]]
+    assert _totals([all_eos]).max_alignment_tokens == 2
+
+
+def test_a_sequence_of_eos_alone_is_not_fully_trained() -> None:
+    assert _totals([[[2, 2, 2, 2], [0] * 4, [0]]]).num_fully_trained == 0
+
+
+def test_eos_at_the_very_beginning_is_no_trained_label() -> None:
+    assert _totals([[[2, 11, 12, 13, 14], [0, 1, 1, 1, 1], [0]]]).num_trained_eos == 0
+
+
+def test_repeated_tails_are_untrained_and_not_eos() -> None:
+    repeated: Row = [[11, 12, 7, 7, 7], [0, 1, 0, 0, 0], [0]]
+    shortest: Row = [[11, 8, 8], [0, 0, 0], [0]]
+    eos: Row = [[11, 12, 2, 2, 2], [0, 1, 0, 0, 0], [0]]
+    trained_first: Row = [[11, 12, 13, 9, 9], [0, 0, 1, 0, 0], [0]]
+    trained_last: Row = [[11, 12, 13, 9, 9], [0, 0, 0, 1, 0], [0]]
+    totals = _totals([repeated, shortest, eos, trained_first, trained_last])
+    assert dict(totals.repeated_tails) == {7: 1, 8: 1}
