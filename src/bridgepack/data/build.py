@@ -15,10 +15,10 @@ from bridgepack.data import splits, staging
 from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.execution import Progress, Runner, SilentProgress, runner
-from bridgepack.data.fingerprint import fingerprint, input_records, library_versions
+from bridgepack.data.fingerprint import fingerprint, input_record, library_versions
 from bridgepack.data.inputs import InputFile, find_inputs
 from bridgepack.data.manifest import FORMAT_VERSION, MANIFEST_FILE, read_manifest, write_manifest
-from bridgepack.data.reading import iter_ranges
+from bridgepack.data.reading import has_known_size, iter_ranges
 from bridgepack.data.stages import RangeResult, TokenizeTask, load_stage, tokenize_range, write_planned_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import TRAIN, VALIDATION, InputRecord, Manifest, ShardRecord, SplitRecord
@@ -154,9 +154,7 @@ def planned_build(
         files = _find_files(recipe, Path(scratch))
         load_stage.cache_clear()
         tokenizer = load_stage(recipe.model_dump_json()).tokenizer
-        shown.start("Hashing inputs", None, "files")
-        inputs = {split: input_records(members) for split, members in files.items()}
-        shown.finish()
+        inputs = _hashed(files, shown)
         identity = tokenizer.identity()
         digest = fingerprint(resolved, identity, inputs)
         folder = output or Path(DEFAULT_FOLDER) / f"{recipe.name}-{digest[:12]}"
@@ -218,10 +216,11 @@ class _Build:
     def _tokenize(self, name: str, files: Sequence[InputFile], workers: Runner) -> list[RangeResult]:
         store = self.folder / "tokens" / name
         store.mkdir(parents=True)
-        self.progress.start(f"Tokenising {name}", None, "rows")
+        total = sum(file.num_bytes for file in files) if all(map(has_known_size, files)) else None
+        self.progress.start(f"Tokenising {name}", total, "rows")
         results = []
         for result in workers.run(tokenize_range, self._tokenize_tasks(files, store)):
-            self.progress.advance(sum(result.num_rows))
+            self.progress.advance(sum(result.num_rows), work=result.num_bytes)
             results.append(result)
         self.progress.finish()
         return results
@@ -280,6 +279,18 @@ def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
         sources = as_sources(recipe.data.validation)
         files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
     return files
+
+
+def _hashed(files: dict[str, list[InputFile]], progress: Progress) -> dict[str, tuple[InputRecord, ...]]:
+    progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
+    records: dict[str, tuple[InputRecord, ...]] = {}
+    for split, members in files.items():
+        records[split] = ()
+        for file in members:
+            records[split] += (input_record(file),)
+            progress.advance(1, work=file.num_bytes)
+    progress.finish()
+    return records
 
 
 def _existing(output: Path) -> Manifest | None:

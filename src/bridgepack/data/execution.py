@@ -19,11 +19,11 @@ class Progress(Protocol):
     """Told how far a stage is; shows it, or does nothing."""
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage of `total` units; None where that is not known."""
+        """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
         ...
 
-    def advance(self, amount: int) -> None:
-        """Note that `amount` more units are done."""
+    def advance(self, num_items: int, work: int | None = None) -> None:
+        """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
         ...
 
     def finish(self) -> None:
@@ -37,7 +37,7 @@ class SilentProgress:
     def start(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage."""
 
-    def advance(self, amount: int) -> None:
+    def advance(self, num_items: int, work: int | None = None) -> None:
         """Note progress."""
 
     def finish(self) -> None:

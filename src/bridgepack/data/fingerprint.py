@@ -27,16 +27,13 @@ def library_versions() -> dict[str, str]:
     return {"bridgepack": __version__, **{name: version(name) for name in _LIBRARIES}}
 
 
-def input_records(files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-    """Return a record of each file with its hash; the number of rows is filled in by the build.
+def input_record(file: InputFile) -> InputRecord:
+    """Return a record of a file with its hash; the number of rows is filled in by the build.
 
     Raises:
-        DataError: when a file cannot be read.
+        DataError: when it cannot be read.
     """
-    return tuple(
-        InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=hash_file(file.path), num_rows=0)
-        for file in files
-    )
+    return InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=hash_file(file.path), num_rows=0)
 
 
 def fingerprint(

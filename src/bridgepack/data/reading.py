@@ -30,6 +30,7 @@ class InputRange:
         start: first byte (JSON Lines), row group (Parquet) or 0-based row (Arrow).
         stop: one past the last of them.
         lines: the rows themselves where the file cannot be entered in the middle (compressed, or a JSON array).
+        num_bytes: its share of the file's size, for showing progress; 0 where that is not known.
     """
 
     file_index: int
@@ -37,6 +38,7 @@ class InputRange:
     start: int = 0
     stop: int = 0
     lines: tuple[Any, ...] | None = None
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,11 @@ def iter_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
         yield from _line_ranges(file, file_index)
     else:
         yield from _payload_ranges(file, file_index)
+
+
+def has_known_size(file: InputFile) -> bool:
+    """Say whether the ranges of a file tell their share of its size."""
+    return file.compression is None and file.kind != JSON_ARRAY
 
 
 def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
@@ -97,8 +104,9 @@ def _line_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
             if not block:
                 return
             block += stream.readline() if not block.endswith(b"\n") else b""
-            yield InputRange(file_index=file_index, first_row=row, start=start, stop=start + len(block))
-            start += len(block)
+            size = len(block)
+            yield InputRange(file_index=file_index, first_row=row, start=start, stop=start + size, num_bytes=size)
+            start += size
             row += block.count(b"\n")
 
 
@@ -149,8 +157,10 @@ def _parquet_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
     metadata = _parquet(file).metadata
     row = 1
     for group in range(metadata.num_row_groups):
-        yield InputRange(file_index=file_index, first_row=row, start=group, stop=group + 1)
-        row += metadata.row_group(group).num_rows
+        num_rows = metadata.row_group(group).num_rows
+        share = file.num_bytes * num_rows // max(metadata.num_rows, 1)
+        yield InputRange(file_index=file_index, first_row=row, start=group, stop=group + 1, num_bytes=share)
+        row += num_rows
 
 
 def _parquet_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
@@ -177,7 +187,8 @@ def _arrow_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
     num_rows = _arrow_table(file).num_rows
     for start in range(0, num_rows, _ARROW_RANGE_ROWS):
         stop = min(start + _ARROW_RANGE_ROWS, num_rows)
-        yield InputRange(file_index=file_index, first_row=start + 1, start=start, stop=stop)
+        share = file.num_bytes * (stop - start) // num_rows
+        yield InputRange(file_index=file_index, first_row=start + 1, start=start, stop=stop, num_bytes=share)
 
 
 def _arrow_rows(file: InputFile, part: InputRange) -> Iterator[Any]:

@@ -52,6 +52,7 @@ class RangeResult:
         num_rows: rows read.
         num_blank_lines: lines without anything on them.
         drops: (set aside for validation, what was dropped).
+        num_bytes: its share of the file's size; 0 where that is not known.
     """
 
     file_index: int
@@ -59,6 +60,7 @@ class RangeResult:
     num_rows: tuple[int, int]
     num_blank_lines: int
     drops: tuple[tuple[bool, Drop], ...]
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +90,7 @@ def tokenize_range(task: TokenizeTask) -> RangeResult:
         num_rows=(work.num_rows - work.num_validation_rows, work.num_validation_rows),
         num_blank_lines=work.num_blank_lines,
         drops=tuple(work.drops),
+        num_bytes=task.part.num_bytes,
     )
 
 

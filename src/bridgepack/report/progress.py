@@ -33,20 +33,20 @@ class TerminalProgress:
             self._bars.stop()
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage of `total` units; None where that is not known."""
+        """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
         if self._bars is not None:
-            self._task = self._bars.add_task(stage, total=total, unit=unit)
+            self._task = self._bars.add_task(stage, total=total, unit=unit, num_items=0)
 
-    def advance(self, amount: int) -> None:
-        """Note that `amount` more units are done."""
+    def advance(self, num_items: int, work: int | None = None) -> None:
+        """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
         if self._bars is not None and self._task is not None:
-            self._bars.advance(self._task, amount)
+            made = self._bars.tasks[self._task].fields["num_items"] + num_items
+            self._bars.update(self._task, advance=num_items if work is None else work, num_items=made)
 
     def finish(self) -> None:
         """End the stage."""
         if self._bars is not None and self._task is not None:
-            done = self._bars.tasks[self._task].completed
-            self._bars.update(self._task, total=max(done, 1), completed=max(done, 1))
+            self._bars.update(self._task, total=1, completed=1)
 
 
 def _bars() -> Progress:
@@ -56,13 +56,13 @@ def _bars() -> Progress:
     from rich.text import Text
 
     class RateColumn(ProgressColumn):
-        """Units done, and how many a second."""
+        """Things made, and how many a second."""
 
         def render(self, task: Task) -> Text:
             """Return e.g. `7,473 rows  1,204/s`."""
-            speed = task.finished_speed or task.speed
-            rate = f"  {speed:,.0f}/s" if speed else ""
-            return Text(f"{int(task.completed):,} {task.fields['unit']}{rate}")
+            num_items, seconds = task.fields["num_items"], task.finished_time or task.elapsed or 0.0
+            rate = f"  {num_items / seconds:,.0f}/s" if seconds > 1 else ""
+            return Text(f"{num_items:,} {task.fields['unit']}{rate}")
 
     return Progress(
         TextColumn("{task.description:<24}"),
