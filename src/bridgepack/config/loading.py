@@ -68,7 +68,7 @@ def _load(target: str) -> SFTRecipe:
 
 def _recipe_from_file(path: Path) -> SFTRecipe:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def _recipe_from_file(path: Path) -> SFTRecipe:
 
 
 def _neighbours(path: Path) -> str:
-    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
     nearest = nearest_name(path.name, siblings)
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
 
@@ -89,7 +89,7 @@ def _neighbours(path: Path) -> str:
 def _parse_toml(text: str, path: Path) -> Any:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"recipe {str(path)!r} is not TOML: {error}. Correct that line.") from None
 
 
@@ -99,7 +99,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
     try:
         return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split())
         raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
 
@@ -111,6 +111,7 @@ def _module_from_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up annotations
     _run(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     return module
 
@@ -118,18 +119,25 @@ def _module_from_file(path: Path) -> ModuleType:
 def _module_from_name(name: str, target: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
+    if _run(lambda: _find_module(name), target) is None:
         raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {_FORMS}.")
     module: ModuleType = _run(lambda: importlib.import_module(name), name)
     return module
 
 
+def _find_module(name: str) -> Any:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
 def _recipe_from_module(module: ModuleType, function: str, target: str) -> SFTRecipe:
-    recipes = sorted(name for name, value in vars(module).items() if name.endswith(RECIPE_SUFFIX) and callable(value))
+    recipes = sorted(
+        name
+        for name, value in vars(module).items()
+        if name.endswith(RECIPE_SUFFIX) and callable(value) and value is not load_recipe
+    )
     if not function:
         if len(recipes) != 1:
             listed = ", ".join(recipes) or f"none; a recipe function's name ends in {RECIPE_SUFFIX}"
@@ -158,5 +166,5 @@ def _run(step: Callable[[], Any], where: str) -> Any:
         raise
     except ValidationError as error:
         raise config_error(error, SFTRecipe) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"recipe {where!r} failed: {type(error).__name__}: {error}. Correct its code.") from error

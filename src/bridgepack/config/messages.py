@@ -20,7 +20,8 @@ _SOURCE_TYPE_ERRORS = frozenset({"string_type", "union_tag_invalid"})
 
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """Return one ConfigError with a line for every wrong field."""
-    lines = list(dict.fromkeys(_line(detail, model) for detail in error.errors(include_url=False)))
+    details = [detail for detail in error.errors(include_url=False) if not _is_echo(detail)]
+    lines = list(dict.fromkeys(_line(detail, model) for detail in details))
     if len(lines) == 1:
         return ConfigError(lines[0])
     return ConfigError(f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines))
@@ -46,9 +47,16 @@ def shown(value: Any) -> str:
 
 
 def _known_names(name: str, known: list[str]) -> str:
+    if not known:
+        return "it would lie below a plain value. Set the value as a whole."
     nearest = nearest_name(name, known)
     hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-    return f"allowed: {', '.join(known) or 'nothing below a plain value'}. {hint}"
+    return f"allowed: {', '.join(known)}. {hint}"
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """Say whether a list is called too short only because its entries are wrong."""
+    return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
@@ -61,11 +69,11 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{path} is missing; it has no default. Set it in the recipe or with --set {path}=VALUE."
     if kind == "value_error":
         reason = str(context.get("error", detail["msg"]))
-        return f"{path}: {reason}" if path else reason
-    if kind in {"union_tag_invalid", "union_tag_not_found"}:
+        return f"{path}.{reason}" if path else reason
+    if path == _PREPROCESSING and kind in {"union_tag_invalid", "union_tag_not_found"}:
         found = f"kind is {context.get('tag')}" if kind == "union_tag_invalid" else "kind is missing"
         return f"{path}: {found}; allowed: chat, prompt_completion, tokenized. Set {path}.kind to one of these."
-    if path in _SOURCE_FIELDS and kind in _BRANCH_TYPE_ERRORS:
+    if kind in _SOURCE_TYPE_ERRORS and _is_source(detail["loc"]):
         return f"{path} is {shown(value)}; allowed: a path, a section {{dataset: ID}}, or a list of these."
     return f"{path or 'recipe'} is {shown(value)}; allowed: {_allowed(kind, context, detail['msg'])}"
 
@@ -98,22 +106,36 @@ def _allowed(kind: str, context: dict[str, Any], message: str) -> str:
         "tuple_type": "a list.",
         "float_parsing": "a number.",
         "float_type": "a number.",
+        "finite_number": "a finite number. Write a number.",
+        "invalid_key": "text as a field's name. Rename it.",
     }
     return types.get(kind, f"{message}.")
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:
-    parts = [part for part in location if part not in _UNION_TAGS and not str(part).startswith(_WRAPPERS)]
-    return ".".join(str(part) for part in parts)
+    return ".".join(str(part) for index, part in enumerate(location) if not _is_branch(location, index))
+
+
+def _is_source(location: tuple[int | str, ...]) -> bool:
+    is_inside = location[:2] in {("data", "train"), ("data", "validation")}
+    return is_inside and (isinstance(location[-1], int) or location[-1].startswith(_SHAPE_PREFIX))
+
+
+def _is_branch(location: tuple[int | str, ...], index: int) -> bool:
+    """Say whether a part of a location is no field but the branch of a union that pydantic took."""
+    part = location[index]
+    if location[:index] == (_PREPROCESSING,):
+        return part in _KINDS
+    return isinstance(part, str) and part.startswith(_SHAPE_PREFIX)
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Return the field names of the section that a location leads to."""
     models = [model]
-    for part in location:
-        if part in _UNION_TAGS:
-            models = [one for one in models if part == one.__name__ or part == _kind_of(one)]
-        elif isinstance(part, str) and not part.startswith(_WRAPPERS):
+    for index, part in enumerate(location):
+        if _is_branch(location, index):
+            models = [one for one in models if _kind_of(one) in {part, None}]
+        elif isinstance(part, str):
             fields = [one.model_fields[part] for one in models if part in one.model_fields]
             models = [found for field in fields for found in _models_in(field.annotation)]
     return sorted({name for one in models for name in one.model_fields})

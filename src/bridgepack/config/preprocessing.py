@@ -31,8 +31,8 @@ class AssistantMarkers(Section):
 class _Common(Section):
     over_long: OverLong = "drop"
     """What happens to a sequence longer than `packing.max_sequence_length`: `drop` (with a reason in the ledger),
-    `truncate` (cut, counted), or `error` (stop the build). Megatron-Bridge drops or truncates depending on the
-    multiple, without saying so."""
+    `truncate` (cut, counted), or `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and
+    drops or truncates chats depending on the multiple, saying so only in a log line."""
 
 
 class ChatPreprocessing(_Common):
@@ -112,11 +112,10 @@ class PromptCompletionPreprocessing(_Common):
     @model_validator(mode="after")
     def _check_template(self) -> Self:
         try:
-            names = {name for _, name, _, _ in string.Formatter().parse(self.prompt_template) if name is not None}
-            self.prompt_template.format(prompt="")
-        except (IndexError, KeyError, ValueError):
-            names = {"?"}
-        if names != {"prompt"}:
+            parts = list(string.Formatter().parse(self.prompt_template))
+        except ValueError:
+            parts = []
+        if {tuple(part) for _, *part in parts if part[0] is not None} != {("prompt", "", None)}:
             raise ValueError(
                 f"prompt_template is {self.prompt_template!r}; its only placeholder must be {{prompt}}. "
                 "Write other braces twice: {{ and }}."

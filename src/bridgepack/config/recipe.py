@@ -17,6 +17,8 @@ from bridgepack.config.packing import BatchConfig, PackingConfig, ParallelismCon
 from bridgepack.config.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.errors import ConfigError
 
+_KIND = "preprocessing.kind"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
@@ -85,14 +87,15 @@ class SFTRecipe(Section):
         """Return a recipe with some fields changed, validated as a whole again.
 
         Args:
-            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`.
+            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
+                below it. Another `preprocessing.kind` starts from that kind's defaults; only `over_long` stays.
 
         Raises:
             ConfigError: for an unknown path or an impossible value.
         """
         values = self.model_dump(mode="python")
-        for path, value in changes.items():
-            _assign(values, path, value)
+        for path in sorted(changes, key=lambda path: (path.count("."), path != _KIND)):
+            _assign(values, path, changes[path])
         return type(self).from_mapping(values)
 
     def resolve(self) -> ResolvedRecipe:
@@ -175,6 +178,7 @@ def _assign(values: dict[str, Any], path: str, value: Any) -> None:
         node = node[section]
     if not isinstance(node, dict):
         raise unknown_path_error(path, path, node)
-    if "kind" in node and leaf == "kind" and value != node["kind"]:
-        node.clear()
+    if path == _KIND and value != node.get("kind"):
+        for name in set(node) - {"over_long"}:
+            del node[name]
     node[leaf] = copy.deepcopy(value)

@@ -9,6 +9,7 @@ from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.data.build import BuildPlan, BuildResult
 from bridgepack.data.inspection import PackView, SequenceView
 from bridgepack.records import Manifest, SplitRecord
+from bridgepack.report.text import printable
 
 _BAR_WIDTH = 40
 _STRIP_WIDTH = 72
@@ -67,7 +68,8 @@ def _example(split: SplitRecord, reason: str) -> str:
     drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
     if drop is None:
         return ""
-    return f"{split.inputs[drop.file_index].path} row {drop.row}: {drop.detail[:120]}"
+    detail = " ".join(printable(drop.detail[:120]).split())
+    return f"{split.inputs[drop.file_index].path} row {drop.row}: {detail}"
 
 
 def describe_histogram(split: SplitRecord) -> Iterator[str]:
@@ -146,16 +148,10 @@ def _heading(item: SequenceView) -> str:
 
 def _text(item: SequenceView, *, has_colour: bool) -> str:
     opening, closing = ("\x1b[32m", "\x1b[0m") if has_colour else ("⟦", "⟧")
-    parts = [f"{opening}{_safe(span.text)}{closing}" if span.is_trained else _safe(span.text) for span in item.spans]
+    parts = [
+        f"{opening}{printable(span.text)}{closing}" if span.is_trained else printable(span.text) for span in item.spans
+    ]
     return "".join(parts)
-
-
-def _safe(text: str) -> str:
-    """Return a text without the control characters by which data could take over a terminal."""
-    return "".join(
-        character if character in "\n\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
 
 
 def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:

@@ -1,0 +1,61 @@
+"""Fenced blocks of the documentation's pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+_HEADING_OR_BLOCK = re.compile(
+    r"^(?P<heading>#+ [^\n]*)$|^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One fenced block.
+
+    Attributes:
+        page: file name, relative to the project.
+        heading: the heading above it.
+        language: after the opening fence.
+        text: between the fences.
+        output: text of the `text` block that follows with no heading between; None where there is none.
+    """
+
+    page: str
+    heading: str
+    language: str
+    text: str
+    output: str | None
+
+
+def pages() -> list[Path]:
+    """Return the README, CONTRIBUTING and every page of the site."""
+    return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
+
+
+def blocks(*languages: str, page: str | None = None) -> list[Block]:
+    """Return the blocks in these languages, of all pages or of one."""
+    chosen = [path for path in pages() if page is None or path.name == page]
+    return [block for path in chosen for block in _blocks_of(path) if block.language in languages]
+
+
+def _blocks_of(path: Path) -> Iterator[Block]:
+    matches = list(_HEADING_OR_BLOCK.finditer(path.read_text(encoding="utf-8")))
+    heading = ""
+    for match, following in zip_longest(matches, matches[1:]):
+        if match["heading"]:
+            heading = match["heading"]
+            continue
+        is_output = following is not None and following["language"] == "text"
+        yield Block(
+            page=str(path.relative_to(PROJECT)),
+            heading=heading,
+            language=match["language"],
+            text=match["text"],
+            output=following["text"] if is_output and following is not None else None,
+        )

@@ -1,0 +1,311 @@
+"""The documentation says what the code does: snippets run, recipes load, commands parse, pages are current."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from ruamel.yaml import YAML
+
+import bridgepack
+from bridgepack.cli import bridgepack as command_line
+from bridgepack.config.base import Section
+from bridgepack.config.packing import PackingConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.bridge_metadata import BridgeMetadataEntry
+from bridgepack.data.packing import ALGORITHMS
+from bridgepack.examples.__main__ import write_examples
+from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
+from bridgepack.report.reference import commands_page, recipe_page, reference_pages, rules_page
+from bridgepack.rules import ARTIFACT_RULES, find_rule
+from tests.support.docs_blocks import PROJECT, Block, blocks, pages
+
+BASE: dict[str, Any] = {
+    "name": "docs",
+    "data": {"train": "rows.jsonl"},
+    "tokenizer": {"name_or_path": "quickstart/tokenizer"},
+    "packing": {"packed_sequence_size": 1024},
+}
+
+
+def _name(block: Block) -> str:
+    return f"{block.page}: {block.heading.lstrip('# ')}"
+
+
+def _values(block: Block) -> dict[str, Any]:
+    """Return a recipe: the block itself, or the block's sections in place of those of a small one."""
+    values = YAML(typ="safe", pure=True).load(block.text)
+    return values if "name" in values else {**BASE, **values}
+
+
+def _page(name: str) -> str:
+    return (PROJECT / "docs" / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the pages' snippets run: quickstart/ and mine.yaml, the recipe of data.md."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_examples(folder / "quickstart", limit=150, vocab_size=600)
+    values = _values(blocks("yaml", page="data.md")[0])
+    values["data"] = {"train": "quickstart/training.jsonl", "validation": "quickstart/validation.jsonl"}
+    values["tokenizer"] = BASE["tokenizer"]
+    (folder / "mine.yaml").write_text(json.dumps(values))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["recipe-reference.md", "rules.md", "cli.md"])
+def test_generated_page_is_current(name: str) -> None:
+    assert _page(name) == reference_pages(command_line)[name], "run scripts/generate_docs"
+
+
+def test_generator_checks(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "docs").mkdir()
+    script = tmp_path / "scripts" / "generate_docs"
+    script.write_text((PROJECT / "scripts" / "generate_docs").read_text())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    stale = run("--check")
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 3)
+    assert run().returncode == 0
+    assert run("--check").returncode == 0
+    assert (tmp_path / "docs" / "rules.md").read_text() == _page("rules.md")
+    assert run("--chekc").returncode == 2
+    assert os.access(PROJECT / "scripts" / "generate_docs", os.X_OK)
+
+
+def test_recipe_page_has_every_field() -> None:
+    page = recipe_page()
+    pending: list[type[Section]] = [SFTRecipe]
+    seen: set[type[Section]] = set()
+    while pending:
+        model = pending.pop()
+        seen.add(model)
+        for name, field in model.model_fields.items():
+            assert f"- **`{name}`** (" in page
+            assert field.description
+            assert " ".join(field.description.split()) in page
+            pending += [found for found in _sections_in(field.annotation) if found not in seen]
+
+    assert len(seen) == 11
+    assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
+    assert "- **`algorithm`** (`best_fit_decreasing` or `first_fit_decreasing` or `first_fit_shuffle`; default" in page
+    assert "- **`max_sequences_per_pack`** (whole number, at least 1 or `null`; default `null`). " in page
+    assert "- **`parallelism`** (section; default all its defaults). " in page
+
+
+def _sections_in(annotation: Any) -> list[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [found for argument in getattr(annotation, "__args__", ()) for found in _sections_in(argument)]
+
+
+def test_rules_page_has_every_rule() -> None:
+    page = rules_page(ARTIFACT_RULES)
+
+    for rule in ARTIFACT_RULES:
+        assert f"### {rule.code} {rule.name}\n" in page
+        assert page.count(f"[{rule.code}](#{rule.code.lower()}-{rule.name})") == 1
+    assert "<element" not in page
+    assert len(ARTIFACT_RULES) > 0
+
+
+def test_commands_page_has_every_option() -> None:
+    page = commands_page(command_line)
+    num_checked = 0
+    for name, command in command_line.commands.items():
+        assert f"## bridgepack {name}\n" in page
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.opts[0] in page
+                num_checked += 1
+
+    assert num_checked > 5
+
+
+def test_snippets_are_found() -> None:
+    assert len(blocks("yaml")) >= 10
+    assert len(blocks("python")) >= 10
+    assert len(blocks("bash")) >= 6
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=_name)
+def test_recipe_loads(block: Block) -> None:
+    SFTRecipe.from_mapping(_values(block)).resolve()
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=_name)
+def test_snippet_compiles(block: Block) -> None:
+    compile(block.text, block.page, "exec")
+
+
+@pytest.mark.parametrize("block", blocks("bash"), ids=_name)
+def test_commands_parse(block: Block) -> None:
+    num_checked = 0
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        program, *arguments = words
+        if Path(program).name == "bridgepack":
+            command = command_line.commands[arguments[0]]
+            command.make_context(arguments[0], arguments[1:], parent=click.Context(command_line))
+        elif "-m" not in words and "/" in program:
+            assert os.access(PROJECT / program, os.X_OK), line
+        num_checked += 1
+
+    assert num_checked > 0
+
+
+@pytest.mark.parametrize("page", ["packing.md", "artifact.md", "python-api.md"])
+def test_snippets_run_and_print_what_the_page_says(workplace: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    monkeypatch.chdir(workplace)
+    names: dict[str, Any] = {"__name__": "snippet"}
+    num_outputs = 0
+    for block in blocks("python", page=page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block.text, block.page, "exec"), names)
+        if block.output is not None:
+            assert printed.getvalue() == block.output
+            num_outputs += 1
+
+    assert num_outputs > 0
+
+
+FORMATS = {block.heading: block for block in blocks("json", page="data.md") if '"reason"' not in block.text}
+
+
+@pytest.mark.parametrize("heading", FORMATS, ids=lambda heading: heading.lstrip("# "))
+def test_format_is_read(workplace: Path, tmp_path: Path, heading: str) -> None:
+    values: dict[str, Any] = BASE
+    for block in blocks("yaml", page="data.md"):
+        if block.heading == heading:
+            values = _values(block)
+    (tmp_path / "rows.jsonl").write_text(FORMATS[heading].text)
+    data = {**values["data"], "train": str(tmp_path / "rows.jsonl")}
+    tokenizer = {"name_or_path": str(workplace / "quickstart/tokenizer")}
+
+    recipe = SFTRecipe.from_mapping({**values, "data": data, "tokenizer": tokenizer})
+    result = bridgepack.build(recipe, output=tmp_path / "artifact")
+
+    assert result.manifest.splits[0].drops == {}
+    assert result.manifest.splits[0].statistics.num_sequences == FORMATS[heading].text.count("\n") == 1
+    assert not bridgepack.check(result.output).has_errors
+
+
+def test_formats_are_found() -> None:
+    assert len(FORMATS) == 8
+
+
+def test_ledger_example_has_the_ledger_s_fields(workplace: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(f"[]\n{next(iter(FORMATS.values())).text}")
+    tokenizer = {"name_or_path": str(workplace / "quickstart/tokenizer")}
+    values = {**BASE, "data": {"train": str(tmp_path / "rows.jsonl")}, "tokenizer": tokenizer}
+    result = bridgepack.build(SFTRecipe.from_mapping(values), output=tmp_path / "artifact")
+    written = json.loads((result.output / "plan" / "dropped.jsonl").read_text())
+    shown = next(json.loads(block.text) for block in blocks("json", page="data.md") if '"reason"' in block.text)
+
+    assert list(shown) == list(written)
+    assert shown["reason"] in list(DropReason)
+
+
+def test_every_drop_reason_is_explained() -> None:
+    table = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", _page("data.md"), re.MULTILINE)
+
+    assert table == [str(reason) for reason in DropReason]
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("artifact.md", [field.name for field in dataclasses.fields(Manifest)]),
+        ("artifact.md", [field.name for field in dataclasses.fields(SplitRecord) if field.name != "name"]),
+        ("artifact.md", [field.name for field in dataclasses.fields(SplitStatistics)]),
+        ("artifact.md", list(BridgeMetadataEntry.__annotations__)),
+        ("packing.md", list(ALGORITHMS)),
+    ],
+    ids=["manifest", "split", "statistics", "bridge-metadata", "algorithms"],
+)
+def test_names_are_explained(page: str, names: list[str]) -> None:
+    assert [name for name in names if f"`{name}`" not in _page(page)] == []
+    assert names
+
+
+def test_algorithms_are_those_of_the_recipe() -> None:
+    schema: Mapping[str, Any] = PackingConfig.model_json_schema()["properties"]["algorithm"]
+
+    assert tuple(schema["enum"]) == ALGORITHMS
+
+
+def test_example_finding_is_the_rule_s() -> None:
+    rule = find_rule("BP343")
+    example = next(block.text for block in blocks("text", page="check.md"))
+
+    assert rule is not None
+    assert f"{rule.severity}[{rule.code}]: {rule.name}\n" in example
+    assert f"why     {rule.why}\n" in example
+    assert f"fix     {rule.fix}\n" in example
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    num_checked = 0
+    for path in (PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+            if not target.startswith("https://"):
+                assert (PROJECT / target).is_file(), f"{path.name}: {target}"
+                num_checked += 1
+
+    assert num_checked > 0
+
+
+def test_pages_have_no_long_dashes() -> None:
+    assert [path.name for path in pages() if "\N{EM DASH}" in path.read_text(encoding="utf-8")] == []
+
+
+class _Assets(HTMLParser):
+    """Collects what a page makes the browser fetch by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if values.get("src"):
+            self.urls.append(values["src"] or "")
+        if tag == "link" and values.get("rel") not in {"canonical", "prev", "next"}:
+            self.urls.append(values.get("href") or "")
+
+
+def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    parser = _Assets()
+    for page in tmp_path.rglob("*.html"):
+        parser.feed(page.read_text(encoding="utf-8"))
+    sheets = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.css"))
+    assert [url for url in parser.urls if re.match(r"(?:https?:)?//", url)] == []
+    assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheets) == []
+    assert len(parser.urls) > 0
