@@ -26,3 +26,11 @@ def reference_data() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("no reference data: set BRIDGEPACK_REFERENCE_DATA, or put it in ../shared")
     return folder
+
+
+@pytest.fixture(scope="session")
+def chatml_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a byte-level tokenizer of 400 ids with a ChatML template; its EOS is 2, `<|im_end|>`."""
+    from tests.support.tokenizers import CHATML, write_tokenizer
+
+    return write_tokenizer(tmp_path_factory.mktemp("chatml") / "tokenizer", CHATML)

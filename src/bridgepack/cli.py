@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 
 from bridgepack import __version__
 from bridgepack.errors import BridgepackError
+from bridgepack.report.text import printable
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
@@ -94,19 +96,22 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; a user's mistake is one message, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = bridgepack.main(args=arguments, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = COULD_NOT_RUN
     except BridgepackError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable(str(error))}", err=True)
         code = COULD_NOT_RUN
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; nothing was written", err=True)
         code = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = CLEAN
     sys.exit(code)
 

@@ -16,11 +16,11 @@ from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.execution import Progress, Runner, SilentProgress, runner
 from bridgepack.data.fingerprint import fingerprint, input_record, library_versions
-from bridgepack.data.inputs import InputFile, find_inputs
+from bridgepack.data.inputs import InputFile, file_stamp, find_inputs
 from bridgepack.data.manifest import FORMAT_VERSION, MANIFEST_FILE, read_manifest, write_manifest
 from bridgepack.data.reading import has_known_size, iter_ranges
 from bridgepack.data.stages import RangeResult, TokenizeTask, load_stage, tokenize_range, write_planned_shard
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, DataError
 from bridgepack.records import TRAIN, VALIDATION, InputRecord, Manifest, ShardRecord, SplitRecord
 
 DEFAULT_FOLDER = "artifacts"
@@ -37,6 +37,7 @@ class BuildPlan:
         output: where the artifact goes.
         fingerprint: of the artifact.
         files: split -> input files.
+        stamps: input file -> its stamp before it was hashed.
         inputs: split -> their records.
         tokenizer: its identity, for the manifest.
         existing: the manifest of the artifact at `output`, whole or not; None where there is none.
@@ -46,6 +47,7 @@ class BuildPlan:
     output: Path
     fingerprint: str
     files: dict[str, list[InputFile]]
+    stamps: dict[Path, tuple[int, int]]
     inputs: dict[str, tuple[InputRecord, ...]]
     tokenizer: dict[str, Any]
     existing: Manifest | None
@@ -154,6 +156,7 @@ def planned_build(
         files = _find_files(recipe, Path(scratch))
         load_stage.cache_clear()
         tokenizer = load_stage(recipe.model_dump_json()).tokenizer
+        stamps = {file.path: file_stamp(file.path) for members in files.values() for file in members}
         inputs = _hashed(files, shown)
         identity = tokenizer.identity()
         digest = fingerprint(resolved, identity, inputs)
@@ -164,6 +167,7 @@ def planned_build(
             output=folder,
             fingerprint=digest,
             files=files,
+            stamps=stamps,
             inputs=inputs,
             tokenizer=identity,
             existing=_existing(folder),
@@ -186,6 +190,7 @@ class _Build:
         """Build the artifact in the working folder and return its manifest."""
         with runner(self._useful_workers(num_workers)) as workers:
             tokenized = self._tokenized_splits(workers)
+            _refuse_changed_inputs(self.plan)
             (self.artifact / PLAN_FOLDER).mkdir(parents=True)
             records = [self._write_split(split, workers) for split in tokenized]
         splits.write_dropped_rows(self.artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, tokenized)
@@ -304,6 +309,15 @@ def _existing(output: Path) -> Manifest | None:
 
 
 def _is_whole(folder: Path, manifest: Manifest) -> bool:
-    paths = [(folder / shard.path, shard.num_bytes) for split in manifest.splits for shard in split.shards]
-    has_metadata = (folder / BRIDGE_METADATA_FILE).is_file()
-    return has_metadata and all(path.is_file() and path.stat().st_size == size for path, size in paths)
+    shards = [(folder / shard.path, shard.num_bytes) for split in manifest.splits for shard in split.shards]
+    plans = [folder / PLAN_FOLDER / f"{split.name}.parquet" for split in manifest.splits]
+    others = [folder / BRIDGE_METADATA_FILE, folder / PLAN_FOLDER / DROPPED_ROWS_FILE, *plans]
+    return all(path.is_file() and path.stat().st_size == size for path, size in shards) and all(
+        path.is_file() for path in others
+    )
+
+
+def _refuse_changed_inputs(plan: BuildPlan) -> None:
+    for path, stamp in plan.stamps.items():
+        if not path.is_file() or file_stamp(path) != stamp:
+            raise DataError(f"{path} changed during the build. Build again once nothing writes to it.")

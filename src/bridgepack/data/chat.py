@@ -9,7 +9,7 @@ from bridgepack.config.preprocessing import ChatPreprocessing
 from bridgepack.data import masks
 from bridgepack.data.conversation import Conversation, read_conversation
 from bridgepack.data.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded, Rendered
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded, Rendered, is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, Example
 
@@ -153,7 +153,12 @@ class ChatEncoder:
         assert self._markers is not None
         for text in _texts([_payload(conversation)]):
             is_suspect = self._marker_texts is None or any(part in text for part in self._marker_texts)
-            if is_suspect and masks.contains(self._tokenizer.encode(text), self._markers.all_sequences):
+            # Only rendered text reaches the model, and that is known to be Unicode.
+            if (
+                is_suspect
+                and is_unicode(text)
+                and masks.contains(self._tokenizer.encode(text), self._markers.all_sequences)
+            ):
                 return True
         return False
 

@@ -47,7 +47,8 @@ def read_conversation(
     turns = _turns(columns, settings)
     messages = [_message(turn, index, role_aliases) for index, turn in enumerate(turns)]
     system = columns.get("system")
-    if isinstance(system, str) and system and not any(message["role"] == "system" for message in messages):
+    if system and not any(message["role"] == "system" for message in messages):
+        _check_content(system, "system")
         messages.insert(0, {"role": "system", "content": system})
     if settings.null_content == "empty":
         messages = [{**message, "content": ""} if message["content"] is None else message for message in messages]
@@ -101,11 +102,14 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
         return _function_call(message["content"], where)
     if role not in ROLES:
         raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
-    content = message["content"]
-    if content is not None and not isinstance(content, (str, list)):
-        raise RowError(DropReason.INVALID_FIELD, f"{where}: content is a {type(content).__name__}; it must be text")
+    _check_content(message["content"], f"{where}: content")
     message["role"] = role
     return message
+
+
+def _check_content(content: Any, where: str) -> None:
+    if content is not None and not isinstance(content, (str, list)):
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
 
 
 def _role(name: str, role_aliases: Mapping[str, str]) -> str:
@@ -132,7 +136,7 @@ def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict
     if isinstance(tools, str):
         tools = _parsed(tools, settings.tools_column) if tools.strip() else None
     if isinstance(tools, Mapping):
-        tools = [tools]
+        tools = [tools] if tools else None
     if not tools and settings.tool_schemas:
         return [dict(tool) for tool in settings.tool_schemas]
     if tools is None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from bridgepack.errors import DataError
 
 _BUFFER_BYTES = 1 << 20
+_ZSTANDARD_BLOCK_BYTES = 1 << 16
 
 
 @contextmanager
@@ -33,9 +35,7 @@ def open_stream(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
                 with gzip.open(raw, "rb") as stream:
                     yield cast(IO[bytes], stream)
             elif compression == "zst":
-                reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-                with reader:
-                    yield cast(IO[bytes], reader)
+                yield io.BufferedReader(_ZstandardReader(raw), _BUFFER_BYTES)
             else:
                 yield raw
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
@@ -56,3 +56,45 @@ def iter_lines(stream: IO[bytes]) -> Iterator[bytes]:
             pending.append(rest)
     if pending:
         yield b"".join(pending)
+
+
+class _ZstandardReader(io.RawIOBase):
+    """Frames one after the other; zstandard's own reader takes a file that is cut off for a whole one."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._blocks = _iter_uncompressed(raw)
+        self._pending = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Say that it can be read from."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Fill the target as far as one block goes; 0 at the end.
+
+        Raises:
+            EOFError: when a frame is cut off.
+        """
+        while not self._pending:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._pending = memoryview(block)
+        size = min(len(target), len(self._pending))
+        target[:size] = self._pending[:size]
+        self._pending = self._pending[size:]
+        return size
+
+
+def _iter_uncompressed(raw: IO[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor()
+    frame = None
+    while block := raw.read(_ZSTANDARD_BLOCK_BYTES):
+        while block:
+            frame = frame or decompressor.decompressobj()
+            yield frame.decompress(block)
+            block, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError("it is cut off inside a frame")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -67,7 +68,8 @@ class Runner:
         pending: deque[Future[R]] = deque()
         try:
             for task in tasks:
-                pending.append(self._executor.submit(function, task))
+                with _interrupts_held():
+                    pending.append(self._executor.submit(function, task))
                 if len(pending) >= 4 * self._num_workers:
                     yield pending.popleft().result()
             while pending:
@@ -97,7 +99,24 @@ def runner(num_workers: int) -> Iterator[Runner]:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that starts meanwhile never gets it, and leaves it to the parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and one core to each worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Take one core, and end with the parent, whatever ended that: a worker left behind would go on writing."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridgepack.config.data import HuggingFaceDataset, Source
-from bridgepack.config.messages import nearest_name
+from bridgepack.config.messages import nearest_name, shown
 from bridgepack.errors import DataError
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
@@ -74,6 +76,12 @@ def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Pa
     return files
 
 
+def file_stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of the last change in nanoseconds: equal stamps mean that nobody wrote to the file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file's bytes, hexadecimal.
 
@@ -101,22 +109,38 @@ def iter_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _files_of(source: str, field: str, split: str) -> list[InputFile]:
-    path = Path(source).expanduser()
+    try:
+        return _files_at(Path(source).expanduser(), source, field, split)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check the path.") from None
+
+
+def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
     if path.is_file():
         return [_input_file(path, field)]
     if path.is_dir():
         return _files_in_folder(path, field, split)
     if any(character in source for character in "*?["):
         names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (a pattern may be absolute)
-        found = sorted(Path(name) for name in names if Path(name).is_file())
+        found = sorted(Path(name) for name in names if _is_file(Path(name), field))
         if not found:
-            raise DataError(f"{field} is {source!r}; the pattern matches no file. Check the path and the pattern.")
+            raise DataError(f"{field} is {shown(source)}; the pattern matches no file. Check the path and the pattern.")
         return [_input_file(file, field) for file in found]
-    raise DataError(f"{field} is {source!r}; there is no such file or folder.{_hint(path, source)}")
+    _is_file(path, field)
+    raise DataError(f"{field} is {shown(source)}; there is no such file or folder.{_hint(path, source)}")
+
+
+def _is_file(path: Path, field: str) -> bool:
+    if path.is_symlink() and not path.exists():
+        raise DataError(
+            f"{field}: {str(path)!r} is a link to something that is not there. Fetch it or remove the link."
+        )
+    return path.is_file()
 
 
 def _hint(path: Path, source: str) -> str:
-    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    siblings = [entry.name for entry in path.parent.iterdir() if entry != path] if path.parent.is_dir() else []
     nearest = nearest_name(path.name, siblings)
     if nearest:
         return f" Did you mean {str(path.parent / nearest)!r}?"
@@ -130,39 +154,43 @@ def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
         return _files_in_folder(_split_folder(folder, field, split), field, split)
     state = folder / "state.json"
     if state.is_file():
-        names = _saved_files(state, field)
-        return [InputFile(path=folder / name, label=str(folder / name), kind=ARROW) for name in names]
-    entries = sorted(entry for entry in folder.rglob("*") if entry.is_file())
+        saved = [folder / str(entry["filename"]) for entry in _saved_json(state, "_data_files", field)]
+        missing = next((file for file in saved if not file.is_file()), None)
+        if missing is not None:
+            raise DataError(f"{field}: {str(missing)!r}, which {str(state)!r} names, is not there. Save it again.")
+        return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved]
     files = [
         _input_file(entry, field)
-        for entry in entries
+        for entry in sorted(folder.rglob("*"))
         if _kind_of(entry) is not None
         and entry.name not in _SAVED_DATASET_FILES
         and not any(part.startswith(".") for part in entry.relative_to(folder).parts)
+        and _is_file(entry, field)
     ]
     if not files:
-        raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}.")
+        raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
     return files
 
 
 def _split_folder(folder: Path, field: str, split: str) -> Path:
-    names = json.loads((folder / "dataset_dict.json").read_text())["splits"]
+    names = [str(name) for name in _saved_json(folder / "dataset_dict.json", "splits", field)]
     wanted = {"training": ("train",), "validation": ("validation", "valid", "test")}[split]
     name = next((name for name in wanted if name in names), None)
     if name is None:
         raise DataError(
-            f"{field} is {str(folder)!r}, a saved DatasetDict with splits {', '.join(names)}; none of them is "
-            f"{' or '.join(wanted)}. Name the folder of a split, e.g. {str(folder / names[0])!r}."
+            f"{field} is {str(folder)!r}, a saved DatasetDict with splits {', '.join(names) or 'none'}; none of them "
+            f"is {' or '.join(wanted)}. Name the folder of a split, e.g. {str(folder / 'NAME')!r}."
         )
     return folder / name
 
 
-def _saved_files(state: Path, field: str) -> list[str]:
+def _saved_json(path: Path, key: str, field: str) -> list[Any]:
+    """Return a list from one of the JSON files of a saved data set."""
     try:
-        return [str(entry["filename"]) for entry in json.loads(state.read_text())["_data_files"]]
+        return list(json.loads(path.read_text(encoding="utf-8"))[key])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{field}: {state} is not what datasets.save_to_disk writes ({error}). Save it again."
+            f"{field}: {str(path)!r} is not what datasets.save_to_disk writes ({error}). Save it again."
         ) from None
 
 
@@ -183,7 +211,12 @@ def _input_file(path: Path, field: str) -> InputFile:
     kind, compression = found
     if kind == JSON_ARRAY and not _begins_with_bracket(path, compression):
         kind = JSON_LINES
-    return InputFile(path=path, label=str(path), kind=kind, compression=compression)
+    return InputFile(path=path, label=_label(path), kind=kind, compression=compression)
+
+
+def _label(path: Path) -> str:
+    """Return a path as text that every file can hold, whatever bytes its name is made of."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _begins_with_bracket(path: Path, compression: str | None) -> bool:
@@ -199,14 +232,16 @@ def _begins_with_bracket(path: Path, compression: str | None) -> bool:
 
 def _materialised(source: HuggingFaceDataset, field: str, target: Path) -> InputFile:
     """Write a Hugging Face data set as one Parquet file, so that its bytes can be hashed and read in ranges."""
-    from datasets import load_dataset
+    from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     where = f"{field} is {{dataset: {source.dataset}, split: {source.split}}}"
     try:
         dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
     except (DatasetsError, OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(str(error.__cause__ or error).split())[:300]
         raise DataError(
             f"{where}; datasets.load_dataset cannot load it: {reason}. Check dataset, name, split and revision, and "
             "that this machine reaches the hub or has it in its cache."

@@ -24,6 +24,15 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_text(folder / MANIFEST_FILE, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
 
 
+def is_manifest(path: Path) -> bool:
+    """Say whether a file is a manifest that some version of bridgepack wrote."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"format_version", "fingerprint"} <= content.keys()
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return an artifact's manifest.
 
@@ -33,9 +42,9 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(_why_missing(folder)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
     version = content.get("format_version") if isinstance(content, Mapping) else None
     if version != FORMAT_VERSION:

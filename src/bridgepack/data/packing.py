@@ -88,50 +88,62 @@ def _runs(lengths: IntArray) -> list[tuple[int, int, int]]:
 
 
 def _best_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
-    """Return the bin of each sequence; lengths must not increase.
+    """Return the bin of each sequence, the fullest with room; lengths must not increase.
 
-    Works on runs of equal lengths: all bins with the same room and the same number of sequences are filled by as many
-    sequences in one step, so the number of steps depends on the distinct lengths, not on the number of sequences.
+    Works on runs of equal lengths: the fullest bin with room stays the fullest while a run goes into it, so all bins
+    with the same room and the same number of sequences are filled in one step, and the number of steps depends on the
+    distinct lengths, not on the number of sequences.
     """
     bins = np.empty(len(lengths), dtype=np.int64)
-    open_bins: dict[tuple[int, int], list[IntArray]] = {}
-    keys: list[tuple[int, int]] = []
+    open_bins = _OpenBins(cap)
     num_bins = 0
-
-    def put_back(key: tuple[int, int], members: IntArray) -> None:
-        room, count = key
-        if room == 0 or count == cap or not len(members):
-            return
-        if key not in open_bins:
-            open_bins[key] = []
-            insort(keys, key)
-        open_bins[key].append(members)
-
     for length, position, stop in _runs(lengths):
         while position < stop:
-            at = bisect_left(keys, (length, 0))
-            if at == len(keys):
-                per_bin = min(size // length, cap)
-                needed = -(-(stop - position) // per_bin)
-                fresh = np.repeat(np.arange(num_bins, num_bins + needed), per_bin)[: stop - position]
-                bins[position:stop] = fresh
-                last = len(fresh) - (needed - 1) * per_bin
-                put_back((size - per_bin * length, per_bin), np.arange(num_bins, num_bins + needed - 1))
-                put_back((size - last * length, last), np.array([num_bins + needed - 1]))
-                num_bins += needed
-                break
-            key = keys[at]
-            members = open_bins[key].pop()
-            taken = min(len(members), stop - position)
-            if taken < len(members):
-                open_bins[key].append(members[taken:])
-            elif not open_bins[key]:
-                del open_bins[key]
-                keys.pop(at)
-            bins[position : position + taken] = members[:taken]
-            put_back((key[0] - length, key[1] + 1), members[:taken])
-            position += taken
+            room, count, members = open_bins.take_fullest(length) or (size, 0, None)
+            per_bin = min(room // length, cap - count)
+            if members is None:
+                members = np.arange(num_bins, num_bins + -(-(stop - position) // per_bin))
+                num_bins += len(members)
+            num_full = min(len(members), (stop - position) // per_bin)
+            rest = (stop - position) - num_full * per_bin if num_full < len(members) else 0
+            num_placed = num_full * per_bin + rest
+            num_used = num_full + (rest > 0)
+            bins[position : position + num_placed] = np.repeat(members[:num_used], per_bin)[:num_placed]
+            position += num_placed
+            open_bins.put(room - per_bin * length, count + per_bin, members[:num_full])
+            open_bins.put(room - rest * length, count + rest, members[num_full:num_used])
+            open_bins.put(room, count, members[num_used:])
     return bins
+
+
+class _OpenBins:
+    """Bins that can take more, grouped by room and number of sequences."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._groups: dict[tuple[int, int], list[IntArray]] = {}
+        self._keys: list[tuple[int, int]] = []
+
+    def put(self, room: int, count: int, members: IntArray) -> None:
+        if room == 0 or count == self._cap or not len(members):
+            return
+        key = (room, count)
+        if key not in self._groups:
+            self._groups[key] = []
+            insort(self._keys, key)
+        self._groups[key].append(members)
+
+    def take_fullest(self, length: int) -> tuple[int, int, IntArray] | None:
+        """Return (room, number of sequences, bins) of the fullest bins with room for `length`, or None."""
+        at = bisect_left(self._keys, (length, 0))
+        if at == len(self._keys):
+            return None
+        key = self._keys[at]
+        members = self._groups[key].pop()
+        if not self._groups[key]:
+            del self._groups[key]
+            self._keys.pop(at)
+        return *key, members
 
 
 def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:

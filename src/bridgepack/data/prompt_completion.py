@@ -7,9 +7,12 @@ from typing import Any
 
 from bridgepack.config.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.conversation import CONVERSATION_COLUMNS
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, Example
+
+#: Columns that count where a row has none of the recipe's.
+STANDARD_COLUMNS = ("prompt", "completion")
 
 
 class PromptCompletionEncoder:
@@ -46,28 +49,36 @@ class PromptCompletionEncoder:
 
     def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
         """Return ids and mask or the row's error, one per example, in order."""
-        texts: list[tuple[str, str] | RowError] = [self._texts(example.columns) for example in examples]
+        texts = [self._texts_or_error(example.columns) for example in examples]
         flat = [text for pair in texts if not isinstance(pair, RowError) for text in pair]
         encoded = iter([_ids(item) for item in self._tokenizer.encode_batch(flat)])
         return [pair if isinstance(pair, RowError) else self._joined(next(encoded), next(encoded)) for pair in texts]
 
-    def _texts(self, columns: Mapping[str, Any]) -> tuple[str, str] | RowError:
+    def _texts_or_error(self, columns: Mapping[str, Any]) -> tuple[str, str] | RowError:
+        try:
+            prompt, completion = self._columns_as_texts(columns)
+        except RowError as error:
+            return error
+        if self._settings.strip_whitespace:
+            prompt, completion = prompt.strip(" "), completion.strip(" ")
+        return self._settings.prompt_template.format(prompt=prompt), self._separator + completion
+
+    def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
         conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
         if conversation is not None:
-            return RowError(
-                DropReason.INVALID_FIELD, f"{conversation} holds a conversation; set preprocessing.kind to chat"
-            )
-        values = []
-        for name in (self._settings.prompt_column, self._settings.completion_column):
-            if columns.get(name) is None:
-                found = ", ".join(sorted(map(str, columns)))[:200]
-                return RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {found or 'no fields'}")
-            if not isinstance(columns[name], str):
-                return RowError(
-                    DropReason.INVALID_FIELD, f"{name} is a {type(columns[name]).__name__}; it must be text"
-                )
-            values.append(columns[name].strip(" ") if self._settings.strip_whitespace else columns[name])
-        return self._settings.prompt_template.format(prompt=values[0]), self._separator + values[1]
+            detail = f"{conversation} holds a conversation; set preprocessing.kind to chat"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        prompt, completion = (_text(columns, name) for name in self._column_names(columns))
+        return prompt, completion
+
+    def _column_names(self, columns: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the columns that the recipe names, or `prompt` and `completion` where a row has those instead.
+
+        Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
+        """
+        names = self._settings.prompt_column, self._settings.completion_column
+        has_names = all(name in columns for name in names)
+        return names if has_names or not all(name in columns for name in STANDARD_COLUMNS) else STANDARD_COLUMNS
 
     def _joined(self, prompt: list[int], completion: list[int]) -> Encoded:
         num_tokens = len(prompt) + len(completion)
@@ -109,6 +120,17 @@ def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
             f"{name.upper()} token. Set it to false or use another tokenizer."
         )
     return [index]
+
+
+def _text(columns: Mapping[str, Any], name: str) -> str:
+    text = columns.get(name)
+    if text is None:
+        found = ", ".join(sorted(map(str, columns)))[:200]
+        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {found or 'no fields'}")
+    if not isinstance(text, str):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(text).__name__}; it must be text")
+    check_is_unicode(text)
+    return text
 
 
 def _ids(encoding: Any) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.data.decompression import iter_lines, open_stream
 from bridgepack.data.inputs import ARROW, JSON_ARRAY, JSON_LINES, PARQUET, InputFile
+from bridgepack.data.json_arrays import iter_element_texts
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
@@ -17,7 +19,9 @@ _MIN_RANGE_BYTES = 1 << 20
 _MAX_RANGES = 512
 _PAYLOAD_BYTES = 1 << 22
 _BATCH_ROWS = 256
+_MAX_PAYLOAD_ROWS = 4096
 _ARROW_RANGE_ROWS = 4096
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +41,7 @@ class InputRange:
     first_row: int
     start: int = 0
     stop: int = 0
-    lines: tuple[Any, ...] | None = None
+    lines: tuple[bytes, ...] | None = None
     num_bytes: int = 0
 
 
@@ -81,18 +85,15 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
     elif file.kind == ARROW:
         yield from _numbered(_arrow_rows(file, part), part)
     elif part.lines is not None:
-        for offset, line in enumerate(part.lines):
-            row = part.first_row + offset
-            yield (
-                row,
-                _from_line(line, part.file_index, row)
-                if isinstance(line, bytes)
-                else _from_value(line, part.file_index, row),
-            )
+        yield from _parsed(part.lines, part)
     else:
-        for offset, line in enumerate(_lines_between(file, part.start, part.stop)):
-            row = part.first_row + offset
-            yield row, _from_line(line, part.file_index, row)
+        yield from _parsed(_lines_between(file, part.start, part.stop), part)
+
+
+def _parsed(lines: Iterable[bytes], part: InputRange) -> Iterator[RowRead]:
+    for offset, line in enumerate(lines):
+        row = part.first_row + offset
+        yield row, _from_line(line, part.file_index, row)
 
 
 def _line_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
@@ -115,40 +116,39 @@ def _lines_between(file: InputFile, start: int, stop: int) -> Iterator[bytes]:
         stream.seek(start)
         while start < stop:
             line = stream.readline()
+            if not line:
+                raise DataError(
+                    f"{file.label} became shorter while it was read. Build again once nothing writes to it."
+                )
             start += len(line)
             yield line
 
 
 def _payload_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
-    rows: list[Any] = []
+    rows: list[bytes] = []
     num_bytes, first = 0, 1
-    for value, size in _array_elements(file) if file.kind == JSON_ARRAY else _lines(file):
-        rows.append(value)
-        num_bytes += size
-        if num_bytes >= _PAYLOAD_BYTES or len(rows) >= _ARROW_RANGE_ROWS:
+    for line in _array_elements(file) if file.kind == JSON_ARRAY else _lines(file):
+        rows.append(line)
+        num_bytes += len(line)
+        if num_bytes >= _PAYLOAD_BYTES or len(rows) >= _MAX_PAYLOAD_ROWS:
             yield InputRange(file_index=file_index, first_row=first, lines=tuple(rows))
             first, num_bytes, rows = first + len(rows), 0, []
     if rows:
         yield InputRange(file_index=file_index, first_row=first, lines=tuple(rows))
 
 
-def _lines(file: InputFile) -> Iterator[tuple[bytes, int]]:
+def _lines(file: InputFile) -> Iterator[bytes]:
     with open_stream(file.path, file.compression) as stream:
-        for line in iter_lines(stream):
-            yield line, len(line)
+        yield from iter_lines(stream)
 
 
-def _array_elements(file: InputFile) -> Iterator[tuple[Any, int]]:
-    import ijson
-
+def _array_elements(file: InputFile) -> Iterator[bytes]:
     with open_stream(file.path, file.compression) as stream:
         try:
-            for value in ijson.items(stream, "item", use_float=True):
-                yield value, 1024
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())[:200]
+            yield from iter_element_texts(stream)
+        except ValueError as error:
             raise DataError(
-                f"{file.label} is not a JSON array of objects: {reason}. Correct it, or write one object a line "
+                f"{file.label} is not a JSON array of objects: {error}. Correct it, or write one object a line "
                 "(.jsonl), where a broken line costs only that row."
             ) from None
 
@@ -234,9 +234,14 @@ def _from_line(line: bytes, file_index: int, row: int) -> Example | RowError | B
     if not line.strip(b" \t\r\n\xef\xbb\xbf"):
         return BlankLine()
     try:
-        value = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        text = line.decode("utf-8-sig")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return RowError(DropReason.INVALID_JSON, f"not UTF-8: {error}")
+    except UnicodeEncodeError:
+        return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is no text")
     except (ValueError, RecursionError) as error:
         start = line[:60].decode(errors="replace")
         return RowError(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")

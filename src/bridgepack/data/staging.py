@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bridgepack.data.artifact import PLAN_FOLDER
+from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.files import sync_folder
-from bridgepack.data.manifest import MANIFEST_FILE
+from bridgepack.data.manifest import MANIFEST_FILE, is_manifest
 from bridgepack.errors import ArtifactError
+from bridgepack.records import SPLITS
 
 _LOCK = "lock"
+_REPORT_FILE = "report.html"
+_ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, _REPORT_FILE, *SPLITS})
 
 
 def staging_folder(output: Path) -> Path:
-    """Return the working folder of an output: `runs/a` -> `runs/.a.building`."""
-    return output.with_name(f".{output.name}.building")
+    """Return the working folder of an output: `runs/a` -> `/.../runs/.a.building`; links are followed."""
+    return _beside(output, "building")
 
 
 @contextmanager
@@ -26,8 +31,10 @@ def staging(output: Path) -> Iterator[Path]:
     """Give an empty working folder that no other build of the same output uses; it is removed at the end.
 
     Raises:
-        ArtifactError: when another build is using it, or it cannot be written.
+        ArtifactError: when another build is using it, it cannot be written, or an artifact at the output has other
+            things in it, which would be lost.
     """
+    _refuse_foreign_entries(output)
     folder = staging_folder(output)
     try:
         descriptor = _locked(folder)
@@ -44,14 +51,19 @@ def staging(output: Path) -> Iterator[Path]:
 
 
 def refuse_foreign_folder(output: Path) -> None:
-    """Make sure that putting an artifact at `output` destroys nothing else.
+    """Make sure that there is an artifact at `output`, or nothing.
 
     Raises:
-        ArtifactError: when it is a file, or a folder with something in it that is no artifact.
+        ArtifactError: when it is a file, the current folder, or a folder with something in it that is no artifact.
     """
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
-    if output.is_dir() and any(output.iterdir()) and not (output / MANIFEST_FILE).exists():
+    if Path.cwd().is_relative_to(output.resolve()):
+        raise ArtifactError(
+            f"output is {str(output)!r}, the current folder or one around it, which a build would replace. Choose a "
+            "folder inside it."
+        )
+    if output.is_dir() and any(output.iterdir()) and not is_manifest(output / MANIFEST_FILE):
         raise ArtifactError(
             f"output is {str(output)!r}, a folder that holds something else than an artifact. Choose a new folder, "
             "or empty this one."
@@ -60,20 +72,36 @@ def refuse_foreign_folder(output: Path) -> None:
 
 def move_into_place(finished: Path, output: Path) -> None:
     """Put a finished artifact where it belongs; one that is there goes only once the new one is complete."""
-    old = output.with_name(f".{output.name}.old")
+    place, old = output.resolve(), _beside(output, "old")
     shutil.rmtree(old, ignore_errors=True)
-    if output.exists():
-        output.rename(old)
-    finished.rename(output)
-    sync_folder(output.parent)
+    if place.exists():
+        place.rename(old)
+    finished.rename(place)
+    sync_folder(place.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(output: Path, purpose: str) -> Path:
+    place = output.resolve()
+    return place.with_name(f".{place.name}.{purpose}")
+
+
+def _refuse_foreign_entries(output: Path) -> None:
+    entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
+    foreign = sorted(entries - _ARTIFACT_ENTRIES)
+    if foreign:
+        raise ArtifactError(
+            f"output is {str(output)!r}, an artifact with other things in it, which would be lost: "
+            f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
+        )
 
 
 def _locked(folder: Path) -> int:
     """Return a descriptor that holds the folder's lock until it is closed or the process ends."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+        descriptor = _lock_file(folder)
+        if descriptor is None:
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,6 +112,20 @@ def _locked(folder: Path) -> int:
         if _is_same_file(descriptor, folder / _LOCK):
             return descriptor
         os.close(descriptor)
+
+
+def _lock_file(folder: Path) -> int | None:
+    """Return a descriptor of the folder's lock; None when another build has just ended and is taking it away."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        if folder.is_file() or folder.is_symlink():
+            raise
+        return None
+    try:
+        return os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except FileNotFoundError:
+        return None
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

@@ -162,19 +162,12 @@ class ChatTokenizer:
         """Return the text that the chat template gives for a conversation.
 
         Raises:
-            RowError: with reason `template_error` when the template refuses it.
+            RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
+            TokenizerError: when the template is not valid Jinja.
         """
-        from jinja2.exceptions import TemplateError
-
-        options: dict[str, Any] = {} if tools is None else {"tools": list(tools)}
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=False, **options
-                )
-            )
-        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
-            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+        text = str(self._apply_chat_template(messages, tools, tokenize=False))
+        check_is_unicode(text)
+        return text
 
     def render_with_generation_mask(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None
@@ -184,21 +177,27 @@ class ChatTokenizer:
         Raises:
             RowError: with reason `template_error` when the template refuses the conversation.
         """
-        from jinja2.exceptions import TemplateError
+        output = self._apply_chat_template(
+            messages, tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        return list(output["input_ids"]), list(output["assistant_masks"])
 
-        options: dict[str, Any] = {} if tools is None else {"tools": list(tools)}
+    def _apply_chat_template(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None, **options: Any
+    ) -> Any:
+        from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+        if tools is not None:
+            options["tools"] = list(tools)
         try:
-            output = self._tokenizer.apply_chat_template(
-                list(messages),
-                tokenize=True,
-                add_generation_prompt=False,
-                return_dict=True,
-                return_assistant_tokens_mask=True,
-                **options,
-            )
+            return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=False, **options)
+        except TemplateSyntaxError as error:
+            raise TokenizerError(
+                f"tokenizer.name_or_path is {self.config.name_or_path!r}; line {error.lineno} of its chat template is "
+                f"not valid Jinja: {error.message}. Correct the template, or set tokenizer.chat_template to another."
+            ) from None
         except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
             raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
-        return list(output["input_ids"]), list(output["assistant_masks"])
 
     def identity(self) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""
@@ -220,6 +219,27 @@ class ChatTokenizer:
         if self._backend is not None:
             return {"tokenizer.json (as loaded)": _sha256(self._backend.to_str().encode())}
         return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
+
+
+def check_is_unicode(text: str) -> None:
+    """Refuse a text that no tokenizer can encode: JSON may cut an emoji in half, which leaves a lone surrogate.
+
+    Raises:
+        RowError: with reason `invalid_field`.
+    """
+    if not is_unicode(text):
+        found = next(character for character in text if "\ud800" <= character <= "\udfff")
+        detail = f"the text holds U+{ord(found):04X}, half of a character that was cut in two"
+        raise RowError(DropReason.INVALID_FIELD, detail)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:

@@ -1,0 +1,48 @@
+"""What a benchmark ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("bridgepack", "megatron-bridge", "megatron-core", "transformers", "tokenizers", "torch", "pyarrow")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return cores, memory, CPU model, commit of bridgepack and versions, as plain values."""
+    return {
+        "num_cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "cpu_model": _cpu_model(),
+        "kernel": platform.release(),
+        "commit": _commit(),
+        "versions": {"python": platform.python_version()} | _versions(),
+    }
+
+
+def load_average() -> float:
+    """Return the number of runnable processes, averaged over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _cpu_model() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout, with `-dirty` after it where files have changed; None without git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _versions() -> dict[str, str]:
+    return {name: found.version for name in _PACKAGES for found in distributions(name=name)}

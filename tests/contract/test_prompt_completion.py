@@ -1,0 +1,195 @@
+"""Prompt-completion rows become the tokens and masks of megatron-bridge's `tokenize_prompt_completion_example`.
+
+The host's `max_length` counts stored tokens, bridgepack's `max_sequence_length` runtime tokens: one fewer.
+
+Where both differ on purpose:
+
+- Without a completion the host's preparation, which takes every file for test data, trains EOS after the prompt;
+  bridgepack drops the row as one that lacks a field: `test_row_without_completion`.
+- Columns named `prompt` and `completion` that the recipe does not use must be text for the host; bridgepack does not
+  look at them: `test_unused_columns`.
+- Where the special tokens alone are too long, the host refuses every row and bridgepack the recipe:
+  `test_special_tokens_that_do_not_fit`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason
+from tests.support.conversations import json_values, texts
+from tests.support.tokenizers import CHATML, NOT_SPACE_SENSITIVE, write_tokenizer
+from tests.support.upstream_preprocessing import PromptCompletionPair, agreement, assert_same_rows, strided
+
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+
+Settings = Mapping[str, Any]
+GSM8K = {"prompt_column": "question", "completion_column": "answer"}
+#: Settings -> one row in so many is compared unless all are asked for.
+REFERENCE_SETTINGS: dict[str, tuple[Settings, int]] = {
+    "defaults": ({}, 1),
+    "full": ({"loss_mode": "full", "separator": "\n"}, 4),
+    "template": ({"prompt_template": "Q: {prompt}\nA:", "separator": " ", "add_bos": True, "add_sep": True}, 4),
+    "left": ({"truncation_method": "left", "max_sequence_length": 63, "strip_whitespace": False}, 4),
+    "right": ({"truncation_method": "right", "max_sequence_length": 63, "add_eos": False}, 4),
+}
+TOGGLES = ("strip_whitespace", "add_bos", "add_sep", "add_eos")
+SEPARATORS = ("", " ", "  ", "\n", " ->", "<|im_start|>")
+TEMPLATES = ("{prompt}", "Q: {prompt}\nA:", " {prompt} {{}}", "<|im_start|>{prompt}")
+LONGEST = (None, 1, 2, 3, 8, 40)
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("chosen", REFERENCE_SETTINGS)
+@pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
+def test_gsm8k(reference_data: Path, tokenizer: str, chosen: str) -> None:
+    changes, stride = REFERENCE_SETTINGS[chosen]
+    # Qwen3 has no BOS token, which both sides refuse before the first row.
+    changes = {**changes, "add_bos": changes.get("add_bos", False) and tokenizer != "qwen3"}
+    pair = PromptCompletionPair(reference_data / "tokenizers" / tokenizer, **GSM8K, **changes)
+    lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in strided(lines, stride)]
+
+    counts = assert_same_rows(pair, rows)
+
+    assert counts == {"equal": len(rows)}
+    assert len(lines) == 7473
+
+
+@pytest.fixture(scope="module", params=[CHATML, NOT_SPACE_SENSITIVE], ids=lambda family: family.name)
+def folder(request: pytest.FixtureRequest, bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"), request.param)
+
+
+def _every_settings() -> Iterator[dict[str, Any]]:
+    modes = {"loss_mode": ("completion", "full"), "truncation_method": ("left", "right")}
+    choices = dict.fromkeys(TOGGLES, (True, False)) | modes | {"max_sequence_length": LONGEST}
+    for number, values in enumerate(itertools.product(*choices.values())):
+        chosen = dict(zip(choices, values, strict=True))
+        texts = {
+            "separator": SEPARATORS[number % len(SEPARATORS)],
+            "prompt_template": TEMPLATES[number // len(SEPARATORS) % len(TEMPLATES)],
+        }
+        num_special = chosen["add_bos"] + chosen["add_sep"] + chosen["add_eos"]
+        if chosen["max_sequence_length"] is None or num_special <= chosen["max_sequence_length"] + 1:
+            yield chosen | texts
+
+
+def test_every_combination_of_settings(folder: Path) -> None:
+    rows = [
+        {"prompt": prompt, "completion": completion}
+        for prompt, completion in [
+            ("2 + 2?", "4"),
+            ("  The user asks  \n", " a <|im_end|> and a <|im_start|> "),
+            ("", ""),
+            ("one two three four five six seven eight nine ten", "ten nine eight seven six five four"),
+        ]
+    ]
+    num_checked = 0
+    for chosen in _every_settings():
+        num_checked += assert_same_rows(PromptCompletionPair(folder, **chosen), rows)["equal"]
+
+    assert num_checked > 1000
+
+
+columns = st.dictionaries(st.sampled_from(("prompt", "completion", "question", "answer")), texts, min_size=1)
+odd_columns = st.dictionaries(
+    st.sampled_from(("prompt", "completion", "question", "answer", "messages", "conversations")), json_values
+)
+pairs = st.fixed_dictionaries({"question": texts, "answer": texts})
+
+
+@settings(deadline=None, max_examples=300)
+@given(row=st.one_of(pairs, columns, odd_columns), chosen=st.sampled_from([*_every_settings()]))
+def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) -> None:
+    pair = PromptCompletionPair(folder, **GSM8K, **chosen)
+    (ours,), theirs = pair.ours([row]), pair.host(row)
+
+    if isinstance(theirs, Exception) and str(theirs).startswith("Canonical prompt and completion"):
+        assert all(isinstance(row[name], str) for name in GSM8K.values() if name in row) or isinstance(ours, RowError)
+    else:
+        agreement(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("right", "one two three<|im_end|>"),
+        ("left", "five six seven<|im_end|>"),
+    ],
+)
+def test_truncated_completion_keeps_eos(folder: Path, method: str, expected: str) -> None:
+    row = {"prompt": "gone", "completion": "one two three four five six seven"}
+    tokenizer = PromptCompletionPair(folder).tokenizer
+    kept = expected.removesuffix("<|im_end|>")
+    num_kept = len(tokenizer.encode(kept if method == "right" else f" {kept}"))
+
+    pair = PromptCompletionPair(folder, truncation_method=method, max_sequence_length=num_kept)
+    (ours,) = pair.ours([row])
+
+    assert agreement(ours, pair.host(row)) == "equal"
+    assert not isinstance(ours, RowError)
+    assert tokenizer.decode(ours[0]).replace(" ", "") == expected.replace(" ", "")
+
+
+def test_standard_columns_stand_in_for_the_recipe_s(folder: Path) -> None:
+    pair = PromptCompletionPair(folder, **GSM8K)
+    rows = [{"prompt": "2 + 2?", "completion": "4"}, {"prompt": "2 + 2?", "completion": "4", "question": "3 + 3?"}]
+
+    assert assert_same_rows(pair, rows) == {"equal": 2}
+
+
+def test_row_without_completion(folder: Path) -> None:
+    from megatron.bridge.data.sft_processing import (
+        PromptCompletionSFTPreprocessingConfig,
+        tokenize_prompt_completion_example,
+    )
+
+    pair = PromptCompletionPair(folder)
+    row = {"prompt": "2 + 2?"}
+    prepared = tokenize_prompt_completion_example(
+        row, pair.host_tokenizer, PromptCompletionSFTPreprocessingConfig(), allow_missing_completion=True
+    )
+
+    (ours,) = pair.ours([row])
+
+    assert isinstance(ours, RowError)
+    assert ours.reason == DropReason.MISSING_FIELD
+    assert prepared.input_ids[prepared.loss_mask].tolist() == [pair.host_tokenizer.eos_id]
+
+
+def test_unused_columns(folder: Path) -> None:
+    pair = PromptCompletionPair(folder, **GSM8K)
+    row = {"question": "2 + 2?", "answer": "4"}
+
+    (ours,) = pair.ours([row | {"prompt": 1, "completion": None}])
+
+    assert isinstance(pair.host(row | {"prompt": 1, "completion": None}), ValueError)
+    assert agreement(ours, pair.host(row)) == "equal"
+
+
+def test_special_tokens_that_do_not_fit(folder: Path) -> None:
+    from megatron.bridge.data.sft_processing import (
+        PromptCompletionSFTPreprocessingConfig,
+        tokenize_prompt_completion_example,
+    )
+
+    tokens = {"add_bos": True, "add_sep": True}
+    host_settings = PromptCompletionSFTPreprocessingConfig(**tokens)
+    row = {"prompt": "2 + 2?", "completion": "4"}
+    host_tokenizer = PromptCompletionPair(folder).host_tokenizer
+
+    with pytest.raises(TokenizerError, match="3 special tokens"):
+        PromptCompletionPair(folder, max_sequence_length=1, **tokens)
+    with pytest.raises(ValueError, match="too short for the requested"):
+        tokenize_prompt_completion_example(row, host_tokenizer, host_settings, max_length=2)

@@ -1,0 +1,144 @@
+"""What holds for every plan, and a slow, obvious packer that the fast ones equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bridgepack.data.packing import ALGORITHMS, plan_packs
+from bridgepack.records import PackPlan
+
+Packs = list[list[int]]
+SIZES = st.integers(1, 60)
+CAPS = st.none() | st.integers(1, 6)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def lengths_and_size(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Draw lengths that fit; often only a few distinct ones, as alignment gives."""
+    size = draw(SIZES)
+    length = st.integers(1, size)
+    few = draw(st.lists(length, min_size=1, max_size=4))
+    return draw(st.lists(st.sampled_from(few) | length, max_size=60)), size
+
+
+def _plan(lengths: Sequence[int], size: int, algorithm: str, cap: int | None, seed: int) -> PackPlan:
+    return plan_packs(
+        np.array(lengths, dtype=np.int64),
+        packed_sequence_size=size,
+        algorithm=algorithm,
+        max_sequences_per_pack=cap,
+        seed=seed,
+    )
+
+
+def _packs(lengths: Sequence[int], plan: PackPlan) -> Packs:
+    return [[lengths[index] for index in plan.pack(pack)] for pack in range(plan.num_packs)]
+
+
+def _pack_slowly(lengths: Sequence[int], size: int, cap: int | None, *, is_best_fit: bool) -> Packs:
+    """Return packs: the longest sequence first, each into the fullest or the first pack with room for it."""
+    packs: Packs = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [pack for pack in packs if sum(pack) + length <= size and len(pack) < (cap or len(lengths))]
+        if not fitting:
+            packs.append([length])
+        elif is_best_fit:
+            min(fitting, key=lambda pack: (size - sum(pack), len(pack))).append(length)
+        else:
+            fitting[0].append(length)
+    return packs
+
+
+@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
+def test_every_sequence_lies_in_one_pack_and_packs_fit(
+    drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
+) -> None:
+    lengths, size = drawn
+    plan = _plan(lengths, size, algorithm, cap, seed)
+
+    assert sorted(plan.sequence_order.tolist()) == list(range(len(lengths)))
+    assert plan.pack_offsets[0] == 0
+    assert plan.pack_offsets[-1] == len(lengths)
+    num_checked = 0
+    for pack in _packs(lengths, plan):
+        assert pack
+        assert sum(pack) <= size
+        assert len(pack) <= (cap or len(lengths))
+        num_checked += len(pack)
+    assert num_checked == len(lengths)
+
+
+@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
+def test_same_arguments_give_the_same_plan(
+    drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
+) -> None:
+    lengths, size = drawn
+    first = _plan(lengths, size, algorithm, cap, seed)
+    np.random.seed(0)
+    second = _plan(lengths, size, algorithm, cap, seed)
+
+    assert first.sequence_order.tolist() == second.sequence_order.tolist()
+    assert first.pack_offsets.tolist() == second.pack_offsets.tolist()
+
+
+@given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
+def test_first_fit_decreasing_gives_the_packs_of_the_slow_one(
+    drawn: tuple[list[int], int], cap: int | None, seed: int
+) -> None:
+    lengths, size = drawn
+    found = _packs(lengths, _plan(lengths, size, "first_fit_decreasing", cap, seed))
+
+    assert sorted(found) == sorted(_pack_slowly(lengths, size, cap, is_best_fit=False))
+
+
+@given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
+@example(drawn=([60, 20, 20, 20, 60, 60], 100), cap=None, seed=0)
+@example(drawn=([5, 5, 5, 2, 2, 2, 1], 9), cap=2, seed=0)
+def test_best_fit_decreasing_gives_the_packs_of_the_slow_one(
+    drawn: tuple[list[int], int], cap: int | None, seed: int
+) -> None:
+    lengths, size = drawn
+    found = _packs(lengths, _plan(lengths, size, "best_fit_decreasing", cap, seed))
+
+    assert sorted(found) == sorted(_pack_slowly(lengths, size, cap, is_best_fit=True))
+
+
+@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), seed=SEEDS)
+def test_no_two_packs_could_be_one(drawn: tuple[list[int], int], algorithm: str, seed: int) -> None:
+    lengths, size = drawn
+    fills = sorted(sum(pack) for pack in _packs(lengths, _plan(lengths, size, algorithm, None, seed)))
+
+    assert len(fills) < 2 or fills[0] + fills[1] > size
+
+
+@given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
+def test_first_fit_shuffle_is_first_fit_in_the_order_of_numpy_s_shuffle(
+    drawn: tuple[list[int], int], cap: int | None, seed: int
+) -> None:
+    lengths, size = drawn
+    shuffled = np.array(sorted(lengths), dtype=np.int64)
+    np.random.RandomState(seed).shuffle(shuffled)
+    packs: Packs = []
+    for length in shuffled.tolist():
+        fitting = [pack for pack in packs if sum(pack) + length <= size and len(pack) < (cap or len(lengths))]
+        if not fitting:
+            packs.append([length])
+        else:
+            fitting[0].append(length)
+
+    assert _packs(lengths, _plan(lengths, size, "first_fit_shuffle", cap, seed)) == packs
+
+
+@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS[:2]), cap=CAPS, seeds=st.tuples(SEEDS, SEEDS))
+def test_seed_changes_no_pack_of_lengths(
+    drawn: tuple[list[int], int], algorithm: str, cap: int | None, seeds: tuple[int, int]
+) -> None:
+    lengths, size = drawn
+    first, second = (sorted(_packs(lengths, _plan(lengths, size, algorithm, cap, seed))) for seed in seeds)
+
+    assert first == second

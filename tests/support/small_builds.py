@@ -1,0 +1,136 @@
+"""Tiny inputs, recipes and builds, checkable by hand; and the command as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.build import BuildResult, build_artifact
+from bridgepack.records import Manifest
+
+CLI = (sys.executable, "-c", "from bridgepack.cli import main; main()")
+#: Hides torch, as on a machine that only builds: transformers would import it, which takes many seconds a process.
+_WITHOUT_TORCH = """\
+import sys
+from importlib.machinery import PathFinder
+
+class WithoutTorch(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name == "torch" else super().find_spec(name, path, target)
+
+sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+Row = dict[str, Any]
+
+
+def tokenized_row(*input_ids: int, num_prompt: int = 1) -> Row:
+    """Return a row of ids whose first `num_prompt` are not trained: (5, 6, 7) -> labels [-100, 6, 7]."""
+    return {"input_ids": list(input_ids), "labels": [-100] * num_prompt + list(input_ids[num_prompt:])}
+
+
+def chat_row(question: str, answer: str) -> Row:
+    """Return a conversation of two turns."""
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+def write_json_lines(path: Path, rows: Iterable[Any]) -> Path:
+    """Write rows, one a line, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def tokenized_recipe(train: Path | str | list[Any], tokenizer: Path, **changes: Any) -> SFTRecipe:
+    """Return a recipe for rows of ids with packs of 16; `changes` are dotted paths with `__` for the dot."""
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "small",
+            "data": {"train": train if isinstance(train, list) else str(train)},
+            "tokenizer": {"name_or_path": str(tokenizer)},
+            "preprocessing": {"kind": "tokenized"},
+            "packing": {"packed_sequence_size": 16},
+        }
+    )
+    return with_changes(recipe, changes)
+
+
+def with_changes(recipe: SFTRecipe, changes: Mapping[str, Any]) -> SFTRecipe:
+    """Return the recipe with `section__field` set to other values."""
+    return recipe.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else recipe
+
+
+def write_recipe(path: Path, recipe: SFTRecipe) -> Path:
+    """Write a recipe as YAML (JSON is YAML) and return the path."""
+    path.write_text(recipe.model_dump_json(exclude_unset=True, indent=1))
+    return path
+
+
+def build(recipe: SFTRecipe, output: Path, **options: Any) -> BuildResult:
+    """Build and return the result."""
+    return build_artifact(recipe, output=output, **options)
+
+
+def file_bytes(folder: Path) -> dict[str, bytes]:
+    """Return path -> bytes of every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def data_bytes(folder: Path) -> dict[str, bytes]:
+    """Return `file_bytes` without the files that name inputs, tokenizer or recipe."""
+    return {
+        name: content
+        for name, content in file_bytes(folder).items()
+        if name != "manifest.json" and not name.endswith("dropped.jsonl")
+    }
+
+
+def assert_balanced(manifest: Manifest) -> None:
+    """Assert that every row that went in came out as a sequence or a drop, split by split and file by file."""
+    assert manifest.splits
+    for split in manifest.splits:
+        numbers = split.statistics
+        assert numbers.num_rows_in == numbers.num_sequences + sum(split.drops.values())
+        assert sum(shard.num_rows for shard in split.shards) == numbers.num_packs
+
+
+def dropped(folder: Path) -> list[tuple[int, str]]:
+    """Return (row, reason) of every line of an artifact's ledger."""
+    lines = (folder / "plan" / "dropped.jsonl").read_text().splitlines()
+    return [(entry["row"], entry["reason"]) for entry in map(json.loads, lines)]
+
+
+def environment(folder: Path, **changes: str) -> dict[str, str]:
+    """Return the variables for a process of bridgepack that finds this package and no torch."""
+    site = folder / "without-torch"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text(_WITHOUT_TORCH)
+    paths = [str(site), *filter(None, sys.path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HOME": str(folder / "hf-home"), **changes}
+
+
+def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, in `folder`."""
+    return subprocess.run(
+        [*CLI, *map(str, arguments)],
+        cwd=folder,
+        env=environment(folder, **changes),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def leftovers(folder: Path) -> Iterator[str]:
+    """Yield what builds leave beside their outputs only while they run, and temporary files anywhere below."""
+    for path in folder.rglob(".*"):
+        if path.name.endswith((".building", ".old", ".tmp")):
+            yield str(path.relative_to(folder))

@@ -1,0 +1,336 @@
+"""Small tokenizers, one per family of chat templates and per way of cutting text at control tokens.
+
+The templates are ours: each has the turn markers and the habits of its family (trimming, folding the system turn into
+the user's, dropping old thoughts), nothing more. The vocabulary is a few hundred byte-level merges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridgepack.examples import train_chatml_tokenizer
+from bridgepack.examples.tokenizer import chatml_template
+
+TEXTS = (
+    "The user asks a question and the assistant answers it in one line.",
+    "system developer user assistant tool model bot human final analysis commentary",
+    '{"name": "lookup", "arguments": {"query": "words", "limit": 10}}',
+    "Twelve and thirty make forty-two; what is left of it is left to you.",
+)
+VOCAB_SIZE = 400
+
+TokenizerJson = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """A chat template and the tokenizer that goes with it.
+
+    Attributes:
+        name: of the family, for test ids.
+        template: Jinja source.
+        control_tokens: its turn markers, added to the vocabulary as tokens of their own.
+        eos_token: one of them.
+        edit: changes tokenizer.json before it is written.
+        assistant_markers: `preprocessing.assistant_markers` of the recipe; empty where the family is known.
+    """
+
+    name: str
+    template: str
+    control_tokens: tuple[str, ...] = ("<|im_start|>", "<|im_end|>")
+    eos_token: str = "<|im_end|>"
+    edit: Callable[[TokenizerJson], None] = lambda tokenizer: None
+    assistant_markers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_tokenizer(folder: Path, family: Family) -> Path:
+    """Write a family's tokenizer as Hugging Face lays it out and return its folder."""
+    train_chatml_tokenizer(folder, TEXTS, vocab_size=VOCAB_SIZE)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    for text in family.control_tokens:
+        if text not in tokenizer["model"]["vocab"]:
+            _add_token(tokenizer, text)
+    family.edit(tokenizer)
+    path.write_text(json.dumps(tokenizer))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|endoftext|>",
+        "eos_token": family.eos_token,
+        "pad_token": "<|endoftext|>",
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_text(family.template)
+    return folder
+
+
+def _add_token(tokenizer: TokenizerJson, text: str) -> None:
+    tokenizer["model"]["vocab"][text] = index = len(tokenizer["model"]["vocab"])
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({"id": index, "content": text, **flags, "special": True})
+
+
+def _merge_newlines(tokenizer: TokenizerJson) -> None:
+    """Two newlines become one token, so a turn that begins with one swallows the newline of its marker."""
+    tokenizer["model"]["vocab"]["ĊĊ"] = len(tokenizer["model"]["vocab"])
+    tokenizer["model"]["merges"].append(["Ċ", "Ċ"])
+    tokenizer["pre_tokenizer"] = _merging_pre_tokenizer()
+
+
+def _merging_pre_tokenizer() -> TokenizerJson:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+def _forget_added_tokens(tokenizer: TokenizerJson) -> None:
+    """Turn markers become ordinary text of several tokens, except the one that ends a sequence."""
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] != "<|im_start|>"]
+
+
+def _strip_around_added_tokens(tokenizer: TokenizerJson) -> None:
+    """Turn markers swallow the white space before and after them."""
+    for token in tokenizer["added_tokens"]:
+        token["lstrip"] = token["rstrip"] = token["content"].startswith("<|im_")
+
+
+def _drop_spaces(tokenizer: TokenizerJson) -> None:
+    """A space only separates words, so that `x y` has the tokens of `x` and of `y`."""
+    word, bytes_of_word = {"type": "WhitespaceSplit"}, {**_merging_pre_tokenizer(), "use_regex": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [word, bytes_of_word]}
+
+
+def _like_sentencepiece(tokenizer: TokenizerJson) -> None:
+    """Each text between added tokens gets a leading space, spaces are letters, unknown letters become bytes."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+
+    byte_tokens = [f"<0x{value:02X}>" for value in range(256)]
+    kept = [token["content"] for token in tokenizer["added_tokens"]]
+    retrained = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True))
+    retrained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    retrained.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=2 * VOCAB_SIZE, special_tokens=[*kept, *byte_tokens], max_token_length=8, show_progress=False
+    )
+    retrained.train_from_iterator(TEXTS, trainer)
+    tokenizer.update(json.loads(retrained.to_str()))
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] in kept]
+
+
+def without_generation_blocks(template: str) -> str:
+    """Return a template without the lines that open or close a generation block."""
+    return "".join(line for line in template.splitlines(keepends=True) if "generation -%}" not in line)
+
+
+#: Text of a message whose content is text, null or a list of parts; calls as JSON.
+_MACROS = """\
+{%- macro text_of(content) -%}
+  {%- if content is string -%}
+    {{- content -}}
+  {%- elif content -%}
+    {%- for part in content -%}{{- part.text -}}{%- endfor -%}
+  {%- endif -%}
+{%- endmacro -%}
+{%- macro calls_of(message) -%}
+  {%- for call in message.tool_calls or [] -%}
+    {{- '<tool_call>' + (call.function or call) | tojson + '</tool_call>' -}}
+  {%- endfor -%}
+{%- endmacro -%}
+"""
+
+CHATML_THINKING = (
+    _MACROS
+    + """\
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- '<|im_start|>assistant\\n' -}}
+    {%- set text = text_of(message.content) -%}
+    {%- if loop.last -%}
+      {{- '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n\\n' -}}
+    {%- endif -%}
+    {{- text.split('</think>')[-1].lstrip('\\n') + calls_of(message) -}}
+  {%- else -%}
+    {{- '<|im_start|>' + message.role + '\\n' + text_of(message.content) -}}
+  {%- endif -%}
+  {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+"""
+)
+
+#: The end marker of ChatML is trained with its newline; this template's generation block holds both.
+CHATML_NEEDS_USER = (
+    _MACROS
+    + """\
+{%- if not messages | selectattr('role', 'equalto', 'user') | list -%}
+  {{- raise_exception('This chat template needs a user turn') -}}
+{%- endif -%}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- '<|im_start|>assistant\\n' -}}
+    {%- generation -%}
+    {{- text_of(message.content) + calls_of(message) + '<|im_end|>\\n' -}}
+    {%- endgeneration -%}
+  {%- else -%}
+    {{- '<|im_start|>' + message.role + '\\n' + text_of(message.content) + '<|im_end|>\\n' -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+)
+
+LLAMA3 = (
+    _MACROS
+    + """\
+{{- bos_token -}}
+{%- for message in messages -%}
+  {{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' -}}
+  {%- if message.role == 'assistant' -%}
+    {%- generation -%}
+    {{- text_of(message.content) | trim + calls_of(message) + '<|eot_id|>' -}}
+    {%- endgeneration -%}
+  {%- else -%}
+    {%- if loop.first and tools -%}{{- tools | tojson + '\\n\\n' -}}{%- endif -%}
+    {{- text_of(message.content) | trim + '<|eot_id|>' -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+)
+
+GEMMA = (
+    _MACROS
+    + """\
+{{- bos_token -}}
+{%- set first = messages[0] -%}
+{%- set preamble = text_of(first.content) + '\\n\\n' if first.role == 'system' else '' -%}
+{%- for message in (messages[1:] if preamble else messages) -%}
+  {{- '<start_of_turn>model\\n' if message.role == 'assistant' else '<start_of_turn>user\\n' -}}
+  {{- preamble if loop.first -}}
+  {{- text_of(message.content) | trim + calls_of(message) + '<end_of_turn>\\n' -}}
+{%- endfor -%}
+"""
+)
+
+KIMI = (
+    _MACROS
+    + """\
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}{{- '<|im_assistant|>assistant<|im_middle|>' -}}
+  {%- elif message.role == 'user' -%}{{- '<|im_user|>user<|im_middle|>' -}}
+  {%- else -%}{{- '<|im_system|>' + message.role + '<|im_middle|>' -}}
+  {%- endif -%}
+  {{- text_of(message.content) + calls_of(message) + '<|im_end|>' -}}
+{%- endfor -%}
+"""
+)
+
+HARMONY = (
+    _MACROS
+    + """\
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {%- if message.reasoning_content and loop.last -%}
+      {{- '<|start|>assistant<|channel|>analysis<|message|>' + message.reasoning_content + '<|end|>' -}}
+    {%- endif -%}
+    {%- if message.tool_calls -%}
+      {{- '<|start|>assistant to=functions<|channel|>commentary<|message|>' + calls_of(message) + '<|call|>' -}}
+    {%- else -%}
+      {{- '<|start|>assistant<|channel|>final<|message|>' + text_of(message.content) -}}
+      {{- '<|return|>' if loop.last else '<|end|>' -}}
+    {%- endif -%}
+  {%- else -%}
+    {{- '<|start|>' + message.role + '<|message|>' + text_of(message.content) + '<|end|>' -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+)
+
+UNKNOWN = (
+    _MACROS
+    + """\
+{{- bos_token -}}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- '<|bot|>' -}}
+    {%- generation -%}
+    {{- text_of(message.content) + calls_of(message) + '<|stop|>' -}}
+    {%- endgeneration -%}
+  {%- else -%}
+    {{- '<|human|>' + text_of(message.content) -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+)
+_UNKNOWN_TOKENS = ("<|bot|>", "<|human|>", "<|stop|>")
+_LLAMA3_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+_GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
+_UNKNOWN_MARKERS = {"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"}
+
+CHATML = Family(name="chatml", template=chatml_template())
+NOT_SPACE_SENSITIVE = Family(name="chatml-without-spaces", template=chatml_template(), edit=_drop_spaces)
+#: Its old answers look other than when they were the last, so that renders of prefixes do not find them.
+THINKING = Family(name="chatml-thinking", template=CHATML_THINKING)
+#: Not among FAMILIES: the host stops where a prefix has no user turn.
+NEEDS_USER = Family(name="chatml-needs-user", template=without_generation_blocks(CHATML_NEEDS_USER))
+FAMILIES = (
+    CHATML,
+    Family(name="chatml-generation", template=chatml_template(with_generation_blocks=True)),
+    Family(name="chatml-merged-newlines", template=chatml_template(), edit=_merge_newlines),
+    Family(name="chatml-text-markers", template=chatml_template(), edit=_forget_added_tokens),
+    Family(name="chatml-stripping", template=chatml_template(), edit=_strip_around_added_tokens),
+    Family(name="chatml-sentencepiece", template=chatml_template(), edit=_like_sentencepiece),
+    THINKING,
+    NOT_SPACE_SENSITIVE,
+    Family(
+        name="llama3",
+        template=without_generation_blocks(LLAMA3),
+        control_tokens=_LLAMA3_TOKENS,
+        eos_token="<|eot_id|>",
+    ),
+    Family(name="llama3-generation", template=LLAMA3, control_tokens=_LLAMA3_TOKENS, eos_token="<|eot_id|>"),
+    Family(
+        name="gemma",
+        template=GEMMA,
+        control_tokens=("<start_of_turn>", "<end_of_turn>"),
+        eos_token="<end_of_turn>",
+        edit=_merge_newlines,
+    ),
+    Family(name="gemma4", template=_GEMMA4, control_tokens=("<|turn>", "<turn|>"), eos_token="<turn|>"),
+    Family(
+        name="kimi",
+        template=KIMI,
+        control_tokens=("<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
+    ),
+    Family(
+        name="harmony",
+        template=HARMONY,
+        control_tokens=("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"),
+        eos_token="<|return|>",
+    ),
+    Family(
+        name="recipe-markers-sentencepiece",
+        template=without_generation_blocks(UNKNOWN),
+        control_tokens=_UNKNOWN_TOKENS,
+        eos_token="<|stop|>",
+        edit=_like_sentencepiece,
+        assistant_markers=_UNKNOWN_MARKERS,
+    ),
+    Family(
+        name="recipe-markers",
+        template=without_generation_blocks(UNKNOWN),
+        control_tokens=_UNKNOWN_TOKENS,
+        eos_token="<|stop|>",
+        assistant_markers=_UNKNOWN_MARKERS | {"other_role_starts": {"user": "<|human|>"}},
+    ),
+    Family(
+        name="recipe-markers-generation",
+        template=UNKNOWN,
+        control_tokens=_UNKNOWN_TOKENS,
+        eos_token="<|stop|>",
+        assistant_markers=_UNKNOWN_MARKERS,
+    ),
+    Family(name="generation-only", template=UNKNOWN, control_tokens=_UNKNOWN_TOKENS, eos_token="<|stop|>"),
+)

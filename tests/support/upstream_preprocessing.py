@@ -1,0 +1,245 @@
+"""Rows through bridgepack's encoders and through megatron-bridge's own functions, compared token by token.
+
+The fixture `bridge` must be in use. A row that the host refuses must be a RowError for bridgepack.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import batched
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from jinja2.exceptions import TemplateError
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.config.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded, load_tokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import ROW_COLUMNS, Example
+from tests.support.host_datasets import load_host_tokenizer
+
+#: What the host's preprocessing raises for a row; any of them ends its whole preparation.
+HOST_REFUSALS = (
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+    TemplateError,
+)
+#: Set to 1, every row is compared in every mode, which takes a quarter of an hour; otherwise a stride of the slow ones.
+ALL_ROWS = "BRIDGEPACK_COMPARE_ALL_ROWS"
+BATCH_SIZE = 64
+#: Runtime tokens that no row of the tests has.
+NO_LIMIT = 1 << 20
+
+Columns = Mapping[str, Any]
+Row = dict[str, list[int]]
+Tokens = tuple[list[int], list[int]]
+#: Ids and mask, or why there are none.
+HostOutcome = Tokens | Exception
+Outcome = Tokens | RowError
+
+
+def strided(rows: Sequence[Any], stride: int) -> Sequence[Any]:
+    """Return every `stride`-th row, or all where the environment asks for all."""
+    return rows if os.environ.get(ALL_ROWS) == "1" else rows[::stride]
+
+
+class ChatPair:
+    """Both sides' chat preprocessing over one tokenizer."""
+
+    def __init__(
+        self, folder: Path, *, loss_mode: str, assistant_markers: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        from megatron.bridge.data.conversation_processing import assistant_mask_boundary_config_from_markers
+
+        markers = AssistantMarkers(**assistant_markers) if assistant_markers else None
+        preprocessing = ChatPreprocessing(loss_mode=loss_mode, assistant_markers=markers, **settings)
+        self.tokenizer, self.host_tokenizer = _tokenizers(folder)
+        self.encoder = ChatEncoder(self.tokenizer, preprocessing, {})
+        self._loss_mode = loss_mode
+        self._tool_schemas = [dict(schema) for schema in preprocessing.tool_schemas or ()] or None
+        self._skipped_tokens = _skipped_tokens(self.host_tokenizer) if preprocessing.masks_control_tokens else None
+        self._boundaries = None
+        if markers is not None:
+            self._boundaries = assistant_mask_boundary_config_from_markers(
+                self.host_tokenizer,
+                assistant_start=markers.assistant_start,
+                assistant_end=markers.assistant_end,
+                assistant_end_fallbacks=markers.assistant_end_fallbacks,
+                role_start_markers=markers.other_role_starts,
+            )
+
+    def host(self, row: Columns) -> HostOutcome:
+        """Return what the host makes of a row."""
+        from megatron.bridge.data.conversation_processing import tokenize_chat_example
+
+        try:
+            result = tokenize_chat_example(
+                row,
+                self.host_tokenizer,
+                tool_schemas=self._tool_schemas,
+                skipped_tokens=self._skipped_tokens,
+                boundary_config=self._boundaries,
+                warn_on_all_masked=False,
+                loss_mode=self._loss_mode,
+            )
+        except HOST_REFUSALS as error:
+            return error
+        return result.input_ids.tolist(), result.assistant_mask.int().tolist()
+
+    def ours(self, rows: Sequence[Columns]) -> list[Outcome]:
+        """Return what bridgepack makes of rows, in one batch."""
+        return _outcomes(self.encoder, rows)
+
+
+class PromptCompletionPair:
+    """Both sides' prompt-completion preprocessing over one tokenizer; the settings are bridgepack's."""
+
+    def __init__(self, folder: Path, *, max_sequence_length: int | None = None, **settings: Any) -> None:
+        """Load both.
+
+        Args:
+            folder: of the tokenizer.
+            max_sequence_length: runtime tokens that longer rows are truncated to; no limit by default.
+            settings: fields that `PromptCompletionPreprocessing` has in common with the host's.
+        """
+        from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
+
+        over_long = "drop" if max_sequence_length is None else "truncate"
+        preprocessing = PromptCompletionPreprocessing(kind="prompt_completion", over_long=over_long, **settings)
+        self.tokenizer, self.host_tokenizer = _tokenizers(folder)
+        self.encoder = PromptCompletionEncoder(self.tokenizer, preprocessing, max_sequence_length or NO_LIMIT)
+        self._skipped_tokens = _skipped_tokens(self.host_tokenizer)
+        self._host_settings = PromptCompletionSFTPreprocessingConfig(**settings)
+        # The host counts stored tokens, bridgepack the runtime tokens: one fewer.
+        self._max_length = None if max_sequence_length is None else max_sequence_length + 1
+
+    def host(self, row: Columns) -> HostOutcome:
+        """Return what the host makes of a row."""
+        from megatron.bridge.data.sft_processing import tokenize_prompt_completion_example
+
+        try:
+            result = tokenize_prompt_completion_example(
+                row,
+                self.host_tokenizer,
+                self._host_settings,
+                max_length=self._max_length,
+                skipped_tokens=self._skipped_tokens,
+            )
+        except HOST_REFUSALS as error:
+            return error
+        return result.input_ids.tolist(), result.loss_mask.int().tolist()
+
+    def ours(self, rows: Sequence[Columns]) -> list[Outcome]:
+        """Return what bridgepack makes of rows, in one batch; the stage after it refuses fewer than two tokens."""
+        return [
+            RowError("too_short", f"{len(item[0])} tokens") if isinstance(item, tuple) and len(item[0]) < 2 else item
+            for item in _outcomes(self.encoder, rows)
+        ]
+
+
+@functools.cache
+def _tokenizers(folder: Path) -> tuple[ChatTokenizer, Any]:
+    return load_tokenizer(TokenizerConfig(name_or_path=str(folder))), load_host_tokenizer(folder)
+
+
+def _skipped_tokens(host_tokenizer: Any) -> Any:
+    from megatron.bridge.data.token_utils import extract_skipped_token_ids
+
+    return extract_skipped_token_ids(host_tokenizer)
+
+
+def _outcomes(encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns]) -> list[Outcome]:
+    examples = [Example(file_index=0, row=number, columns=row) for number, row in enumerate(rows, 1)]
+    return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in encoder.encode_batch(examples)]
+
+
+def assert_same_rows(
+    pair: ChatPair | PromptCompletionPair, rows: Sequence[Columns], host_rows: Sequence[Columns] | None = None
+) -> Counter[str]:
+    """Assert that both sides agree on every row; return how many are `equal` and how many both `refuse`.
+
+    Args:
+        pair: both sides.
+        rows: as bridgepack gets them.
+        host_rows: the same rows as the host takes them, where its schemas are fewer.
+    """
+    counts: Counter[str] = Counter()
+    for number, (ours, theirs) in enumerate(_outcome_pairs(pair, rows, host_rows or rows), 1):
+        counts[agreement(ours, theirs, f"row {number}")] += 1
+    return counts
+
+
+def _outcome_pairs(
+    pair: ChatPair | PromptCompletionPair, rows: Sequence[Columns], host_rows: Sequence[Columns]
+) -> Iterable[tuple[Outcome, HostOutcome]]:
+    for batch in batched(zip(rows, host_rows, strict=True), BATCH_SIZE):
+        ours = pair.ours([row for row, _ in batch])
+        yield from zip(ours, (pair.host(row) for _, row in batch), strict=True)
+
+
+def agreement(ours: Outcome, theirs: HostOutcome, where: str = "") -> str:
+    """Assert that both sides gave the same tokens or both refused; return `equal` or `refused`."""
+    if isinstance(ours, RowError) and isinstance(theirs, Exception):
+        return "refused"
+    assert not isinstance(ours, RowError), f"{where}: only bridgepack refuses: {ours}"
+    assert not isinstance(theirs, Exception), f"{where}: only the host refuses: {theirs!r}"
+    assert ours[0] == theirs[0], f"{where}: other tokens"
+    assert ours[1] == theirs[1], f"{where}: another mask over the same tokens"
+    return "equal"
+
+
+def prepare_host_packs(
+    input_path: Path,
+    output: Path,
+    host_tokenizer: Any,
+    *,
+    packed_sequence_size: int,
+    max_sequence_length: int,
+    pad_seq_to_mult: int,
+    seed: int,
+    dataset_options: Mapping[str, Any],
+) -> list[Row]:
+    """Return the rows that the host's own preparation packs a JSON Lines file into.
+
+    Args:
+        input_path: rows to pack; the host writes an index beside it.
+        output: folder for the packed file and its metadata, `metadata.json`.
+        host_tokenizer: the host's.
+        packed_sequence_size: runtime tokens a pack can hold.
+        max_sequence_length: longest sequence in runtime tokens.
+        pad_seq_to_mult: multiple of every runtime length.
+        seed: of the packing.
+        dataset_options: the host's `dataset_kwargs`, which choose the preprocessing.
+
+    Raises:
+        Exception: whatever the host raises for its first bad row.
+    """
+    from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
+    from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data
+
+    path = output / "packed.idx.parquet"
+    prepare_gpt_sft_packed_data(
+        input_path=input_path,
+        output_path=path,
+        output_metadata_path=output / "metadata.json",
+        packed_sequence_size=packed_sequence_size,
+        tokenizer=host_tokenizer,
+        max_seq_length=max_sequence_length,
+        seed=seed,
+        dataset_kwargs=dict(dataset_options),
+        pad_seq_to_mult=pad_seq_to_mult,
+        dataset_builder=build_gpt_sft_split,
+    )
+    rows: list[Row] = pq.read_table(path, columns=list(ROW_COLUMNS)).to_pylist()
+    return rows

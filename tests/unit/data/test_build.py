@@ -1,0 +1,332 @@
+"""What lies in an artifact, checked by hand; when it is built again, and that its bytes are always the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data import build as build_module
+from bridgepack.data import reading, splits
+from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.execution import SilentProgress
+from bridgepack.errors import ArtifactError, DataError
+from bridgepack.rules.engine import check_artifact
+from tests.support.small_builds import (
+    assert_balanced,
+    build,
+    chat_row,
+    data_bytes,
+    environment,
+    file_bytes,
+    leftovers,
+    tokenized_recipe,
+    tokenized_row,
+    with_changes,
+    write_json_lines,
+)
+
+WORKED_EXAMPLE = [
+    {"input_ids": [11, 12, 13, 2], "loss_mask": [0, 0, 1, 1]},
+    {"input_ids": [21, 22, 2], "loss_mask": [0, 1, 1]},
+]
+LABELS = [
+    {"input_ids": [11, 12, 13, 2], "labels": [-100, -100, 13, 2]},
+    {"input_ids": [21, 22, 2], "labels": [-100, 22, 2]},
+]
+MANY = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
+
+
+def _rows(output: Path, split: str = "training") -> list[tuple[list[int], list[int], list[int]]]:
+    rows = [batch.row(index) for batch in Artifact(output).iter_batches(split) for index in range(batch.num_rows)]
+    return [(row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) for row in rows]
+
+
+def _origins(output: Path, split: str) -> list[tuple[int, int]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(output / "plan" / f"{split}.parquet").to_pylist()
+    return sorted((entry["file_index"], entry["row"]) for entry in table)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
+    """Return a recipe for many small rows, a few of them bad."""
+    return tokenized_recipe(write_json_lines(tmp_path / "a.jsonl", [*MANY, {}, [], {}]), chatml_tokenizer)
+
+
+@pytest.mark.parametrize("rows", [WORKED_EXAMPLE, LABELS])
+def test_worked_example_of_the_design(tmp_path: Path, chatml_tokenizer: Path, rows: list[Any]) -> None:
+    train = write_json_lines(tmp_path / "a.jsonl", rows)
+    recipe = tokenized_recipe(train, chatml_tokenizer, packing__packed_sequence_size=6)
+
+    result = build(recipe, tmp_path / "out")
+
+    assert _rows(tmp_path / "out") == [([11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4])]
+    numbers = result.manifest.splits[0].statistics
+    assert (numbers.num_tokens, numbers.num_trained_tokens, numbers.num_packs) == (5, 4, 1)
+    assert (numbers.max_runtime_length, numbers.max_sequences_per_pack, numbers.min_pack_tokens) == (3, 2, 5)
+    assert numbers.length_histogram == ((32, 2),)
+    assert result.manifest.fill_fraction(result.manifest.splits[0]) == pytest.approx(5 / 6)
+    assert json.loads((tmp_path / "out" / "bridge_metadata.json").read_text()) == [
+        {
+            "dataset_max_seqlen": 3,
+            "max_samples_per_bin": 2,
+            "packing_factor": 2.0,
+            "packing_efficiency": 83.33,
+            "pack_size": 6,
+            "min_packed_seqlen": 5,
+        }
+    ]
+
+
+def test_worked_example_aligned(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    train = write_json_lines(tmp_path / "a.jsonl", WORKED_EXAMPLE)
+    changes = {"packing__packed_sequence_size": 12, "parallelism__context_parallel_size": 2}
+    recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
+
+    numbers = build(recipe, tmp_path / "out").manifest.splits[0].statistics
+
+    ((ids, mask, starts),) = _rows(tmp_path / "out")
+    assert starts == [0, 5]
+    assert sorted([(ids[:5], mask[:5]), (ids[5:], mask[5:])]) == [
+        ([11, 12, 13, 2, 2], [0, 1, 1, 0, 0]),
+        ([21, 22, 2, 2, 2], [1, 1, 0, 0, 0]),
+    ]
+    assert (numbers.num_tokens, numbers.num_alignment_tokens, numbers.min_pack_tokens) == (5, 3, 8)
+    assert (numbers.num_trained_tokens, numbers.max_runtime_length) == (4, 4)
+
+
+def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
+    result = build(with_changes(recipe, {"data__validation_fraction": 0.2}), tmp_path / "out")
+
+    assert sorted(file_bytes(tmp_path / "out")) == [
+        "bridge_metadata.json",
+        "manifest.json",
+        "plan/dropped.jsonl",
+        "plan/training.parquet",
+        "plan/validation.parquet",
+        "training/shard-00000-of-00001.idx.parquet",
+        "validation/shard-00000-of-00001.idx.parquet",
+    ]
+    assert_balanced(result.manifest)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.jsonl", "out"]
+    assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
+
+
+@pytest.mark.parametrize("algorithm", ["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"])
+@pytest.mark.parametrize("context_parallel_size", [1, 2])
+def test_every_sequence_is_in_the_artifact_once(
+    tmp_path: Path, recipe: SFTRecipe, algorithm: str, context_parallel_size: int
+) -> None:
+    changes = {"packing__algorithm": algorithm, "parallelism__context_parallel_size": context_parallel_size}
+
+    build(with_changes(recipe, changes), tmp_path / "out")
+
+    assert _origins(tmp_path / "out", "training") == [(0, row) for row in range(1, 301)]
+    assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
+
+
+def test_many_shards_hold_the_rows_of_one(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(recipe, tmp_path / "one")
+    monkeypatch.setattr(splits, "_SHARD_TOKENS", 100)
+    shards = build(recipe, tmp_path / "many").manifest.splits[0].shards
+
+    assert len(shards) == 18
+    assert _rows(tmp_path / "many") == _rows(tmp_path / "one")
+    assert [shard.path for shard in shards] == sorted(shard.path for shard in shards)
+    assert not check_artifact(ArtifactOnDisk(tmp_path / "many")).has_errors
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.5, 0.95])
+def test_validation_fraction_parts_the_rows(tmp_path: Path, recipe: SFTRecipe, fraction: float) -> None:
+    changed = with_changes(recipe, {"data__validation_fraction": fraction})
+
+    training, validation = build(changed, tmp_path / "out").manifest.splits
+
+    sets = [set(_origins(tmp_path / "out", split)) for split in ("training", "validation")]
+    assert sets[0].isdisjoint(sets[1])
+    assert sets[0] | sets[1] == {(0, row) for row in range(1, 301)}
+    assert abs(len(sets[1]) / 300 - fraction) < 0.1
+    assert training.statistics.num_rows_in + validation.statistics.num_rows_in == 303
+    assert sum(training.drops.values()) + sum(validation.drops.values()) == 3
+
+
+def test_validation_fraction_depends_on_the_seed_alone(tmp_path: Path, recipe: SFTRecipe) -> None:
+    names = {"a": 1, "b": 1, "c": 2}
+    for name, seed in names.items():
+        changes = {"data__validation_fraction": 0.3, "packing__seed": seed, "packing__packed_sequence_size": 16}
+        build(with_changes(recipe, changes), tmp_path / name)
+
+    found = {name: _origins(tmp_path / name, "validation") for name in names}
+    assert found["a"] == found["b"] != found["c"]
+
+
+def test_validation_fraction_that_takes_nothing_or_everything(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    train = write_json_lines(tmp_path / "a.jsonl", MANY[:1])
+    recipe = tokenized_recipe(train, chatml_tokenizer)
+
+    with pytest.raises(DataError, match=r"the validation split has no rows .* raise data.validation_fraction"):
+        build(with_changes(recipe, {"data__validation_fraction": 1e-9}), tmp_path / "out")
+    with pytest.raises(DataError, match="the training split has no rows"):
+        build(with_changes(recipe, {"data__validation_fraction": 1 - 1e-9}), tmp_path / "out")
+
+
+def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
+    validation = write_json_lines(tmp_path / "v.jsonl", [*WORKED_EXAMPLE, {}])
+
+    training, other = build(
+        with_changes(recipe, {"data__validation": str(validation)}), tmp_path / "out"
+    ).manifest.splits
+
+    assert (training.statistics.num_sequences, sum(training.drops.values())) == (300, 3)
+    assert (other.name, other.statistics.num_sequences, dict(other.drops)) == ("validation", 2, {"missing_field": 1})
+    assert [record.path for record in other.inputs] == [str(validation)]
+    assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
+
+
+def test_same_bytes_twice(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "a")
+    build(recipe, tmp_path / "b")
+
+    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
+
+
+def test_same_bytes_wherever_ranges_are_cut(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = with_changes(recipe, {"data__validation_fraction": 0.2})
+    build(changed, tmp_path / "a")
+    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 1000)
+    build(changed, tmp_path / "b")
+
+    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
+
+
+def test_same_bytes_with_one_worker_and_with_three(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [chat_row(f"Question {index}?", f"Answer {index}. " * (index % 5)) for index in range(200)]
+    train = write_json_lines(tmp_path / "a.jsonl", chats)
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
+    recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
+    monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
+    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 3000)
+    monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+
+    build(recipe, tmp_path / "one", num_workers=1)
+    build(recipe, tmp_path / "three", num_workers=3)
+
+    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "three")
+    assert len(list((tmp_path / "one" / "training").iterdir())) > 1
+    assert list(leftovers(tmp_path)) == []
+
+
+def test_moved_data_gives_the_same_rows(tmp_path: Path, recipe: SFTRecipe) -> None:
+    first = build(recipe, tmp_path / "a")
+    (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
+    second = build(with_changes(recipe, {"data__train": str(tmp_path / "b.jsonl")}), tmp_path / "b")
+
+    assert first.manifest.fingerprint == second.manifest.fingerprint
+    assert data_bytes(tmp_path / "a") == data_bytes(tmp_path / "b")
+
+
+def test_second_build_touches_nothing(tmp_path: Path, recipe: SFTRecipe) -> None:
+    first = build(recipe, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]}
+
+    second = build(with_changes(recipe, {"name": "renamed"}), tmp_path / "out")
+
+    assert (first.was_built_before, second.was_built_before) == (False, True)
+    assert second.replaced_fingerprint is None
+    assert {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]} == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda shard: shard.unlink(),
+        lambda shard: shard.write_bytes(shard.read_bytes()[:-1]),
+        lambda shard: (shard.parents[1] / "bridge_metadata.json").unlink(),
+        lambda shard: (shard.parents[1] / "plan" / "training.parquet").unlink(),
+        lambda shard: (shard.parents[1] / "plan" / "dropped.jsonl").unlink(),
+    ],
+)
+def test_damaged_artifact_is_built_again(tmp_path: Path, recipe: SFTRecipe, damage: Any) -> None:
+    first = build(recipe, tmp_path / "out")
+    before = file_bytes(tmp_path / "out")
+    damage(tmp_path / "out" / first.manifest.splits[0].shards[0].path)
+
+    second = build(recipe, tmp_path / "out")
+
+    assert not second.was_built_before
+    assert second.replaced_fingerprint == first.manifest.fingerprint
+    assert file_bytes(tmp_path / "out") == before
+
+
+def test_changed_recipe_or_data_replaces_the_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
+    first = build(recipe, tmp_path / "out")
+    second = build(with_changes(recipe, {"packing__seed": 7}), tmp_path / "out")
+    write_json_lines(tmp_path / "a.jsonl", MANY[:10])
+    third = build(with_changes(recipe, {"packing__seed": 7}), tmp_path / "out")
+
+    assert second.replaced_fingerprint == first.manifest.fingerprint
+    assert third.replaced_fingerprint == second.manifest.fingerprint
+    assert third.manifest.splits[0].statistics.num_sequences == 10
+    assert list(leftovers(tmp_path)) == []
+
+
+def test_failed_build_keeps_the_artifact_that_is_there(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "out")
+    before = file_bytes(tmp_path / "out")
+
+    with pytest.raises(DataError, match="row 301: missing_field"):
+        build(with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": 7}), tmp_path / "out")
+
+    assert file_bytes(tmp_path / "out") == before
+    assert list(leftovers(tmp_path)) == []
+
+
+def test_other_folders_are_not_touched(tmp_path: Path, recipe: SFTRecipe) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+
+    with pytest.raises(ArtifactError, match="a folder that holds something else than an artifact"):
+        build(recipe, tmp_path / "mine")
+
+    assert list(file_bytes(tmp_path / "mine")) == ["thesis.txt"]
+
+
+def test_default_folder_carries_name_and_fingerprint(
+    tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = build_module.build_artifact(recipe)
+
+    assert result.output == Path("artifacts") / f"small-{result.manifest.fingerprint[:12]}"
+    assert build_module.build_artifact(recipe).was_built_before
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("{}\n" * 900)])
+def test_input_that_changes_during_the_build(tmp_path: Path, recipe: SFTRecipe, change: Any) -> None:
+    class Meddler(SilentProgress):
+        def finish(self) -> None:
+            if (tmp_path / ".out.building" / "tokens").exists():
+                change(tmp_path / "a.jsonl")
+
+    with pytest.raises(DataError, match=r"a.jsonl changed during the build. Build again"):
+        build(recipe, tmp_path / "out", progress=Meddler())
+
+    assert not (tmp_path / "out").exists()
+    assert list(leftovers(tmp_path)) == []
+
+
+def test_plan_of_a_build_writes_nothing(tmp_path: Path, recipe: SFTRecipe) -> None:
+    with build_module.planned_build(recipe, output=tmp_path / "out") as plan:
+        assert not plan.is_built
+        assert plan.summary()["replaces"] is None
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.jsonl"]

@@ -1,0 +1,251 @@
+"""Which files a recipe's sources mean, and what is said where they mean none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.data import HuggingFaceDataset
+from bridgepack.data.inputs import find_inputs, hash_file
+from bridgepack.data.reading import iter_ranges, read_range
+from bridgepack.errors import DataError
+from tests.support.small_builds import write_json_lines
+
+FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def local_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that `load_dataset` reads, with a cache of its own."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "local").mkdir()
+    return tmp_path / "local"
+
+
+def _labels(*sources: str, split: str = "training") -> list[str]:
+    return [file.label for file in find_inputs(sources, "data.train", split, Path("scratch"))]
+
+
+def _message(source: Any, split: str = "training") -> str:
+    with pytest.raises(DataError) as raised:
+        find_inputs((source,), "data.train", split, Path("scratch"))
+    return str(raised.value)
+
+
+def _touch(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("{}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "compression"),
+    [
+        ("a.jsonl", "jsonl", None),
+        ("a.ndjson", "jsonl", None),
+        ("a.b.jsonl", "jsonl", None),
+        ("A.JSONL", "jsonl", None),
+        ("a.jsonl.gz", "jsonl", "gz"),
+        ("a.jsonl.zst", "jsonl", "zst"),
+        ("a.parquet", "parquet", None),
+        ("a.idx.parquet", "parquet", None),
+        ("a.pq", "parquet", None),
+        ("a.arrow", "arrow", None),
+    ],
+)
+def test_kind_is_told_by_the_suffix(name: str, kind: str, compression: str | None) -> None:
+    _touch(name)
+
+    (file,) = find_inputs((name,), "data.train", "training", Path("scratch"))
+
+    assert (file.kind, file.compression, file.label, file.num_bytes) == (kind, compression, name, 3)
+
+
+def test_sources_keep_their_order_and_folders_and_globs_are_sorted() -> None:
+    _touch("z.jsonl", "folder/b.jsonl", "folder/a.parquet", "folder/sub/c.jsonl", "many/2.jsonl", "many/10.jsonl")
+
+    assert _labels("z.jsonl", "folder", "many/*.jsonl") == [
+        "z.jsonl",
+        "folder/a.parquet",
+        "folder/b.jsonl",
+        "folder/sub/c.jsonl",
+        "many/10.jsonl",
+        "many/2.jsonl",
+    ]
+
+
+def test_folder_leaves_out_hidden_files_and_those_of_no_known_kind() -> None:
+    _touch("folder/a.jsonl", "folder/.b.jsonl", "folder/.hidden/c.jsonl", "folder/README.md", "folder/.git/x")
+
+    assert _labels("folder") == ["folder/a.jsonl"]
+    assert _labels("folder/") == ["folder/a.jsonl"]
+
+
+def test_double_star_and_brackets() -> None:
+    _touch("folder/a.jsonl", "folder/sub/deep/b.jsonl", "folder/a[1].jsonl")
+
+    assert _labels("folder/**/b.jsonl") == ["folder/sub/deep/b.jsonl"]
+    assert _labels("folder/[a].jsonl") == ["folder/a.jsonl"]
+    assert _labels("folder/a[1].jsonl") == ["folder/a[1].jsonl"]
+
+
+def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _touch("home/a.jsonl")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    assert _labels("~/a.jsonl") == _labels("~/*.jsonl") == [str(tmp_path / "home/a.jsonl")]
+
+
+def test_link_is_followed() -> None:
+    _touch("a.jsonl")
+    Path("link.jsonl").symlink_to("a.jsonl")
+
+    assert _labels("link.jsonl") == ["link.jsonl"]
+
+
+def test_name_that_is_no_utf8_gets_a_label_that_is() -> None:
+    with open(b"caf\xe9.jsonl", "wb") as file:  # noqa: PTH123 (a path of bytes)
+        file.write(b"{}\n")
+
+    assert _labels("*.jsonl") == ["caf\\xe9.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "elsewhere/0.parquet",
+            "data.train is 'elsewhere/0.parquet'; there is no such file or folder. Check the path.",
+        ),
+        ("training.jsnol", "there is no such file or folder. Did you mean 'training.jsonl'?"),
+        ("data/trian.jsonl", "there is no such file or folder. Did you mean 'data/train.jsonl'?"),
+        ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),
+        ("none/*.jsonl", "data.train is 'none/*.jsonl'; the pattern matches no file."),
+        ("table.csv", f"data.train: 'table.csv' is of no known kind. Allowed: {FORMS}. Rename or convert it."),
+        ("*.csv", f"data.train: 'table.csv' is of no known kind. Allowed: {FORMS}."),
+        ("rows.gz", f"data.train: 'rows.gz' is of no known kind. Allowed: {FORMS}."),
+        ("rows.parquet.gz", f"data.train: 'rows.parquet.gz' is of no known kind. Allowed: {FORMS}."),
+        ("noted", "data.train is 'noted'; the folder has no data file."),
+        ("dangling.jsonl", "data.train: 'dangling.jsonl' is a link to something that is not there."),
+        ("linked", "data.train: 'linked/dangling.jsonl' is a link to something that is not there."),
+        ("dang*.jsonl", "data.train: 'dangling.jsonl' is a link to something that is not there."),
+        ("~no-such-user-anywhere/a.jsonl", "it cannot be looked at: Could not determine home directory."),
+        ("a" * 5000, "it cannot be looked at: File name too long. Check the path."),
+        ("a\0b", "data.train is 'a\\x00b'; there is no such file or folder."),
+        ("training.jsonl/a", "there is no such file or folder."),
+    ],
+)
+def test_source_that_means_no_file(source: str, message: str) -> None:
+    _touch("training.jsonl", "data/train.jsonl", "table.csv", "rows.gz", "rows.parquet.gz", "noted/README.md")
+    Path("linked").mkdir()
+    for name in ("dangling.jsonl", "linked/dangling.jsonl"):
+        Path(name).symlink_to("nowhere")
+
+    found = _message(source)
+
+    assert message in found
+    assert len(found) < 500
+
+
+def test_pipe_is_no_file() -> None:
+    os.mkfifo("pipe.jsonl")
+
+    assert "there is no such file or folder" in _message("pipe.jsonl")
+
+
+def test_saved_data_sets() -> None:
+    from datasets import Dataset, DatasetDict
+
+    rows = Dataset.from_list([{"a": value} for value in range(5)])
+    rows.save_to_disk("single", num_shards=2)
+    DatasetDict(train=rows, test=rows.select([0])).save_to_disk("several")
+
+    assert _labels("single") == ["single/data-00000-of-00002.arrow", "single/data-00001-of-00002.arrow"]
+    assert _labels("several") == ["several/train/data-00000-of-00001.arrow"]
+    assert _labels("several", split="validation") == ["several/test/data-00000-of-00001.arrow"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dataset_dict.json", "{", "is not what datasets.save_to_disk writes"),
+        ("dataset_dict.json", "{}", "is not what datasets.save_to_disk writes ('splits'). Save it again."),
+        ("dataset_dict.json", '{"splits": ["valid"]}', "a saved DatasetDict with splits valid; none of them is train."),
+        ("dataset_dict.json", '{"splits": []}', "a saved DatasetDict with splits none;"),
+        ("state.json", "[]", "is not what datasets.save_to_disk writes"),
+        ("state.json", '{"_data_files": [{"filename": "a.arrow"}]}', "'saved/a.arrow', which 'saved/state.json' names"),
+    ],
+)
+def test_saved_data_set_that_is_broken(name: str, content: str, message: str) -> None:
+    Path("saved").mkdir()
+    (Path("saved") / name).write_text(content)
+
+    assert message in _message("saved")
+
+
+def test_hub_data_set_is_written_out_as_parquet(
+    tmp_path: Path, local_data_set: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"messages": [{"role": "user", "content": str(index)}]} for index in range(3)]
+    write_json_lines(local_data_set / "train.jsonl", rows)
+    source = HuggingFaceDataset(dataset=str(local_data_set), split="train[1:]")
+
+    (file,) = find_inputs((source,), "data.train", "training", tmp_path / "scratch")
+    found = [item for part in iter_ranges(file, 0) for item in read_range(file, part)]
+
+    assert file.label == f"hf:{tmp_path}/local/train[1:]"
+    assert file.path.is_relative_to(tmp_path / "scratch")
+    assert [(row, item.columns) for row, item in found] == [(1, rows[1]), (2, rows[2])]  # type: ignore[union-attr]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "split", "message"),
+    [
+        ('{"a": 1}\n', "nope", 'datasets.load_dataset cannot load it: Unknown split "nope".'),
+        ('{"a": 1}\n{"a\n', "train", "datasets.load_dataset cannot load it: JSON parse error"),
+    ],
+)
+def test_hub_data_set_that_cannot_be_loaded(local_data_set: Path, content: str, split: str, message: str) -> None:
+    (local_data_set / "train.jsonl").write_text(content)
+
+    found = _message(HuggingFaceDataset(dataset=str(local_data_set), split=split))
+
+    assert found.startswith(f"data.train is {{dataset: {local_data_set}, split: {split}}}; ")
+    assert message in found
+    assert "Check dataset, name, split and revision" in found
+
+
+def test_hub_data_set_that_is_not_in_the_cache() -> None:
+    assert "cannot load it: Couldn't reach 'nobody/nothing' on the Hub" in _message(
+        HuggingFaceDataset(dataset="nobody/nothing")
+    )
+
+
+def test_hash_is_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+
+    assert hash_file(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_file_without_permission(tmp_path: Path) -> None:
+    _touch("a.jsonl", "folder/a.jsonl")
+    Path("a.jsonl").chmod(0)
+    Path("folder").chmod(0)
+    try:
+        with pytest.raises(DataError, match="cannot be read: Permission denied"):
+            hash_file(Path("a.jsonl"))
+        assert "it cannot be looked at: Permission denied" in _message("folder/a.jsonl")
+    finally:
+        Path("folder").chmod(0o755)

@@ -1,0 +1,239 @@
+"""Every row that goes in comes out as a sequence or as a drop with its reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import DataError
+from bridgepack.records import DropReason, Manifest
+from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row
+
+#: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
+CHAT_LINES: list[tuple[Any, DropReason | None]] = [
+    (chat_row("Hi", "Hello"), None),
+    ("{", DropReason.INVALID_JSON),
+    ([], DropReason.NOT_AN_OBJECT),
+    ({}, DropReason.MISSING_FIELD),
+    ({"messages": "Hi"}, DropReason.INVALID_FIELD),
+    ({"messages": []}, DropReason.EMPTY_CONVERSATION),
+    ({"messages": [{"role": "bard", "content": "Hi"}]}, DropReason.UNKNOWN_ROLE),
+    (chat_row("Hi", "refuse me"), DropReason.TEMPLATE_ERROR),
+    (chat_row("<|im_end|>", "Hello"), DropReason.CONTROL_TOKENS_IN_TEXT),
+    ({"messages": [{"role": "user", "content": "Hi"}]}, DropReason.NO_ASSISTANT_MASK),
+    (chat_row("Hi", "Hello " * 99), DropReason.OVER_LONG),
+    (chat_row("Hi", "Bye"), None),
+]
+TOKENIZED_LINES: list[tuple[Any, DropReason | None]] = [
+    (tokenized_row(5, 6, 7), None),
+    ({"input_ids": [5], "labels": [5]}, DropReason.TOO_SHORT),
+    ({"input_ids": [], "labels": []}, DropReason.TOO_SHORT),
+    ({"input_ids": [5, 6], "labels": [-100, -100]}, DropReason.NO_TRAINED_TOKEN),
+    ({"input_ids": [5, 6], "labels": [5, -100]}, DropReason.NO_TRAINED_TOKEN),
+    ({"input_ids": [2, 6], "labels": [-100, 6]}, DropReason.NO_TRAINED_TOKEN),
+    ({"input_ids": [5, 99_999], "labels": [-100, 99_999]}, DropReason.TOKEN_OUT_OF_VOCABULARY),
+    ({"input_ids": [5, -1], "labels": [-100, -1]}, DropReason.TOKEN_OUT_OF_VOCABULARY),
+    ({"input_ids": [5, 10**30], "labels": [-100, 10**30]}, DropReason.TOKEN_OUT_OF_VOCABULARY),
+    ({"input_ids": [5, 6.5], "labels": [-100, 6]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [5, float("nan")], "labels": [-100, 6]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [5, 6], "labels": [6, -100]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [5, 6], "labels": [-100]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [5, 6], "loss_mask": [0, 2]}, DropReason.INVALID_FIELD),
+    ({"input_ids": [5, 6]}, DropReason.MISSING_FIELD),
+    (tokenized_row(*range(10, 30)), DropReason.OVER_LONG),
+    ({"input_ids": [5, 6, 7], "loss_mask": [0, 1, 1]}, None),
+]
+TEMPLATE = """\
+{%- for message in messages -%}
+  {%- if message.content == 'refuse me' -%}{{- raise_exception('refused') -}}{%- endif -%}
+  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{#- <|im_start|>assistant <|im_end|> -#}
+"""
+
+
+def _write(path: Path, lines: list[tuple[Any, DropReason | None]]) -> Path:
+    path.write_text("".join((line if line == "{" else json.dumps(line)) + "\n" for line, _ in lines))
+    return path
+
+
+def _chat_recipe(train: Path, tokenizer: Path, template: Path, **changes: Any) -> SFTRecipe:
+    template.write_text(TEMPLATE)
+    values = {
+        "preprocessing__kind": "chat",
+        "preprocessing__control_tokens": "drop",
+        "packing__packed_sequence_size": 64,
+        "tokenizer__chat_template": str(template),
+    }
+    return tokenized_recipe(train, tokenizer, **values, **changes)
+
+
+def _expected(lines: list[tuple[Any, DropReason | None]]) -> list[tuple[int, str]]:
+    return [(row, str(reason)) for row, (_, reason) in enumerate(lines, 1) if reason is not None]
+
+
+def _drops(manifest: Manifest) -> dict[str, int]:
+    return dict(manifest.splits[0].drops)
+
+
+def test_every_reason_has_a_row_here() -> None:
+    reasons = {reason for _, reason in [*CHAT_LINES, *TOKENIZED_LINES]} - {None}
+
+    assert reasons == set(DropReason) - {DropReason.TRUNCATED_NO_TRAINED_TOKEN}
+
+
+def test_chat_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _chat_recipe(_write(tmp_path / "a.jsonl", CHAT_LINES), chatml_tokenizer, tmp_path / "template")
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    assert dropped(tmp_path / "out") == _expected(CHAT_LINES)
+    assert manifest.splits[0].statistics.num_rows_in == len(CHAT_LINES)
+    assert set(_drops(manifest).values()) == {1}
+
+
+def test_rows_of_ids(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = tokenized_recipe(_write(tmp_path / "a.jsonl", TOKENIZED_LINES), chatml_tokenizer)
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    assert dropped(tmp_path / "out") == _expected(TOKENIZED_LINES)
+    assert _drops(manifest) == {
+        "invalid_field": 5,
+        "no_trained_token": 3,
+        "token_out_of_vocabulary": 3,
+        "too_short": 2,
+        "missing_field": 1,
+        "over_long": 1,
+    }
+    examples = manifest.splits[0].drop_examples
+    assert [(drop.row, drop.reason) for drop in examples] == _expected(TOKENIZED_LINES)
+
+
+def test_examples_of_a_reason_are_few_and_the_ledger_has_all(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    lines = [(tokenized_row(5, 6), None), *[({}, DropReason.MISSING_FIELD)] * 9]
+    recipe = tokenized_recipe(_write(tmp_path / "a.jsonl", lines), chatml_tokenizer)
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert [drop.row for drop in manifest.splits[0].drop_examples] == [2, 3, 4, 5, 6]
+    assert len(dropped(tmp_path / "out")) == 9
+
+
+@pytest.mark.parametrize(("line", "reason"), [item for item in TOKENIZED_LINES if item[1] not in {None, "over_long"}])
+def test_bad_row_stops_the_build_when_the_recipe_says_so(
+    tmp_path: Path, chatml_tokenizer: Path, line: Any, reason: DropReason
+) -> None:
+    train = _write(tmp_path / "a.jsonl", [(tokenized_row(5, 6), None), (line, reason)])
+    recipe = tokenized_recipe(train, chatml_tokenizer, data__on_bad_row="error")
+
+    with pytest.raises(DataError) as raised:
+        build(recipe, tmp_path / "out")
+
+    assert str(raised.value).startswith(f"{train} row 2: {reason}: ")
+    assert str(raised.value).endswith("Correct the row, or set data.on_bad_row to drop.")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_truncated_row_is_counted_or_dropped_when_nothing_trained_is_left(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    lines = [
+        (tokenized_row(*range(10, 40)), None),
+        (tokenized_row(*range(10, 40), num_prompt=25), DropReason.TRUNCATED_NO_TRAINED_TOKEN),
+        (tokenized_row(*range(10, 27)), None),
+    ]
+    train = _write(tmp_path / "a.jsonl", lines)
+    recipe = tokenized_recipe(train, chatml_tokenizer, preprocessing__over_long="truncate")
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    assert dropped(tmp_path / "out") == _expected(lines)
+    numbers = manifest.splits[0].statistics
+    assert (numbers.num_sequences, numbers.num_truncated, numbers.num_tokens) == (2, 1, 32)
+
+
+def test_over_long_row_stops_the_build_when_the_recipe_says_so(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    lines = [(tokenized_row(*range(10, 27)), None), (tokenized_row(*range(10, 28)), DropReason.OVER_LONG)]
+    train = _write(tmp_path / "a.jsonl", lines)
+
+    with pytest.raises(DataError, match=r"row 2 of .* has 17 runtime tokens; at most 16 are allowed"):
+        build(tokenized_recipe(train, chatml_tokenizer, preprocessing__over_long="error"), tmp_path / "out")
+
+
+def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n" + json.dumps(tokenized_row(5, 6)) + "\n\n{}\n \n")
+
+    manifest = build(tokenized_recipe(path, chatml_tokenizer), tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    numbers = manifest.splits[0].statistics
+    assert (numbers.num_rows_in, numbers.num_blank_lines, numbers.num_sequences) == (2, 3, 1)
+    assert dropped(tmp_path / "out") == [(4, "missing_field")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the training split has no rows"),
+        ("\n\n", "the training split has no rows"),
+        ('{}\n{"input_ids": [5]}\n{}\n', "all 3 rows were dropped (missing_field 3). The first: "),
+    ],
+)
+def test_nothing_left_says_what_became_of_the_rows(
+    tmp_path: Path, chatml_tokenizer: Path, content: str, message: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+
+    with pytest.raises(DataError) as raised:
+        build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
+
+    assert message in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.parquet"])
+def test_row_numbers_in_the_ledger_count_from_one_in_every_format(
+    tmp_path: Path, chatml_tokenizer: Path, name: str
+) -> None:
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [tokenized_row(5, 6), {"input_ids": [5]}, tokenized_row(7, 8), {"input_ids": [9]}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+    elif name == "a.json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+
+    manifest = build(tokenized_recipe(path, chatml_tokenizer), tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    assert dropped(tmp_path / "out") == [(2, "missing_field"), (4, "missing_field")]
+
+
+def test_rows_of_several_files_are_told_apart(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    for name, rows in (("a.jsonl", [tokenized_row(5, 6), {}]), ("b.jsonl", [{}, tokenized_row(7, 8), {}])):
+        _write(tmp_path / name, [(row, None) for row in rows])
+
+    manifest = build(tokenized_recipe(str(tmp_path / "*.jsonl"), chatml_tokenizer), tmp_path / "out").manifest
+
+    assert_balanced(manifest)
+    assert [(record.num_rows, Path(record.path).name) for record in manifest.splits[0].inputs] == [
+        (2, "a.jsonl"),
+        (3, "b.jsonl"),
+    ]
+    assert [(drop.file_index, drop.row) for drop in manifest.splits[0].drop_examples] == [(0, 2), (1, 1), (1, 3)]

@@ -1,0 +1,151 @@
+"""Manifests written and read back, and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.manifest import MANIFEST_FILE, is_manifest, read_manifest, write_manifest
+from bridgepack.errors import ArtifactError
+from bridgepack.records import (
+    Drop,
+    DropReason,
+    InputRecord,
+    Manifest,
+    ShardRecord,
+    SplitRecord,
+    SplitStatistics,
+)
+
+#: Two packs of 8: [4 + 3] and [5]; one row of four was dropped.
+STATISTICS = SplitStatistics(
+    num_rows_in=4,
+    num_blank_lines=1,
+    num_sequences=3,
+    num_truncated=0,
+    num_packs=2,
+    num_tokens=12,
+    num_alignment_tokens=0,
+    num_trained_tokens=9,
+    max_runtime_length=5,
+    max_sequences_per_pack=2,
+    min_pack_tokens=5,
+    length_histogram=((32, 3),),
+)
+SPLIT = SplitRecord(
+    name="training",
+    inputs=(InputRecord(path="a.jsonl", num_bytes=99, sha256="0", num_rows=4),),
+    shards=(ShardRecord(path="training/shard", num_rows=2, num_bytes=77, sha256="1"),),
+    statistics=STATISTICS,
+    drops={"too_short": 1},
+    drop_examples=(Drop(file_index=0, row=2, reason=DropReason.TOO_SHORT, detail="1 token"),),
+)
+MANIFEST = Manifest(
+    format_version=1,
+    fingerprint="f" * 64,
+    packed_sequence_size=8,
+    pad_seq_to_mult=1,
+    tokenizer={"name_or_path": "tokenizer", "eos_token_id": 2, "files": {"tokenizer.json": "2"}},
+    recipe={"name": "små", "data": {"train": ["a.jsonl"]}},
+    resolved={"pad_seq_to_mult": {"value": 1, "because": "…"}},
+    splits=(SPLIT,),
+    versions={"bridgepack": "0.1.0"},
+)
+
+
+def test_written_manifest_is_read_back(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFEST)
+
+    found = read_manifest(tmp_path)
+
+    assert replace(found, recipe=MANIFEST.recipe) == MANIFEST
+    assert found.recipe == {"name": "små", "data": {"train": ("a.jsonl",)}}
+    assert is_manifest(tmp_path / MANIFEST_FILE)
+    assert [entry.name for entry in tmp_path.iterdir()] == [MANIFEST_FILE]
+
+
+def test_derived_numbers() -> None:
+    assert MANIFEST.split("training") is SPLIT
+    assert MANIFEST.split("validation") is None
+    assert MANIFEST.fill_fraction(SPLIT) == 12 / 16
+    assert STATISTICS.sequences_per_pack == 1.5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "manifest.json cannot be read: "),
+        ("{", "manifest.json cannot be read: "),
+        ("[" * 100_000, "manifest.json cannot be read: "),
+        ("[]", "format_version is None; this bridgepack reads 1. Build the artifact again, or use the bridgepack"),
+        ('{"format_version": 2}', "format_version is 2; this bridgepack reads 1."),
+        ('{"format_version": 1}', "manifest.json: fingerprint: "),
+    ],
+)
+def test_manifest_that_cannot_be_read(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / MANIFEST_FILE).write_text(content)
+
+    with pytest.raises(ArtifactError) as raised:
+        read_manifest(tmp_path)
+
+    assert message in str(raised.value)
+    assert "Build the artifact again" in str(raised.value)
+
+
+def _changed(path: tuple[Any, ...], value: Any) -> str:
+    content: Any = json.loads(json.dumps(_plain()))
+    node = content
+    for part in path[:-1]:
+        node = node[part]
+    node[path[-1]] = value
+    return json.dumps(content)
+
+
+def _plain() -> Any:
+    from dataclasses import asdict
+
+    return asdict(MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        (("packed_sequence_size",), "8", "packed_sequence_size"),
+        (("splits", 0, "shards", 0, "num_rows"), None, "splits.0.shards.0.num_rows"),
+        (("splits", 0, "drop_examples", 0, "reason"), "bored", "splits.0.drop_examples.0.reason"),
+        (("splits",), 5, "splits"),
+    ],
+)
+def test_manifest_with_a_wrong_value_names_the_place(
+    tmp_path: Path, path: tuple[Any, ...], value: Any, place: str
+) -> None:
+    (tmp_path / MANIFEST_FILE).write_text(_changed(path, value))
+
+    if value == "8":
+        assert read_manifest(tmp_path).packed_sequence_size == 8
+    else:
+        with pytest.raises(ArtifactError, match=f"manifest.json: {place}: .*Build the artifact again."):
+            read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "does not exist. Give the folder of an artifact"),
+        ("file", "is a file. Give the folder of an artifact"),
+        ("folder", "has no manifest.json, so it is no artifact: .* `bridgepack build RECIPE --output DIR`."),
+    ],
+)
+def test_place_without_a_manifest(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(ArtifactError, match=message):
+        Artifact(tmp_path / name)
+    with pytest.raises(ArtifactError, match=message):
+        ArtifactOnDisk(tmp_path / name)

@@ -1,0 +1,364 @@
+"""Rows and their numbers from every kind of file, however it is cut into ranges."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bridgepack.data import json_arrays, reading
+from bridgepack.data.inputs import find_inputs
+from bridgepack.data.json_arrays import iter_element_texts
+from bridgepack.data.reading import BlankLine, iter_ranges, read_range
+from bridgepack.errors import DataError, RowError
+
+Found = list[tuple[int, Any]]
+LINES = b'{"a": 1}\n{"a": 2}\n\n{"a": 3}'
+THREE = [(1, {"a": 1}), (2, {"a": 2}), (3, "blank"), (4, {"a": 3})]
+ARRAY = b' [\n{"a": 1},{"a": 2} ,\n\n {"a": 3}]\n'
+
+
+def _read(path: Path) -> Found:
+    """Return (row, columns or reason or "blank") of every row."""
+    (file,) = find_inputs((str(path),), "data.train", "training", path.parent)
+    found: Found = []
+    for part in iter_ranges(file, 0):
+        for row, item in read_range(file, part):
+            if isinstance(item, BlankLine):
+                found.append((row, "blank"))
+            else:
+                found.append((row, item.reason if isinstance(item, RowError) else item.columns))
+    return found
+
+
+def _read_bytes(tmp_path: Path, name: str, content: bytes) -> Found:
+    (tmp_path / name).write_bytes(content)
+    return _read(tmp_path / name)
+
+
+def _message(tmp_path: Path, name: str, content: bytes) -> str:
+    with pytest.raises(DataError) as raised:
+        _read_bytes(tmp_path, name, content)
+    return str(raised.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", LINES),
+        ("newline-at-end.jsonl", LINES + b"\n"),
+        ("crlf.jsonl", LINES.replace(b"\n", b"\r\n")),
+        ("bom.jsonl", b"\xef\xbb\xbf" + LINES),
+        ("spaces.jsonl", LINES.replace(b"\n", b" \t\n ")),
+        ("a.jsonl.gz", gzip.compress(LINES)),
+        ("a.jsonl.zst", zstandard.compress(LINES)),
+        ("members.jsonl.gz", gzip.compress(LINES[:12]) + gzip.compress(LINES[12:])),
+        ("frames.jsonl.zst", zstandard.compress(LINES[:12]) + zstandard.compress(LINES[12:])),
+        ("lines.json", LINES),
+        ("lines.json.gz", gzip.compress(LINES)),
+    ],
+)
+def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
+    assert _read_bytes(tmp_path, name, content) == THREE
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", ARRAY),
+        ("crlf.json", ARRAY.replace(b"\n", b"\r\n")),
+        ("bom.json", b"\xef\xbb\xbf" + ARRAY),
+        ("a.json.gz", gzip.compress(ARRAY)),
+        ("a.json.zst", zstandard.compress(ARRAY)),
+    ],
+)
+def test_json_array(tmp_path: Path, name: str, content: bytes) -> None:
+    assert _read_bytes(tmp_path, name, content) == [(1, {"a": 1}), (2, {"a": 2}), (3, {"a": 3})]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.jsonl", b"", []),
+        ("a.jsonl.gz", b"", []),
+        ("a.jsonl.zst", zstandard.compress(b""), []),
+        ("a.json", b"", []),
+        ("a.json", b"[]", []),
+        ("a.json", b" [ ] ", []),
+        ("a.jsonl", b"\n \r\n", [(1, "blank"), (2, "blank")]),
+        ("a.json", b" \n", [(1, "blank")]),
+    ],
+)
+def test_file_without_rows(tmp_path: Path, name: str, content: bytes, found: Found) -> None:
+    assert _read_bytes(tmp_path, name, content) == found
+
+
+BAD_LINES = [
+    (b'{"a": 1', "invalid_json"),
+    (b"{'a': 1}", "invalid_json"),
+    (b'{"a": 1} {"a": 2}', "invalid_json"),
+    (b'{"a": "\xff"}', "invalid_json"),
+    (b'{"a": "\0"}', "invalid_json"),
+    (b'{"a": \0 1}', "invalid_json"),
+    (b'{"a": "\\ud800"}', "invalid_json"),
+    (b'{"a": ["\\udc00\\ud800"]}', "invalid_json"),
+    (b'{"a": ' + b"[" * 100_000, "invalid_json"),
+    (b'{"a": ' + b"9" * 5000 + b"}", "invalid_json"),
+    (b"\x0b", "invalid_json"),
+    ('{"a": 1}'.encode("utf-16"), "invalid_json"),
+    (b"5", "not_an_object"),
+    (b"null", "not_an_object"),
+    (b'"text"', "not_an_object"),
+    (b'[{"a": 1}]', "not_an_object"),
+]
+
+
+def test_bad_lines_cost_their_own_row_only(tmp_path: Path) -> None:
+    content = b"".join(line + b'\n{"a": 1}\n' for line, _ in BAD_LINES)
+
+    found = _read_bytes(tmp_path, "a.jsonl", content)
+
+    assert [row for row, _ in found] == list(range(1, 2 * len(BAD_LINES) + 1))
+    assert [item for _, item in found[::2]] == [reason for _, reason in BAD_LINES]
+    assert [item for _, item in found[1::2]] == [{"a": 1}] * len(BAD_LINES)
+
+
+def test_odd_values_are_read_as_python_reads_them(tmp_path: Path) -> None:
+    line = b'{"a": 1, "a": 2, "big": 12345678901234567890, "inf": 1e999, "pair": "\\ud83d\\ude00", "nul": "\\u0000"}'
+    expected = {"a": 2, "big": 12345678901234567890, "inf": float("inf"), "pair": "\U0001f600", "nul": "\0"}
+
+    assert _read_bytes(tmp_path, "a.jsonl", line) == [(1, expected)]
+    assert _read_bytes(tmp_path, "a.json", b"[" + line + b"]") == [(1, expected)]
+    assert str(_read_bytes(tmp_path, "b.jsonl", b'{"a": NaN}')) == "[(1, {'a': nan})]"
+
+
+def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> None:
+    content = b'[{"a": 1}, 5, null, [1], {"a": "\\ud800"}, {"a": ' + b"9" * 5000 + b'}, {"a": 2}]'
+
+    assert _read_bytes(tmp_path, "a.json", content) == [
+        (1, {"a": 1}),
+        (2, "not_an_object"),
+        (3, "not_an_object"),
+        (4, "not_an_object"),
+        (5, "invalid_json"),
+        (6, "invalid_json"),
+        (7, {"a": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[", "element 1: Expecting value"),
+        (b'[{"a": 1}', "it ends early, after element 1"),
+        (b'[{"a": 1},', "element 2: Expecting value"),
+        (b'[{"a": 1}, {"a": "b', "element 2: Unterminated string starting at"),
+        (b'[{"a": 1} {"a": 2}]', ", or ] is missing, after element 1; found '{'"),
+        (b'[{"a": 1}, ]', "element 2: Expecting value"),
+        (b'[{"a": 1}] x', "there is more after the array's end, after element 1"),
+        (b"[] []", "there is more after the array's end, after element 0"),
+        (b'[{"a": "\xff"}]', "'utf-8' codec can't decode"),
+        (b'[{"a": "\0"}]', "element 1: Invalid control character at"),
+        (b"[" * 100_000, "element 1 is nested too deeply"),
+    ],
+)
+def test_broken_array_stops_the_build(tmp_path: Path, content: bytes, reason: str) -> None:
+    message = _message(tmp_path, "a.json", content)
+
+    assert message.startswith(f"a.json is not a JSON array of objects: {reason}")
+    assert message.endswith("where a broken line costs only that row.")
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(elements=st.lists(JSON_VALUES, max_size=6), block_bytes=st.integers(1, 70), is_ascii=st.booleans())
+@example(elements=["x" * 30, 12345, -0.25, 1e300, {"c": '"}]'}], block_bytes=1, is_ascii=True)
+def test_array_elements_do_not_depend_on_where_blocks_end(
+    elements: list[Any], block_bytes: int, is_ascii: bool
+) -> None:
+    text = json.dumps(elements, ensure_ascii=is_ascii, indent=block_bytes % 3 or None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
+        found = list(iter_element_texts(io.BytesIO(text.encode(errors="surrogatepass"))))
+
+    assert [json.loads(element) for element in found] == elements
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl.gz", gzip.compress(LINES * 999)[:-1]),
+        ("a.jsonl.gz", gzip.compress(LINES * 999)[:60]),
+        ("a.jsonl.gz", gzip.compress(LINES)[:-8] + bytes(8)),
+        ("a.jsonl.gz", LINES),
+        ("a.json.gz", gzip.compress(ARRAY)[:-9]),
+        ("a.jsonl.zst", zstandard.compress(LINES * 999)[:-1]),
+        ("a.jsonl.zst", zstandard.compress(LINES * 999)[:30]),
+        ("a.jsonl.zst", zstandard.compress(LINES) + zstandard.compress(LINES)[:-1]),
+        ("a.jsonl.zst", zstandard.compress(LINES) + b"more"),
+        ("a.jsonl.zst", LINES),
+        ("a.json.zst", zstandard.compress(ARRAY)[:-1]),
+    ],
+)
+def test_compressed_file_that_is_not_whole(tmp_path: Path, name: str, content: bytes) -> None:
+    message = _message(tmp_path, name, content)
+
+    assert message.startswith(f"{name} is not whole {name.rpartition('.')[2]} data: ")
+    assert message.endswith("Fetch or compress it again.")
+
+
+def _write_parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS_OF_TABLE), path, row_group_size=2)
+
+
+def _write_arrow_file(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS_OF_TABLE)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+
+
+def _write_arrow_stream(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS_OF_TABLE)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+
+
+ROWS_OF_TABLE = [
+    {"a": index, "b": None, "turns": [{"role": "user", "content": None, "name": None}]} for index in range(5)
+]
+COLUMNAR: list[tuple[str, Callable[[Path], None]]] = [
+    ("a.parquet", _write_parquet),
+    ("a.arrow", _write_arrow_file),
+    ("stream.arrow", _write_arrow_stream),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), COLUMNAR)
+def test_columnar_rows_lose_their_nulls_but_not_null_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(reading, "_ARROW_RANGE_ROWS", 3)
+    write(tmp_path / name)
+
+    assert _read(tmp_path / name) == [
+        (index + 1, {"a": index, "turns": [{"role": "user", "content": None}]}) for index in range(5)
+    ]
+
+
+@pytest.mark.parametrize(("name", "write"), COLUMNAR)
+def test_columnar_file_without_rows(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    path = tmp_path / name
+    table = pa.table({"a": pa.array([], type=pa.int64())})
+    if name == "a.parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+    assert _read(path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "kind"),
+    [("a.parquet", _write_parquet, "a Parquet file"), ("a.arrow", _write_arrow_file, "an Arrow file")],
+)
+@pytest.mark.parametrize("num_bytes", [0, 4, 200])
+def test_columnar_file_that_is_cut_off(
+    tmp_path: Path, name: str, write: Callable[[Path], None], kind: str, num_bytes: int
+) -> None:
+    write(tmp_path / name)
+
+    message = _message(tmp_path, name, (tmp_path / name).read_bytes()[:num_bytes])
+
+    assert message.startswith(f"{name} is not {kind}: ")
+
+
+def test_parquet_page_that_is_corrupted(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [str(index) * 50 for index in range(2000)]}), path, compression="zstd")
+    content = bytearray(path.read_bytes())
+    content[100:200] = bytes(100)
+
+    assert _message(tmp_path, "a.parquet", bytes(content)).startswith("a.parquet: row group 0 cannot be read: ")
+
+
+@pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
+@pytest.mark.parametrize("content", [LINES * 3, LINES * 3 + b"\n", b"\n\n" + LINES.replace(b"\n", b"\r\n"), b"\n"])
+def test_rows_do_not_depend_on_where_lines_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, content: bytes
+) -> None:
+    whole = _read_bytes(tmp_path, "a.jsonl", content)
+    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(reading, "_MAX_RANGES", 1 << 20)
+    monkeypatch.setattr(reading, "_PAYLOAD_BYTES", range_bytes)
+
+    assert _read_bytes(tmp_path, "a.jsonl", content) == whole
+    assert _read_bytes(tmp_path, "a.jsonl.gz", gzip.compress(content)) == whole
+    assert _read_bytes(tmp_path, "a.jsonl.zst", zstandard.compress(content)) == whole
+    assert [row for row, _ in whole] == list(range(1, len(content.split(b"\n")) + (not content.endswith(b"\n"))))
+
+
+def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 5)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+
+    parts = list(iter_ranges(file, 3))
+
+    assert [(part.first_row, part.start, part.stop, part.num_bytes) for part in parts] == [
+        (1, 0, 9, 9),
+        (2, 9, 18, 9),
+        (3, 18, 27, 9),
+    ]
+    assert {part.file_index for part in parts} == {3}
+
+
+def test_there_are_never_many_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 1)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{}\n" * 4000)
+    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+
+    parts = list(iter_ranges(file, 0))
+
+    assert 100 < len(parts) <= reading._MAX_RANGES
+    assert [part.first_row for part in parts[:2]] == [1, 9]
+
+
+def test_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+    (part,) = iter_ranges(file, 0)
+    path.write_bytes(LINES[:9])
+
+    with pytest.raises(DataError, match="became shorter while it was read"):
+        list(read_range(file, part))
+
+
+def test_file_that_goes_away_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+    (part,) = iter_ranges(file, 0)
+    path.unlink()
+
+    with pytest.raises(DataError, match="cannot be read: No such file or directory"):
+        list(read_range(file, part))
