@@ -16,7 +16,8 @@ from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded, load_tokenizer
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import TURN_END, TURN_START, chatml_template
 from bridgepack.records import DropReason, Example

@@ -20,7 +20,8 @@ from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded, load_tokenizer
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import ROW_COLUMNS, Example
 from tests.support.host_datasets import load_host_tokenizer

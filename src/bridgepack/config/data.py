@@ -90,5 +90,9 @@ class TokenizerConfig(Section):
     chat_template: str | None = None
     """Path of a Jinja file that replaces the tokenizer's own chat template. Megatron-Bridge must be given the same
     template on the tokenizer, not through `dataset_kwargs`, where it fails on every rank but the first."""
+    loader: Literal["transformers", "tokenizer_json"] = "transformers"
+    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the tokenizer.json as it is.
+    Some versions of transformers load some tokenizers as another class that loses spaces (5.12 with DeepSeek-V3);
+    the build warns of it."""
     trust_remote_code: bool = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from bridgepack.config.data import TokenizerConfig
 from bridgepack.data.artifact import PLAN_FOLDER, Artifact
-from bridgepack.data.tokenizer import ChatTokenizer, load_tokenizer
+from bridgepack.data.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import TokenizerError
 from bridgepack.geometry import seq_boundaries
 from bridgepack.records import PackedRow
@@ -141,7 +142,11 @@ def _spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer
 
 def _tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
     known = artifact.manifest.tokenizer
-    config = TokenizerConfig(name_or_path=str(known["name_or_path"]), revision=known.get("revision"))
+    config = TokenizerConfig(
+        name_or_path=str(known["name_or_path"]),
+        revision=known.get("revision"),
+        loader=known.get("loader", "transformers"),
+    )
     try:
         return load_tokenizer(config), None
     except TokenizerError as error:

@@ -17,7 +17,8 @@ from bridgepack.data.reading import BlankLine, InputRange, read_range
 from bridgepack.data.shards import rows_per_group, write_shard
 from bridgepack.data.token_store import StoredSequence, TokenStore, write_store_file
 from bridgepack.data.tokenization import Tokenization
-from bridgepack.data.tokenizer import ChatTokenizer, load_tokenizer
+from bridgepack.data.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import Drop, DropReason, Example, ShardRecord
 

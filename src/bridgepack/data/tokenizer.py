@@ -1,10 +1,8 @@
-"""Loads the Hugging Face tokenizer, renders its chat template and encodes text; owns the import of transformers."""
+"""Renders conversations with a tokenizer's chat template and encodes text, as Megatron-Bridge's wrapper would."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,8 +86,16 @@ class Rendered:
 class ChatTokenizer:
     """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
 
-    def __init__(self, tokenizer: Any, config: TokenizerConfig) -> None:
+    def __init__(self, tokenizer: Any, config: TokenizerConfig, *, loses_text: bool = False) -> None:
+        """Wrap a tokenizer of transformers.
+
+        Args:
+            tokenizer: as transformers loaded it.
+            config: of the recipe.
+            loses_text: text does not survive it, although it survives its own tokenizer.json.
+        """
         self._tokenizer = tokenizer
+        self.loses_text = loses_text
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is not None:
             self._backend.no_truncation()
@@ -204,8 +210,10 @@ class ChatTokenizer:
         return {
             "name_or_path": self.config.name_or_path,
             "revision": self.config.revision,
+            "loader": self.config.loader,
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
+            "loses_text": self.loses_text,
             "chat_template_sha256": _sha256((self.chat_template or "").encode()),
             "files": self._file_hashes(),
         }
@@ -240,76 +248,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
-    """Return the tokenizer that a recipe names.
-
-    Raises:
-        TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
-    """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    for name in ("transformers", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    tokenizer = _from_pretrained(config)
-    if config.chat_template is not None:
-        tokenizer.chat_template = _template_file(config.chat_template)
-    if tokenizer.eos_token_id is None and tokenizer.sep_token is not None:
-        tokenizer.add_special_tokens({"eos_token": tokenizer.sep_token})
-    if tokenizer.eos_token_id is None:
-        raise TokenizerError(
-            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
-            "ends sequences with. Add eos_token to its tokenizer_config.json."
-        )
-    _fill_special_tokens(tokenizer)
-    return ChatTokenizer(tokenizer, config)
-
-
-def _from_pretrained(config: TokenizerConfig) -> Any:
-    from transformers import AutoTokenizer
-
-    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
-    path = Path(config.name_or_path)
-    if path.is_dir() and not any(path.iterdir()):
-        raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
-    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~"))):
-        raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
-    try:
-        return AutoTokenizer.from_pretrained(
-            config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
-        )
-    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise TokenizerError(
-            f"{where}; it cannot be loaded: {reason}. Give a folder with tokenizer.json and tokenizer_config.json, "
-            "or a Hugging Face id that this machine can reach."
-        ) from None
-
-
-def _fill_special_tokens(tokenizer: Any) -> None:
-    """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
-
-    Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
-    """
-    stand_ins = {}
-    if tokenizer.sep_token is None:
-        stand_ins["sep_token"] = tokenizer.eos_token
-    if tokenizer.bos_token is None and tokenizer.cls_token is not None:
-        stand_ins["bos_token"] = tokenizer.cls_token
-    if tokenizer.cls_token is None and tokenizer.bos_token is not None:
-        stand_ins["cls_token"] = tokenizer.bos_token
-    if stand_ins:
-        tokenizer.add_special_tokens(stand_ins)
-
-
-def _template_file(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(
-            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
-        ) from None
 
 
 def _sha256(content: bytes) -> str:

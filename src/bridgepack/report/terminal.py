@@ -11,6 +11,11 @@ from bridgepack.data.inspection import PackView, SequenceView
 from bridgepack.records import Manifest, SplitRecord
 from bridgepack.report.text import printable
 
+TOKENIZER_WARNING = (
+    "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "
+    "tokenizer.json does not; Megatron-Bridge would do the same here. Set tokenizer.loader to tokenizer_json, or use "
+    "another version of transformers."
+)
 _BAR_WIDTH = 40
 _STRIP_WIDTH = 72
 
@@ -34,6 +39,9 @@ def describe_manifest(manifest: Manifest, folder: Path) -> Iterator[str]:
     yield f"{'packed_sequence_size':<22}{manifest.packed_sequence_size:,} runtime tokens"
     yield f"{'pad_seq_to_mult':<22}{manifest.pad_seq_to_mult} ({manifest.resolved['pad_seq_to_mult']['because']})"
     yield f"{'tokenizer':<22}{manifest.tokenizer['name_or_path']}"
+    if manifest.tokenizer.get("loses_text"):
+        yield ""
+        yield f"warning: {TOKENIZER_WARNING}"
     for split in manifest.splits:
         yield ""
         yield from _describe_split(manifest, split)

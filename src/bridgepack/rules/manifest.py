@@ -46,6 +46,22 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=found, allowed=f"stored lengths of 1 + a multiple of {multiple}")
 
 
+@artifact_rule(code="BP501", name="tokenizer-loses-text", severity=Severity.WARNING, source="tokenizer probe")
+def tokenizer_loses_text(facts: ArtifactFacts) -> Iterator[Violation]:
+    """The tokenizer that made the rows does not give text back, although its own tokenizer.json does.
+
+    Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
+        as a class that does this, for Megatron-Bridge too.
+    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld".
+    Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
+    Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
+    """
+    if facts.manifest is None:
+        raise CannotJudgeError("there is no manifest")
+    if facts.manifest.tokenizer.get("loses_text"):
+        yield Violation(where=MANIFEST_FILE, found="tokenizer.loses_text is true", allowed="false")
+
+
 @artifact_rule(code="BP320", name="sequence-in-two-splits", severity=Severity.WARNING, source="PSB320")
 def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
     """The same sequence lies in two splits.
@@ -172,6 +188,7 @@ def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[st
 RULES = (
     split_empty,
     stored_lengths_aligned,
+    tokenizer_loses_text,
     sequence_in_two_splits,
     pack_size_overflows_int32,
     split_name_unknown,

@@ -12,7 +12,8 @@ from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import Encoded, load_tokenizer
+from bridgepack.data.tokenizer import Encoded
+from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, Example
 from tests.support.tokenizers import CHATML, THINKING, TokenizerJson, write_tokenizer

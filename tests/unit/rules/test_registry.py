@@ -38,7 +38,7 @@ def test_every_rule_of_a_module_is_in_its_tuple(module: ModuleType) -> None:
 
 @pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: rule.code)
 def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
-    assert re.fullmatch(r"BP[34]\d\d", rule.code)
+    assert re.fullmatch(r"BP[345]\d\d", rule.code)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
     assert rule.severity in (Severity.ERROR, Severity.WARNING)
     assert re.match(r"(Crash|Silent|Slow)\b", rule.why)

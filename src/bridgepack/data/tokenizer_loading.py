@@ -1,0 +1,104 @@
+"""Loads the tokenizer that a recipe names, and probes it; owns the import of transformers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.data.tokenizer import ChatTokenizer
+from bridgepack.errors import TokenizerError
+
+#: Text that every tokenizer of a language model keeps: words, spaces, line ends, indentation, digits, other scripts.
+_PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
+
+
+def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
+    """Return the tokenizer that a recipe names.
+
+    Raises:
+        TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    for name in ("transformers", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    tokenizer = _from_pretrained(config)
+    if config.chat_template is not None:
+        tokenizer.chat_template = _template_file(config.chat_template)
+    if tokenizer.eos_token_id is None and tokenizer.sep_token is not None:
+        tokenizer.add_special_tokens({"eos_token": tokenizer.sep_token})
+    if tokenizer.eos_token_id is None:
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
+            "ends sequences with. Add eos_token to its tokenizer_config.json."
+        )
+    _fill_special_tokens(tokenizer)
+    return ChatTokenizer(tokenizer, config, loses_text=_loses_text(tokenizer, config))
+
+
+def _from_pretrained(config: TokenizerConfig) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
+    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
+    path = Path(config.name_or_path)
+    if path.is_dir() and not any(path.iterdir()):
+        raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
+    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~"))):
+        raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+    try:
+        return loader.from_pretrained(
+            config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TokenizerError(
+            f"{where}; it cannot be loaded: {reason}. Give a folder with tokenizer.json and tokenizer_config.json, "
+            "or a Hugging Face id that this machine can reach."
+        ) from None
+
+
+def _fill_special_tokens(tokenizer: Any) -> None:
+    """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
+
+    Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
+    """
+    stand_ins = {}
+    if tokenizer.sep_token is None:
+        stand_ins["sep_token"] = tokenizer.eos_token
+    if tokenizer.bos_token is None and tokenizer.cls_token is not None:
+        stand_ins["bos_token"] = tokenizer.cls_token
+    if tokenizer.cls_token is None and tokenizer.bos_token is not None:
+        stand_ins["cls_token"] = tokenizer.bos_token
+    if stand_ins:
+        tokenizer.add_special_tokens(stand_ins)
+
+
+def _template_file(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
+        ) from None
+
+
+def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
+    """Say whether a probe text comes back changed, although it survives the tokenizer's own tokenizer.json.
+
+    transformers 5.12 loads DeepSeek-V3's files, for one, as a tokenizer without spaces or line ends.
+    """
+    from tokenizers import Tokenizer
+    from transformers.utils.hub import cached_file
+
+    if tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False)) == _PROBE:
+        return False
+    try:
+        path = cached_file(config.name_or_path, "tokenizer.json", revision=config.revision)
+        own = Tokenizer.from_file(str(path))
+    except (OSError, ValueError):
+        return False
+    return bool(own.decode(own.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False) == _PROBE)

@@ -1,0 +1,54 @@
+"""A tokenizer that transformers loads as another class, which loses text, is noticed; its own file is the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.examples import train_chatml_tokenizer
+
+TEXT = "Hello world, 12345.\n    def f(x):\n\treturn x"
+
+
+@pytest.fixture
+def mislabelled(tmp_path: Path) -> Path:
+    """Return a byte-level tokenizer whose configuration names a class that is not byte-level, as DeepSeek-V3's does."""
+    folder = train_chatml_tokenizer(tmp_path / "tokenizer", ["a small text of small words"], vocab_size=300)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "LlamaTokenizerFast"}))
+    return folder
+
+
+def test_loss_of_text_is_noticed(mislabelled: Path) -> None:
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(mislabelled)))
+
+    assert tokenizer.loses_text == (tokenizer.decode(tokenizer.encode(TEXT)) != TEXT)
+    assert tokenizer.identity()["loses_text"] == tokenizer.loses_text
+
+
+def test_own_file_keeps_text(mislabelled: Path) -> None:
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(mislabelled), loader="tokenizer_json"))
+
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert not tokenizer.loses_text
+    assert tokenizer.chat_template is not None
+    assert tokenizer.special_token_id("eos") == tokenizer.added_tokens["<|im_end|>"]
+
+
+def test_sound_tokenizer_is_not_accused(tmp_path: Path) -> None:
+    folder = train_chatml_tokenizer(tmp_path / "tokenizer", ["a small text of small words"], vocab_size=300)
+
+    assert not load_tokenizer(TokenizerConfig(name_or_path=str(folder))).loses_text
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_real_tokenizers_keep_text_through_their_own_file(reference_data: Path, name: str) -> None:
+    config = TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / name), loader="tokenizer_json")
+    tokenizer = load_tokenizer(config)
+
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
