@@ -93,7 +93,10 @@ class PromptCompletionPreprocessing(_Common):
     add_sep: bool = False
     """Put the tokenizer's SEP token between prompt and completion."""
     add_eos: bool = True
-    """Put the tokenizer's EOS token last, also after a truncated completion, as Megatron-Bridge does."""
+    """Put the tokenizer's EOS token last."""
+    ends_cut_completions: bool = True
+    """With `over_long: truncate`: put EOS also after a completion whose end was cut off, as Megatron-Bridge does, which
+    teaches the model to stop early. False leaves it out there."""
     truncation_method: Literal["left", "right"] = "right"
     """With `over_long: truncate`: the side cut from the prompt first, then from the completion. `right` keeps the
     beginning, so it can lose the question at the end of a long prompt."""

@@ -102,7 +102,7 @@ def runner(num_workers: int) -> Iterator[Runner]:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back; a process that starts meanwhile never gets it, and leaves it to the parent."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
@@ -112,7 +112,7 @@ def _interrupts_held() -> Iterator[None]:
 def _begin_worker() -> None:
     """Take one core, and end with the parent, whatever ended that: a worker left behind would go on writing."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    pass
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:

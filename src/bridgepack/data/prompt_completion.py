@@ -81,12 +81,13 @@ class PromptCompletionEncoder:
         return names if has_names or not all(name in columns for name in STANDARD_COLUMNS) else STANDARD_COLUMNS
 
     def _joined(self, prompt: list[int], completion: list[int]) -> Encoded:
-        num_tokens = len(prompt) + len(completion)
+        whole_prompt, whole_completion = prompt, completion
         if self._max_stored_length is not None:
             prompt, completion = self._truncated(prompt, completion, self._max_stored_length)
-        is_truncated = len(prompt) + len(completion) < num_tokens
+        is_end_cut = len(completion) < len(whole_completion) and self._settings.truncation_method == "right"
+        is_truncated = len(prompt) + len(completion) < len(whole_prompt) + len(whole_completion)
         context = [*self._bos, *prompt, *self._sep]
-        target = [*completion, *self._eos]
+        target = completion if is_end_cut and not self._settings.ends_cut_completions else [*completion, *self._eos]
         ids = context + target
         mask = [1] * len(ids) if self._settings.loss_mode == "full" else [0] * len(context) + [1] * len(target)
         if self._settings.masks_control_tokens:
@@ -95,7 +96,7 @@ class PromptCompletionEncoder:
         return Encoded(ids, mask, is_truncated)
 
     def _truncated(self, prompt: list[int], completion: list[int], length: int) -> tuple[list[int], list[int]]:
-        """Return both cut to fit: the prompt first, then the completion; EOS stays.
+        """Return both cut to fit with EOS: the prompt first, then the completion.
 
         Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
         """

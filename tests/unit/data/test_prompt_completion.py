@@ -1,0 +1,51 @@
+"""A completion that does not fit: whether it still ends with EOS is the recipe's choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.config.preprocessing import PromptCompletionPreprocessing
+from bridgepack.data.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.examples import train_chatml_tokenizer
+from bridgepack.records import Example
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    """Return a tokenizer in which each of the letters used below is a token."""
+    folder = train_chatml_tokenizer(tmp_path_factory.mktemp("tokenizer"), ["a b c"], vocab_size=260)
+    return load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+
+
+def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
+    preprocessing = PromptCompletionPreprocessing(kind="prompt_completion", over_long="truncate", **settings)
+    encoder = PromptCompletionEncoder(tokenizer, preprocessing, max_runtime_length=4)
+    columns = {"prompt": prompt, "completion": completion}
+    (encoded,) = encoder.encode_batch([Example(file_index=0, row=1, columns=columns)])
+    assert isinstance(encoded, Encoded)
+    return encoded
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "settings", "text"),
+    [
+        ("ab", "xyz", {}, "axyz<|im_end|>"),
+        ("ab", "uvwxyz", {}, "uvwx<|im_end|>"),
+        ("ab", "uvwxyz", {"ends_cut_completions": False}, "uvwx"),
+        ("ab", "uvwxyz", {"ends_cut_completions": False, "truncation_method": "left"}, "wxyz<|im_end|>"),
+        ("ab", "xyz", {"ends_cut_completions": False, "truncation_method": "left"}, "bxyz<|im_end|>"),
+        ("a", "x", {"ends_cut_completions": False}, "ax<|im_end|>"),
+    ],
+)
+def test_cut_completion(
+    tokenizer: ChatTokenizer, prompt: str, completion: str, settings: dict[str, Any], text: str
+) -> None:
+    encoded = _encode(tokenizer, prompt, completion, **settings)
+
+    assert tokenizer.decode(encoded.ids) == text
+    assert encoded.is_truncated == (len(prompt + completion) > 4)
