@@ -47,11 +47,11 @@ def build(
     loaded = load_recipe(recipe, parse_overrides(overrides))
     if dry_run:
         with TerminalProgress() as progress, planned_build(loaded, output=output, progress=progress) as plan:
-            _print_json(plan.summary()) if as_json else click.echo(describe_plan(plan))
+            _print_json(plan.summary()) if as_json else _echo(describe_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, num_workers=workers or _num_cores(), progress=progress)
-    _print_json(result.summary()) if as_json else click.echo(describe_build(result))
+    _print_json(result.summary()) if as_json else _echo(describe_build(result))
     return CLEAN
 
 
@@ -64,7 +64,7 @@ def check(artifact: Path, as_json: bool) -> int:
     from bridgepack.rules.output import render_json, render_text
 
     report = check_artifact(artifact)
-    click.echo(render_json(report) if as_json else render_text(report, has_colour=_has_colour()))
+    _echo(render_json(report) if as_json else render_text(report, has_colour=_has_colour()))
     return FINDINGS if report.has_errors else CLEAN
 
 
@@ -82,15 +82,15 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
 
     if row is not None:
         view = inspect_pack(artifact, row=row, split=split)
-        _print_json(asdict(view)) if as_json else click.echo(draw_pack(view, has_colour=_has_colour(), limit=limit))
+        _print_json(asdict(view)) if as_json else _echo(draw_pack(view, has_colour=_has_colour(), limit=limit))
         return CLEAN
     manifest = read_manifest(artifact)
     if as_json:
         _print_json(asdict(manifest))
         return CLEAN
-    click.echo("\n".join(describe_manifest(manifest, artifact)))
+    _echo("\n".join(describe_manifest(manifest, artifact)))
     for record in manifest.splits:
-        click.echo("\n" + "\n".join(describe_histogram(record)))
+        _echo("\n" + "\n".join(describe_histogram(record)))
     return CLEAN
 
 
@@ -110,14 +110,19 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; nothing was written", err=True)
         code = INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = CLEAN
     sys.exit(code)
 
 
+def _echo(text: str) -> None:
+    """Print; a reader that has gone away, as `head` does, is no error."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    _echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def _has_colour() -> bool:

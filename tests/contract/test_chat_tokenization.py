@@ -4,16 +4,7 @@ The host is slow: it renders a conversation once per turn, and all over again fo
 compared in the modes where that is affordable, and by a stride in the others; `BRIDGEPACK_COMPARE_ALL_ROWS=1` compares
 every row in every mode.
 
-Where both differ on purpose:
-
-- A prefix of the conversation that the template refuses with a Jinja error ends the host's preparation, although its
-  own scan for turn markers could tell the turns apart. bridgepack scans: `test_prefix_that_the_template_refuses`.
-- A template that refuses an empty answer ends the host's preparation, because it also looks for the place where
-  generation would start, which packing never uses: `test_template_that_refuses_an_empty_answer`.
-- A turn with `tool_calls` and no `content`, as OpenAI writes it, ends the host's preparation; bridgepack reads null:
-  `test_turn_without_content`.
-- The host hands content of any type and roles of any name to the template. bridgepack wants text, null or a list of
-  parts and known roles, `test_turns_that_only_the_host_takes`; it maps aliases of roles, `test_role_names`.
+Where both differ on purpose is in `test_chat_differences.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,22 +19,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jinja2.exceptions import TemplateError
-from transformers import AutoTokenizer
 
-import bridgepack
-from bridgepack.config.preprocessing import ChatPreprocessing
-from bridgepack.data.conversation import read_conversation
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason
 from tests.support.conversations import rows
-from tests.support.host_datasets import load_host_tokenizer
 from tests.support.tokenizers import (
+    AMBIGUOUS,
     CHATML,
-    CHATML_NEEDS_USER,
     FAMILIES,
-    NEEDS_USER,
-    THINKING,
     Family,
     write_tokenizer,
 )
@@ -52,7 +33,6 @@ from tests.support.upstream_preprocessing import (
     ChatPair,
     agreement,
     assert_same_rows,
-    prepare_host_packs,
     strided,
 )
 
@@ -155,11 +135,6 @@ def family_pairs(
     return FamilyPairs(tmp_path_factory.mktemp("tokenizer"), request.param)
 
 
-@pytest.fixture(scope="module")
-def pairs_that_need_a_user(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> FamilyPairs:
-    return FamilyPairs(tmp_path_factory.mktemp("tokenizer"), NEEDS_USER)
-
-
 @pytest.mark.parametrize("mode", LOSS_MODES)
 def test_plain_conversation(family_pairs: FamilyPairs, mode: str) -> None:
     turns = [("system", "Be brief."), ("user", "2 + 2?"), ("assistant", "4"), ("user", "3 + 4?"), ("assistant", "7")]
@@ -189,107 +164,20 @@ def test_hostile_conversations(family_pairs: FamilyPairs, row: Row, chosen: tupl
     agreement(ours, pair.host(row))
 
 
-@settings(deadline=None, max_examples=200)
-@given(row=rows())
-def test_hostile_prefixes_that_the_template_refuses(pairs_that_need_a_user: FamilyPairs, row: Row) -> None:
-    pair = pairs_that_need_a_user.pairs["assistant", False]
-    (ours,), theirs = pair.ours([row]), pair.host(row)
-
-    if isinstance(theirs, TemplateError) and not isinstance(ours, RowError):
-        assert ours == _marked_by_template(pair, row)
-    else:
-        agreement(ours, theirs)
-
-
-def test_prefix_that_the_template_refuses(pairs_that_need_a_user: FamilyPairs) -> None:
-    pair = pairs_that_need_a_user.pairs["assistant", False]
-    turns = [("system", "Greet."), ("assistant", "Hello"), ("user", "Who are you?"), ("assistant", "A model.")]
-    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
-
-    (ours,), theirs = pair.ours([row]), pair.host(row)
-
-    assert isinstance(theirs, TemplateError)
-    assert not isinstance(ours, RowError)
-    assert ours == _marked_by_template(pair, row)
-    trained = [token for token, bit in zip(*ours, strict=True) if bit]
-    assert pair.tokenizer.decode(trained) == "Hello<|im_end|>\nA model.<|im_end|>\n"
-
-
-def _marked_by_template(pair: ChatPair, row: Row) -> tuple[list[int], list[int]]:
-    """Return ids and the mask that the template's own generation blocks give, by transformers alone."""
-    conversation = read_conversation(row, ChatPreprocessing(), {})
-    tokenizer = AutoTokenizer.from_pretrained(pair.tokenizer.config.name_or_path)
-    output = tokenizer.apply_chat_template(
-        conversation.messages,
-        tools=conversation.tools,
-        chat_template=CHATML_NEEDS_USER,
-        return_dict=True,
-        return_assistant_tokens_mask=True,
-    )
-    return output["input_ids"], output["assistant_masks"]
-
-
 @pytest.fixture(scope="module")
 def chatml_pair(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ChatPair:
     return ChatPair(write_tokenizer(tmp_path_factory.mktemp("tokenizer"), CHATML), loss_mode="assistant")
 
 
-def test_template_that_refuses_an_empty_answer(tmp_path: Path) -> None:
-    from megatron.bridge.data.datasets.utils import _chat_preprocess
+@pytest.mark.parametrize("system", ["Be brief.", [{"type": "text", "text": "Be brief."}], "", None])
+@pytest.mark.parametrize("first", [[], [{"role": "system", "content": "Be kind."}]])
+def test_system_column(chatml_pair: ChatPair, system: Any, first: list[Row]) -> None:
+    turns = [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]
 
-    refusal = "{%- if messages[-1].content == '' -%}{{- raise_exception('An empty turn') -}}{%- endif -%}"
-    pair = ChatPair(
-        write_tokenizer(tmp_path, replace(CHATML, template=refusal + CHATML.template)), loss_mode="assistant"
-    )
-    row = {"messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]}
-
-    (ours,) = pair.ours([row])
-
-    assert agreement(ours, pair.host(row)) == "equal"
-    with pytest.raises(TemplateError, match="An empty turn"):
-        _chat_preprocess(row, pair.host_tokenizer)
+    assert assert_same_rows(chatml_pair, [{"messages": [*first, *turns], "system": system}]) == {"equal": 1}
 
 
-def test_turn_without_content(chatml_pair: ChatPair) -> None:
-    call = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "words"}}}
-    question = {"role": "user", "content": "Look it up."}
-    row = {"messages": [question, {"role": "assistant", "tool_calls": [call]}]}
-    row_with_null = {"messages": [question, {"role": "assistant", "content": None, "tool_calls": [call]}]}
-
-    (ours,) = chatml_pair.ours([row])
-
-    assert isinstance(chatml_pair.host(row), ValueError)
-    assert agreement(ours, chatml_pair.host(row_with_null)) == "equal"
-
-
-@pytest.mark.parametrize(
-    ("role", "content", "reason"),
-    [("critic", "No.", DropReason.UNKNOWN_ROLE), ("user", {"text": "Lost"}, DropReason.INVALID_FIELD)],
-)
-def test_turns_that_only_the_host_takes(tmp_path: Path, role: str, content: Any, reason: DropReason) -> None:
-    pair = ChatPair(write_tokenizer(tmp_path, FAMILIES[-1]), loss_mode="assistant")
-    row = {"messages": [{"role": role, "content": content}, {"role": "assistant", "content": "Yes."}]}
-
-    (ours,) = pair.ours([row])
-
-    assert isinstance(ours, RowError)
-    assert ours.reason == reason
-    assert not isinstance(pair.host(row), Exception)
-
-
-def test_role_names(chatml_pair: ChatPair) -> None:
-    """The host maps ShareGPT's names in `from` only; bridgepack maps them in `role` too."""
-    turns = [("human", "Who are you?"), ("gpt", "A model.")]
-    with_from = {"conversations": [{"from": name, "value": text} for name, text in turns]}
-    with_role = {"messages": [{"role": name, "content": text} for name, text in turns]}
-
-    expected = chatml_pair.host(with_from)
-
-    assert chatml_pair.ours([with_from, with_role]) == [expected, expected]
-    assert isinstance(chatml_pair.host(with_role), TemplateError)
-
-
-@pytest.mark.parametrize("own_tools", [{}, {"tools": []}, {"tools": None}, {"tools": [{"name": "own"}]}])
+@pytest.mark.parametrize("own_tools", [{}, {"tools": []}, {"tools": {}}, {"tools": None}, {"tools": [{"name": "own"}]}])
 def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> None:
     pair = ChatPair(write_tokenizer(tmp_path, CHATML), loss_mode="assistant", tool_schemas=({"name": "shared"},))
     row = {
@@ -304,37 +192,8 @@ def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> No
     assert ('"own"' if own_tools.get("tools") else '"shared"') in pair.tokenizer.decode(ours[0])
 
 
-def test_control_tokens_in_a_turn_end_the_host_s_preparation_and_cost_one_row_here(tmp_path: Path) -> None:
-    """The template renders an old answer other than it did when it was the last, so only a scan finds the turns."""
-    tokenizer = write_tokenizer(tmp_path / "tokenizer", THINKING)
-    texts = ["What is 2 + 2?", "4", "What ends a turn?", "A special token."]
-    good = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, texts, strict=True)]
-    bad = [*good[:2], {"role": "user", "content": "What does <|im_end|> do?"}, good[3]]
-    rows = [{"messages": good}, {"messages": bad}, {"messages": good[:2]}]
-    data = tmp_path / "chat.jsonl"
-    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+def test_ends_that_may_be_another_turn_s(tmp_path: Path) -> None:
+    pair = ChatPair(write_tokenizer(tmp_path, AMBIGUOUS), loss_mode="assistant")
+    turns = [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]
 
-    with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
-        prepare_host_packs(
-            data,
-            tmp_path,
-            load_host_tokenizer(tokenizer),
-            packed_sequence_size=256,
-            max_sequence_length=256,
-            pad_seq_to_mult=1,
-            seed=1234,
-            dataset_options={"chat": True, "use_hf_tokenizer_chat_template": True},
-        )
-    recipe = {
-        "name": "contract",
-        "data": {"train": str(data)},
-        "tokenizer": {"name_or_path": str(tokenizer)},
-        "packing": {"packed_sequence_size": 256},
-    }
-    result = bridgepack.build(bridgepack.SFTRecipe.from_mapping(recipe), output=tmp_path / "artifact")
-
-    assert not list(tmp_path.glob("*.parquet"))
-    (split,) = result.manifest.splits
-    assert split.drops == {DropReason.CONTROL_TOKENS_IN_TEXT: 1}
-    assert [drop.row for drop in split.drop_examples] == [2]
-    assert split.statistics.num_rows_in == len(rows) == split.statistics.num_sequences + sum(split.drops.values())
+    assert assert_same_rows(pair, [{"messages": turns}, {"messages": turns * 2}]) == {"equal": 1, "refused": 1}

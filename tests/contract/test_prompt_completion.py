@@ -37,7 +37,7 @@ Settings = Mapping[str, Any]
 GSM8K = {"prompt_column": "question", "completion_column": "answer"}
 #: Settings -> one row in so many is compared unless all are asked for.
 REFERENCE_SETTINGS: dict[str, tuple[Settings, int]] = {
-    "defaults": ({}, 1),
+    "defaults": ({}, 2),
     "full": ({"loss_mode": "full", "separator": "\n"}, 4),
     "template": ({"prompt_template": "Q: {prompt}\nA:", "separator": " ", "add_bos": True, "add_sep": True}, 4),
     "left": ({"truncation_method": "left", "max_sequence_length": 63, "strip_whitespace": False}, 4),

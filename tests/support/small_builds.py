@@ -123,7 +123,8 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
         cwd=folder,
         env=environment(folder, **changes),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="backslashreplace",
         timeout=120,
         check=False,
     )

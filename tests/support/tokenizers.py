@@ -275,6 +275,13 @@ NOT_SPACE_SENSITIVE = Family(name="chatml-without-spaces", template=chatml_templ
 THINKING = Family(name="chatml-thinking", template=CHATML_THINKING)
 #: Not among FAMILIES: the host stops where a prefix has no user turn.
 NEEDS_USER = Family(name="chatml-needs-user", template=without_generation_blocks(CHATML_NEEDS_USER))
+#: Its old answers look other too, and nothing marks the turns between them: the host cannot tell which end is whose.
+AMBIGUOUS = Family(
+    name="gemma-thinking",
+    template=GEMMA.replace("{{- preamble if", "{{- '<think></think>' if loop.last -}}{{- preamble if"),
+    control_tokens=("<start_of_turn>", "<end_of_turn>"),
+    eos_token="<end_of_turn>",
+)
 FAMILIES = (
     CHATML,
     Family(name="chatml-generation", template=chatml_template(with_generation_blocks=True)),

@@ -36,7 +36,7 @@ HOST_REFUSALS = (
     ValueError,
     TemplateError,
 )
-#: Set to 1, every row is compared in every mode, which takes a quarter of an hour; otherwise a stride of the slow ones.
+#: Set to 1, every row is compared in every mode, which takes six minutes more; otherwise a stride of the slow ones.
 ALL_ROWS = "BRIDGEPACK_COMPARE_ALL_ROWS"
 BATCH_SIZE = 64
 #: Runtime tokens that no row of the tests has.

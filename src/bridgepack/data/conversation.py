@@ -153,6 +153,8 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None
 
 
 def _keys(columns: Mapping[str, Any]) -> str:

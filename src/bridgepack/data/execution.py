@@ -86,15 +86,20 @@ class Runner:
 
 @contextmanager
 def runner(num_workers: int) -> Iterator[Runner]:
-    """Give a runner with `num_workers` processes; with 1 it runs tasks in this process."""
+    """Give a runner with `num_workers` processes, which an error ends at once; with 1 it runs tasks in this process."""
     if num_workers <= 1:
         yield Runner(None, 1)
         return
+    others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
         max_workers=num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_worker
     )
     try:
         yield Runner(executor, num_workers)
+    except BaseException:
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 

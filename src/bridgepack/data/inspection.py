@@ -14,7 +14,7 @@ from bridgepack.config.data import TokenizerConfig
 from bridgepack.data.artifact import PLAN_FOLDER, Artifact
 from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizer_loading import load_tokenizer
-from bridgepack.errors import TokenizerError
+from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import seq_boundaries
 from bridgepack.records import PackedRow
 
@@ -155,13 +155,18 @@ def _tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]
 
 def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int]]:
     """Return (file, 1-based row, runtime length) of each sequence of a pack, from the artifact's plan."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path: Path = artifact.folder / PLAN_FOLDER / f"{split}.parquet"
     record = artifact.manifest.split(split)
     if record is None or not path.is_file():
         return []
-    entries: list[dict[str, Any]] = pq.read_table(path, filters=[("pack", "=", index)]).to_pylist()
+    try:
+        entries: list[dict[str, Any]] = pq.read_table(path, filters=[("pack", "=", index)]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.") from None
     entries.sort(key=lambda entry: int(entry["position"]))
     return [
         (record.inputs[entry["file_index"]].path, int(entry["row"]), int(entry["runtime_length"])) for entry in entries

@@ -168,7 +168,7 @@ def _parquet_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
 
     try:
         for batch in _parquet(file).iter_batches(batch_size=_BATCH_ROWS, row_groups=range(part.start, part.stop)):
-            yield from batch.to_pylist()
+            yield from _rows_of(batch)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file.label}: row group {part.start} cannot be read: {error}. Write it again.") from None
 
@@ -194,7 +194,7 @@ def _arrow_ranges(file: InputFile, file_index: int) -> Iterator[InputRange]:
 def _arrow_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
     table = _arrow_table(file).slice(part.start, part.stop - part.start)
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-        yield from batch.to_pylist()
+        yield from _rows_of(batch)
 
 
 def _arrow_table(file: InputFile) -> Any:
@@ -215,7 +215,20 @@ def _arrow_table(file: InputFile) -> Any:
 def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:
     for offset, value in enumerate(values):
         row = part.first_row + offset
-        yield row, _from_value(_without_nulls(value), part.file_index, row)
+        is_bad = isinstance(value, RowError)
+        yield row, value if is_bad else _from_value(_without_nulls(value), part.file_index, row)
+
+
+def _rows_of(batch: Any) -> Iterator[Any]:
+    """Yield a record batch's rows; one whose text is not UTF-8, which Arrow does not check, as its error."""
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError as error:
+        if batch.num_rows > 1:
+            for index in range(batch.num_rows):
+                yield from _rows_of(batch.slice(index, 1))
+        else:
+            yield RowError(DropReason.INVALID_FIELD, f"not UTF-8: {error}")
 
 
 def _without_nulls(value: Any) -> Any:

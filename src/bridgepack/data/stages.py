@@ -185,6 +185,11 @@ class _RangeWork:
         return is_set_aside(self._task.part.file_index, row, fraction=fraction, seed=seed)
 
     def _drop(self, row: int, error: RowError, is_validation: bool) -> None:
+        if error.reason == DropReason.OVER_LONG and self._recipe.preprocessing.over_long == "error":
+            raise DataError(
+                f"{self._task.file.label} row {row}: {error.reason}: {error.detail}. Raise packing.max_sequence_length "
+                "and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
+            )
         if self._recipe.data.on_bad_row == "error":
             raise DataError(
                 f"{self._task.file.label} row {row}: {error.reason}: {error.detail}. Correct the row, or set "

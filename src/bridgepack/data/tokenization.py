@@ -17,7 +17,7 @@ from bridgepack.config.recipe import ResolvedRecipe
 from bridgepack.data.chat import ChatEncoder
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizer import ChatTokenizer, Encoded
-from bridgepack.errors import DataError, RowError
+from bridgepack.errors import RowError
 from bridgepack.records import DropReason, Example, Sequence
 
 #: What Hugging Face data sets write where a label is not trained.
@@ -47,24 +47,18 @@ class Tokenization:
         self._encoder = _encoder_for(resolved, tokenizer)
 
     def sequences(self, examples: Seq[Example]) -> list[Sequence | RowError]:
-        """Return a sequence or the reason why there is none, one per example, in order.
-
-        Raises:
-            DataError: for an over-long sequence, when the recipe says `over_long: error`.
-        """
+        """Return a sequence or the reason why there is none, one per example, in order."""
         encoded = self._encoder.encode_batch(examples)
-        return [
-            item if isinstance(item, RowError) else self._finished(item, example)
-            for item, example in zip(encoded, examples, strict=True)
-        ]
+        return [item if isinstance(item, RowError) else self._finished(item) for item in encoded]
 
-    def _finished(self, encoded: Encoded, example: Example) -> Sequence | RowError:
+    def _finished(self, encoded: Encoded) -> Sequence | RowError:
         runtime_length = len(encoded.ids) - 1
         if runtime_length < 1:
             return RowError(DropReason.TOO_SHORT, f"{len(encoded.ids)} tokens; next-token loss needs at least 2")
         is_over_long = runtime_length > self._max_runtime_length
         if is_over_long and self._over_long != "truncate":
-            return self._refused(runtime_length, example)
+            detail = f"{runtime_length} runtime tokens; at most {self._max_runtime_length}"
+            return RowError(DropReason.OVER_LONG, detail)
         kept = self._max_runtime_length + 1
         input_ids = np.asarray(encoded.ids[:kept], dtype=np.int32)
         loss_mask = np.asarray(encoded.mask[:kept], dtype=np.int8)
@@ -82,16 +76,6 @@ class Tokenization:
         Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py, collate_fn.
         """
         return bool(np.any(loss_mask[1:] & (input_ids[:-1] != self._eos_token_id)))
-
-    def _refused(self, runtime_length: int, example: Example) -> RowError:
-        detail = f"{runtime_length} runtime tokens; at most {self._max_runtime_length}"
-        if self._over_long == "error":
-            raise DataError(
-                f"row {example.row} of input file {example.file_index + 1} has {detail} are allowed and "
-                "preprocessing.over_long is error. Raise packing.max_sequence_length and packed_sequence_size, or "
-                "set over_long to drop or truncate."
-            )
-        return RowError(DropReason.OVER_LONG, detail)
 
 
 class TokenizedEncoder:

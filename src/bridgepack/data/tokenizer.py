@@ -202,8 +202,10 @@ class ChatTokenizer:
                 f"tokenizer.name_or_path is {self.config.name_or_path!r}; line {error.lineno} of its chat template is "
                 f"not valid Jinja: {error.message}. Correct the template, or set tokenizer.chat_template to another."
             ) from None
-        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+        except RecursionError:
+            raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
 
     def identity(self) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""

@@ -52,7 +52,7 @@ def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: "mask 1 at the last stored token", "0: nothing follows it")
 
 
-@row_rule(code="BP335", name="padding-trained", severity=Severity.ERROR, source="PSB506")
+@row_rule(code="BP335", name="padding-trained", severity=Severity.WARNING, source="PSB506")
 def padding_trained(rows: SoundRows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 

@@ -157,3 +157,17 @@ def test_versions_of_libraries_count(recipe: SFTRecipe, monkeypatch: pytest.Monk
             assert _fingerprint(recipe) != before
         num_checked += 1
     assert num_checked == 5
+
+
+def test_hub_data_set_counts_by_its_rows(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    whole, part = (
+        {"data__train": {"dataset": str(tmp_path / "data"), "split": split}} for split in ("train", "train[:1]")
+    )
+    first = _fingerprint(with_changes(recipe, whole))
+    shutil.rmtree(tmp_path / "cache")
+
+    assert _fingerprint(with_changes(recipe, whole)) == first
+    assert _fingerprint(with_changes(recipe, part)) != first

@@ -298,6 +298,14 @@ def test_parquet_page_that_is_corrupted(tmp_path: Path) -> None:
     assert _message(tmp_path, "a.parquet", bytes(content)).startswith("a.parquet: row group 0 cannot be read: ")
 
 
+def test_text_in_a_table_that_is_not_utf8_costs_its_own_row_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    offsets, values = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"x\xffz")
+    pq.write_table(pa.table({"a": pa.Array.from_buffers(pa.string(), 3, [None, offsets, values])}), path)
+
+    assert _read(path) == [(1, {"a": "x"}), (2, "invalid_field"), (3, {"a": "z"})]
+
+
 @pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
 @pytest.mark.parametrize("content", [LINES * 3, LINES * 3 + b"\n", b"\n\n" + LINES.replace(b"\n", b"\r\n"), b"\n"])
 def test_rows_do_not_depend_on_where_lines_are_cut(

@@ -1,0 +1,181 @@
+"""Builds that are killed, interrupted, doubled, or out of space leave nothing half-written behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.small_builds import (
+    chat_row,
+    environment,
+    file_bytes,
+    leftovers,
+    tokenized_recipe,
+    write_json_lines,
+    write_recipe,
+)
+
+#: The command, with ranges and shards so small that a little data keeps two workers busy for a second.
+PROGRAM = """
+import resource, sys
+from bridgepack.data import build, reading, splits
+build._BYTES_PER_WORKER, reading._MIN_RANGE_BYTES, splits._SHARD_TOKENS = 1, 20_000, 20_000
+if {file_bytes}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, {file_bytes}))
+from bridgepack.cli import main
+main(sys.argv[1:])
+"""
+NUM_ROWS = 4000
+LIMIT_S = 60.0
+
+
+class Project:
+    """A folder with data, tokenizer and recipe, and builds of it as processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "out"
+        self.staging = folder / ".out.building"
+
+    def start(self, num_workers: int, *, file_bytes: int = 0) -> subprocess.Popen[str]:
+        """Start a build in a process group of its own, as a terminal does."""
+        arguments = ["build", "recipe.yaml", "--output", "out", "--workers", str(num_workers)]
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(file_bytes=file_bytes), *arguments],
+            cwd=self.folder,
+            env=environment(self.folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Wait for the end and return exit code, output and errors; no process of its group may be left."""
+        output, errors = process.communicate(timeout=LIMIT_S)
+        wait_until(lambda: not _is_alive(process.pid))
+        return process.returncode, output, errors
+
+    def entries(self) -> list[str]:
+        """Return what a build could have made here."""
+        return sorted(entry.name for entry in self.folder.iterdir() if entry.name.startswith(("out", ".out")))
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Return once it is so."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, "it never came to pass"
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> tuple[Path, dict[str, bytes], float]:
+    """Return a project's folder, the files of its artifact, and the seconds from its staging folder to its end."""
+    folder = tmp_path_factory.mktemp("project")
+    rows = [chat_row(f"Question {index}?", f"Answer {index}. " * (1 + index % 4)) for index in range(NUM_ROWS)]
+    write_json_lines(folder / "a.jsonl", rows)
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256, "data__validation_fraction": 0.1}
+    write_recipe(folder / "recipe.yaml", tokenized_recipe("a.jsonl", chatml_tokenizer, **changes))
+    project = Project(folder)
+    process = project.start(1)
+    wait_until(project.staging.exists)
+    start_s = time.monotonic()
+    code, output, errors = project.finish(process)
+    assert (code, errors) == (0, "")
+    assert output.startswith("Built out\n")
+    return folder, file_bytes(project.output), time.monotonic() - start_s
+
+
+@pytest.fixture
+def project(reference: tuple[Path, dict[str, bytes], float], tmp_path: Path) -> Iterator[Project]:
+    """Return a project with nothing built yet."""
+    for name in ("a.jsonl", "recipe.yaml"):
+        (tmp_path / name).write_bytes((reference[0] / name).read_bytes())
+    project = Project(tmp_path)
+    yield project
+    assert list(leftovers(tmp_path)) == []
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_killed_builds_leave_no_artifact_and_the_next_one_gives_the_same_bytes(
+    project: Project, reference: tuple[Path, dict[str, bytes], float], num_workers: int
+) -> None:
+    _, expected, duration_s = reference
+    moments = random.Random(num_workers)
+    num_killed = 0
+    for part in range(2):
+        process = project.start(num_workers)
+        wait_until(project.staging.exists)
+        time.sleep(duration_s * (part + moments.random()) / 2)
+        os.kill(process.pid, signal.SIGKILL)
+        code, _, _ = project.finish(process)
+        if code == -signal.SIGKILL and not project.output.exists():
+            num_killed += 1
+        assert not project.output.exists() or file_bytes(project.output) == expected
+    assert num_killed > 0
+
+    code, _, errors = project.finish(project.start(num_workers))
+
+    assert (code, errors) == (0, "")
+    assert file_bytes(project.output) == expected
+    assert project.entries() == ["out"]
+
+
+@pytest.mark.parametrize(("num_workers", "part"), [(1, 0.4), (2, 0.0), (2, 0.8)])
+def test_interrupted_build_says_so_in_one_line(
+    project: Project, reference: tuple[Path, dict[str, bytes], float], num_workers: int, part: float
+) -> None:
+    process = project.start(num_workers)
+    wait_until(project.staging.exists)
+    time.sleep(reference[2] * part)
+    os.killpg(process.pid, signal.SIGINT)
+
+    code, output, errors = project.finish(process)
+
+    after_the_terminal_s_own_line = errors.removeprefix("\n")
+    assert (code, output, after_the_terminal_s_own_line) == (130, "", "interrupted; nothing was written\n")
+    assert project.entries() == []
+
+
+def test_second_build_of_the_same_output_is_refused(
+    project: Project, reference: tuple[Path, dict[str, bytes], float]
+) -> None:
+    first = project.start(1)
+    wait_until((project.staging / "tokens").exists)
+    os.kill(first.pid, signal.SIGSTOP)
+    code, output, errors = project.finish(project.start(1))
+    os.kill(first.pid, signal.SIGCONT)
+
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: another build is writing to ")
+    assert errors.count("\n") == 1
+    assert project.finish(first)[0] == 0
+    assert file_bytes(project.output) == reference[1]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_full_disk_is_a_message_and_leaves_nothing(project: Project, num_workers: int) -> None:
+    code, output, errors = project.finish(project.start(num_workers, file_bytes=4096))
+
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: 'out' cannot be written: ")
+    assert "Nothing was left behind; free space or choose another --output." in errors
+    assert "Traceback" not in errors
+    assert project.entries() == []

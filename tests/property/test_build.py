@@ -1,0 +1,133 @@
+"""What holds for the artifact of any rows, against the rows themselves."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.errors import DataError
+from bridgepack.rules.engine import check_artifact
+from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
+
+EOS = 2
+Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+#: Rows drawn here may train EOS after EOS, which is taken for padding.
+FOUND_IN_SUCH_ROWS = {"BP335"}
+#: A build takes a fifth of a second.
+few_examples = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw rows of ids and masks; some too short, some too long, some with nothing trained, EOS anywhere."""
+    found = []
+    for _ in range(draw(st.integers(1, 25))):
+        length = draw(st.integers(0, 20))
+        ids = draw(st.lists(st.sampled_from([EOS, 5, 6, 7, 8]), min_size=length, max_size=length))
+        mask = draw(st.lists(st.integers(0, 1), min_size=length, max_size=length))
+        found.append({"input_ids": ids, "loss_mask": mask})
+    return found
+
+
+CHANGES = st.fixed_dictionaries(
+    {
+        "packing__algorithm": st.sampled_from(["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"]),
+        "packing__packed_sequence_size": st.sampled_from([8, 16, 32]),
+        "packing__max_sequences_per_pack": st.none() | st.integers(1, 4),
+        "packing__max_sequence_length": st.none() | st.integers(4, 8),
+        "packing__seed": st.integers(0, 2**32 - 1),
+        "parallelism__context_parallel_size": st.sampled_from([1, 2]),
+        "preprocessing__over_long": st.sampled_from(["drop", "truncate"]),
+    }
+)
+
+
+def _expected(rows: Sequence[dict[str, Any]], recipe: SFTRecipe) -> Sequences:
+    """Return (ids, mask of the labels) of the rows that can be trained on, as long as they may be."""
+    longest = recipe.resolve().max_sequence_length.value
+    found = []
+    for row in rows:
+        ids, mask = row["input_ids"], row["loss_mask"]
+        if len(ids) - 1 > longest and recipe.preprocessing.over_long == "drop":
+            continue
+        ids, mask = ids[: longest + 1], mask[: longest + 1]
+        if any(bit and before != EOS for bit, before in zip(mask[1:], ids[:-1], strict=False)):
+            found.append((tuple(ids), tuple(mask[1:])))
+    return found
+
+
+def _found(output: Path, multiple: int) -> Sequences:
+    """Return (ids, mask of the labels) of an artifact's sequences, by its plan, without padding."""
+    plan = pq.read_table(output / "plan" / "training.parquet").to_pylist()
+    batches = Artifact(output).iter_batches("training")
+    packs = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
+    found = []
+    for entry in plan:
+        pack = packs[entry["pack"]]
+        start, length = int(pack.seq_start_id[entry["position"]]), entry["runtime_length"]
+        end = start + 1 + -(-length // multiple) * multiple
+        assert set(pack.input_ids[start + length + 1 : end].tolist()) <= {EOS}
+        assert not pack.loss_mask[start + length : end].any()
+        found.append((tuple(pack.input_ids[start : start + length + 1]), tuple(pack.loss_mask[start : start + length])))
+    return found
+
+
+@few_examples
+@given(rows=rows(), changes=CHANGES)
+def test_artifact_holds_every_row_that_can_be_trained_on_and_no_other(
+    chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        train = Path(folder) / "a.jsonl"
+        train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
+        expected = _expected(rows, recipe)
+        output = Path(folder) / "out"
+        if not expected:
+            with pytest.raises(DataError, match="no sequence left"):
+                build(recipe, output)
+            return
+        manifest = build(recipe, output).manifest
+
+        assert Counter(_found(output, manifest.pad_seq_to_mult)) == Counter(expected)
+        assert_balanced(manifest)
+        findings = check_artifact(ArtifactOnDisk(output)).findings
+        assert {finding.code for finding in findings if finding.severity == "error"} <= FOUND_IN_SUCH_ROWS
+        numbers = manifest.splits[0].statistics
+        assert numbers.num_tokens == sum(len(ids) - 1 for ids, _ in expected)
+        assert numbers.num_trained_tokens == sum(sum(mask) for _, mask in expected)
+        assert sum(count for _, count in numbers.length_histogram) == len(expected)
+
+
+@few_examples
+@given(rows=rows(), changes=CHANGES, fraction=st.floats(0.1, 0.9))
+def test_splits_part_the_rows(
+    chatml_tokenizer: Path, rows: list[dict[str, Any]], changes: dict[str, Any], fraction: float
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        train = Path(folder) / "a.jsonl"
+        rows = [*rows, *[{"input_ids": [5, 6], "loss_mask": [0, 1]}] * 40]
+        train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        whole = tokenized_recipe(train, chatml_tokenizer, **changes)
+        parted = with_changes(whole, {"data__validation_fraction": fraction})
+        one = build(whole, Path(folder) / "one").manifest.splits[0]
+        two = build(parted, Path(folder) / "two").manifest.splits
+        build(parted, Path(folder) / "again")
+
+        assert [split.name for split in two] == ["training", "validation"]
+        for name in ("num_rows_in", "num_sequences", "num_tokens", "num_trained_tokens", "num_truncated"):
+            assert sum(getattr(split.statistics, name) for split in two) == getattr(one.statistics, name)
+        assert Counter(two[0].drops) + Counter(two[1].drops) == Counter(one.drops)
+        assert file_bytes(Path(folder) / "two") == file_bytes(Path(folder) / "again")

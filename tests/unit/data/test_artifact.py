@@ -1,0 +1,97 @@
+"""Artifacts read back, ours and folders of shards that another tool wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.errors import ArtifactError
+from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
+
+SHARD = "training/shard-00000-of-00001.idx.parquet"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    train = write_json_lines(folder / "a.jsonl", [tokenized_row(*range(10, 10 + index % 7 + 2)) for index in range(40)])
+    build(tokenized_recipe(train, chatml_tokenizer, data__validation_fraction=0.3), folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    """Return a copy of an artifact that may be broken."""
+    return shutil.copytree(built, tmp_path / "out")
+
+
+def test_rows_one_by_one_are_the_rows_of_the_batches(built: Path) -> None:
+    artifact = Artifact(built)
+
+    num_checked = 0
+    for split in artifact.manifest.splits:
+        batches = list(artifact.iter_batches(split.name, max_tokens=1))
+        rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
+        assert len(rows) == split.statistics.num_packs
+        for index, row in enumerate(rows):
+            assert artifact.row(split.name, index).input_ids.tolist() == row.input_ids.tolist()
+            num_checked += 1
+    assert num_checked > 0
+
+
+def test_split_that_is_not_there(built: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"split is 'test'; .* has: training, validation. Choose one of these"):
+        list(Artifact(built).iter_batches("test"))
+
+
+def test_facts_of_a_sound_artifact(built: Path) -> None:
+    artifact = ArtifactOnDisk(built)
+
+    (facts,) = artifact.shard_facts("training")
+    assert artifact.split_names == ("training", "validation")
+    assert (facts.path, facts.exists) == (SHARD, True)
+    assert facts.sha256 == hashlib.sha256((built / SHARD).read_bytes()).hexdigest()
+    assert facts.sha256 == artifact.manifest.splits[0].shards[0].sha256  # type: ignore[union-attr]
+    assert artifact.unlisted_shards() == ()
+    assert len(artifact.metadata_facts().content) == 2
+    assert ArtifactOnDisk(built, hashes=False).shard_facts("training")[0].sha256 is None
+
+
+def test_facts_of_a_broken_artifact_raise_nothing(folder: Path) -> None:
+    (folder / SHARD).unlink()
+    (folder / "bridge_metadata.json").write_text("{")
+    (folder / "training" / "stray.parquet").touch()
+    artifact = ArtifactOnDisk(folder)
+
+    assert [facts.exists for facts in artifact.shard_facts("training")] == [False]
+    assert artifact.metadata_facts().read_error
+    assert artifact.unlisted_shards() == ("training/stray.parquet",)
+    (folder / "bridge_metadata.json").unlink()
+    assert not artifact.metadata_facts().exists
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, tmp_path: Path, is_flat: bool) -> None:
+    if is_flat:
+        other = tmp_path / "flat"
+        other.mkdir()
+        for split in ("training", "validation"):
+            shutil.copy(next((folder / split).iterdir()), other / f"{split}_16.idx.parquet")
+    else:
+        other = folder
+        (folder / "manifest.json").unlink()
+
+    artifact = ArtifactOnDisk(other)
+
+    assert artifact.manifest is None
+    assert artifact.split_names == ("training", "validation")
+    (facts,) = artifact.shard_facts("validation")
+    assert facts.num_rows
+    assert artifact.unlisted_shards() == ()
+    batches = list(artifact.iter_shard_batches(facts.path, max_tokens=1 << 20))
+    assert sum(batch.num_rows for batch in batches) == facts.num_rows
+    assert artifact.shard_facts("none") == ()

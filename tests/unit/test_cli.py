@@ -1,0 +1,281 @@
+"""The command: exit codes, what goes to standard output and to standard error, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bridgepack import __version__
+from bridgepack.cli import main
+from tests.support.small_builds import (
+    build,
+    file_bytes,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+    write_recipe,
+)
+
+COMMANDS = ("build", "check", "inspect")
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+class Command:
+    """Runs the command in this process, in a folder with data, a recipe and an artifact."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capture = capture
+
+    def __call__(self, *arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as exited:
+            main(list(arguments))
+        captured = self._capture.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Ran(int(exited.value.code or 0), captured.out, captured.err)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> dict[str, bytes]:
+    """Return the files of the folder that every test starts with."""
+    folder = tmp_path_factory.mktemp("template")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        rows = [*[tokenized_row(10 + index, 5, 6, 7) for index in range(20)], {"\x1b[31mred": 1}, {}]
+        write_json_lines(Path("a.jsonl"), rows)
+        recipe = tokenized_recipe("a.jsonl", chatml_tokenizer)
+        write_recipe(Path("recipe.yaml"), recipe)
+        build(recipe, Path("artifact"))
+    return file_bytes(folder)
+
+
+@pytest.fixture
+def command(
+    template: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    for name, content in template.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return Command(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *[[name, "--help"] for name in COMMANDS]])
+def test_help(command: Command, arguments: list[str]) -> None:
+    ran = command(*arguments)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output.startswith("Usage: ")
+    assert "--help" in ran.output
+
+
+def test_version(command: Command) -> None:
+    assert command("--version") == (0, f"bridgepack, version {__version__}\n", "")
+
+
+def test_build_says_what_it_did_and_the_second_time_that_it_is_done(command: Command) -> None:
+    first = command("build", "recipe.yaml", "--output", "out")
+    second = command("build", "recipe.yaml", "--output", "out")
+
+    assert (first.code, first.errors, second.code, second.errors) == (0, "", 0, "")
+    assert first.output.startswith("Built out\n")
+    assert "rows in             22" in first.output
+    assert "missing_field                      2   e.g. a.jsonl row 21: " in first.output
+    assert "every dropped row: out/plan/dropped.jsonl" in first.output
+    assert second.output == first.output.replace("Built out", "Already built, nothing to do: out")
+
+
+def test_build_says_what_it_replaced(command: Command) -> None:
+    fingerprint = json.loads(Path("artifact/manifest.json").read_text())["fingerprint"]
+    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+
+    assert ran.output.startswith(f"Built artifact (replaced the artifact {fingerprint[:12]})\n")
+    Path("artifact/bridge_metadata.json").unlink()
+    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+    assert ran.output.startswith("Built artifact (again: files were missing or of the wrong size)\n")
+
+
+def test_text_of_data_cannot_steer_the_terminal(command: Command) -> None:
+    ran = command("build", "recipe.yaml", "--output", "out")
+    failed = command("build", "recipe.yaml", "--output", "other", "--set", "data.on_bad_row=error")
+
+    assert "\x1b" not in ran.output + failed.errors
+    assert "\N{REPLACEMENT CHARACTER}[31mred" in failed.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["build", "recipe.yaml", "--output", "out", "--json"], "splits"),
+        (["build", "recipe.yaml", "--output", "artifact", "--json"], "was_built_before"),
+        (["build", "recipe.yaml", "--output", "out", "--json", "--dry-run"], "is_built"),
+        (["check", "artifact", "--json"], "findings"),
+        (["inspect", "artifact", "--json"], "fingerprint"),
+        (["inspect", "artifact", "--row", "0", "--json"], "sequences"),
+    ],
+)
+def test_json_is_all_there_is_on_standard_output(command: Command, arguments: list[str], key: str) -> None:
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    ran = command(*arguments)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert key in json.loads(ran.output, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("output", ["out", "artifact"])
+def test_dry_run_writes_nothing(command: Command, options: list[str], output: str) -> None:
+    before = file_bytes(command.folder)
+
+    ran = command("build", "recipe.yaml", "--output", output, "--dry-run", *options)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert file_bytes(command.folder) == before
+    assert not Path("out").exists()
+
+
+def test_dry_run_says_what_would_be_done(command: Command) -> None:
+    fresh = command("build", "recipe.yaml", "--dry-run")
+    built = command("build", "recipe.yaml", "--output", "artifact", "--dry-run")
+    other = command("build", "recipe.yaml", "--output", "artifact", "--dry-run", "--set", "packing.seed=7")
+
+    assert fresh.output.startswith("would do: build\noutput: artifacts/small-")
+    assert built.output.startswith("would do: nothing: it is already built\n")
+    assert other.output.startswith("would do: build, and replace the artifact ")
+    assert "pad_seq_to_mult = 1 (lcm over " in fresh.output
+    assert '"seed": 7' in other.output
+
+
+def test_check_of_a_sound_artifact_and_of_a_broken_one(command: Command) -> None:
+    assert command("check", "artifact").code == 0
+    shard = next(Path("artifact/training").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    ran = command("check", "artifact")
+
+    assert (ran.code, ran.errors) == (1, "")
+    assert shard.name in ran.output
+
+
+def test_inspect(command: Command) -> None:
+    summary = command("inspect", "artifact")
+    pack = command("inspect", "artifact", "--row", "0")
+    first = command("inspect", "artifact", "--row", "0", "--limit", "1")
+
+    assert "sequence lengths in runtime tokens, training" in summary.output
+    assert pack.output.startswith("training row 0: 5 sequences, 15 of 16 runtime tokens, 1 left for the tail\n")
+    assert pack.output.count("--- sequence ") == 5
+    assert "a.jsonl row " in pack.output
+    assert "⟦" in pack.output
+    assert first.output.count("--- sequence ") == 1
+
+
+def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
+    manifest = json.loads(Path("artifact/manifest.json").read_text())
+    manifest["tokenizer"]["name_or_path"] = "./gone"
+    Path("artifact/manifest.json").write_text(json.dumps(manifest))
+    Path("artifact/plan/training.parquet").unlink()
+
+    ran = command("inspect", "artifact", "--row", "0")
+
+    assert ran.code == 0
+    assert "text is shown as token ids: " in ran.output
+    assert "[5] [6] [7]" in ran.output
+    assert "origin not known" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Usage: "),
+        (["biuld"], "No such command 'biuld'."),
+        (["build"], "Missing argument 'RECIPE'."),
+        (["build", "recipe.yaml", "--nope"], "No such option"),
+        (["build", "recipe.yaml", "--workers", "0"], "Invalid value for '--workers'"),
+        (["build", "none.yaml"], "error: recipe is 'none.yaml'; there is no such file."),
+        (["build", "."], "error: recipe is '.'; allowed: FILE.yaml, "),
+        (["build", "recipe.yaml", "--set", "packing.seed"], "error: --set 'packing.seed'; allowed: path=value"),
+        (["build", "recipe.yaml", "--set", "packing.sede=1"], "error: packing.sede is not a field; "),
+        (["build", "recipe.yaml", "--set", "packing.seed=x"], "error: packing.seed is 'x'; allowed: a whole number"),
+        (
+            [
+                "build",
+                "recipe.yaml",
+                "--set",
+                "packing.packed_sequence_size=17",
+                "--set",
+                "parallelism.context_parallel_size=2",
+            ],
+            "error: packing.packed_sequence_size is 17; allowed: multiples of ",
+        ),
+        (["build", "recipe.yaml", "--set", "data.train=none.jsonl"], "error: data.train is 'none.jsonl'; there is no"),
+        (
+            ["build", "recipe.yaml", "--set", "data.train={dataset: nobody/nothing}"],
+            "datasets.load_dataset cannot load",
+        ),
+        (
+            ["build", "recipe.yaml", "--set", "tokenizer.name_or_path=./none"],
+            "error: tokenizer.name_or_path is './none'",
+        ),
+        (["build", "recipe.yaml", "--set", "tokenizer.chat_template=none"], "error: tokenizer.chat_template is 'none'"),
+        (["build", "recipe.yaml", "--set", "preprocessing.kind=chat"], "the training split has no sequence left"),
+        (["build", "recipe.yaml", "--set", "data.on_bad_row=error"], "error: a.jsonl row 21: missing_field: "),
+        (["build", "recipe.yaml", "--output", "a.jsonl"], "error: output is 'a.jsonl', which is a file."),
+        (["build", "recipe.yaml", "--output", "."], "error: output is '.', the current folder or one around it"),
+        (["build", "recipe.yaml", "--output", "a.jsonl/out"], "error: output is 'a.jsonl/out'; "),
+        (["build", "recipe.yaml", "--output", "/proc/out"], "error: output is '/proc/out'; "),
+        (
+            ["build", "recipe.yaml", "--output", "foreign"],
+            "error: output is 'foreign', a folder that holds something else",
+        ),
+        (["check", "none"], "error: 'none' does not exist."),
+        (["check", "a.jsonl"], "error: 'a.jsonl' is a file."),
+        (["check", "foreign"], "error: 'foreign' has no manifest.json, so it is no artifact"),
+        (["inspect", "none"], "error: 'none' does not exist."),
+        (["inspect", "a.jsonl", "--row", "0"], "error: 'a.jsonl' is a file."),
+        (["inspect", "artifact", "--row", "4"], "error: row is 4; allowed: 0 to 3."),
+        (["inspect", "artifact", "--row", "-1"], "error: row is -1; allowed: 0 to 3."),
+        (["inspect", "artifact", "--row", "x"], "Invalid value for '--row'"),
+        (
+            ["inspect", "artifact", "--row", "0", "--split", "validation"],
+            "allowed: none, there is no split 'validation'",
+        ),
+        (["inspect", "artifact", "--split", "test"], "Invalid value for '--split'"),
+        (["inspect", "broken", "--row", "0"], "error: training/shard-00000-of-00001.idx.parquet row 0 cannot be read"),
+    ],
+)
+def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: list[str], message: str) -> None:
+    Path("foreign").mkdir()
+    Path("foreign/notes.txt").touch()
+    Path("artifact").rename("broken")
+    build_files = file_bytes(Path("broken"))
+    for name, content in build_files.items():
+        (Path("artifact") / name).parent.mkdir(parents=True, exist_ok=True)
+        (Path("artifact") / name).write_bytes(content)
+    next(Path("broken/training").iterdir()).write_bytes(b"")
+    before = file_bytes(command.folder)
+
+    ran = command(*arguments)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert file_bytes(command.folder) == before
+
+
+def test_plan_that_cannot_be_read(command: Command) -> None:
+    Path("artifact/plan/training.parquet").write_bytes(b"PAR1")
+
+    ran = command("inspect", "artifact", "--row", "0")
+
+    assert (ran.code, ran.output) == (2, "")
+    assert ran.errors.startswith("error: artifact/plan/training.parquet cannot be read: ")
