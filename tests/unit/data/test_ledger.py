@@ -164,7 +164,7 @@ def test_over_long_row_stops_the_build_when_the_recipe_says_so(tmp_path: Path, c
     lines = [(tokenized_row(*range(10, 27)), None), (tokenized_row(*range(10, 28)), DropReason.OVER_LONG)]
     train = _write(tmp_path / "a.jsonl", lines)
 
-    with pytest.raises(DataError, match=r"row 2 of .* has 17 runtime tokens; at most 16 are allowed"):
+    with pytest.raises(DataError, match=r"a\.jsonl row 2: over_long: 17 runtime tokens; at most 16\."):
         build(tokenized_recipe(train, chatml_tokenizer, preprocessing__over_long="error"), tmp_path / "out")
 
 
