@@ -21,6 +21,8 @@ _PAYLOAD_BYTES = 1 << 22
 _BATCH_ROWS = 256
 _MAX_PAYLOAD_ROWS = 4096
 _ARROW_RANGE_ROWS = 4096
+#: Row, list of turns, turn.
+_TURN_DEPTH = 2
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -222,7 +224,7 @@ def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:
 def _rows_of(batch: Any) -> Iterator[Any]:
     """Yield a record batch's rows; one whose text is not UTF-8, which Arrow does not check, as its error."""
     try:
-        yield from batch.to_pylist()
+        yield from batch.to_pylist(maps_as_pydicts="lossy")
     except UnicodeDecodeError as error:
         if batch.num_rows > 1:
             for index in range(batch.num_rows):
@@ -231,15 +233,17 @@ def _rows_of(batch: Any) -> Iterator[Any]:
             yield RowError(DropReason.INVALID_FIELD, f"not UTF-8: {error}")
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return a value without the null fields that columnar files put wherever another row has a value.
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    """Return a row without the null fields that columnar files put wherever another row has a value.
 
-    `content` stays, because a turn with null content is not a turn without content.
+    `content` of a turn stays, because a turn with null content is not a turn without content.
     """
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None or key == "content"}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value] if value and isinstance(value[0], (dict, list)) else value
+        is_turn = depth == _TURN_DEPTH
+        kept = {key: item for key, item in value.items() if item is not None or (is_turn and key == "content")}
+        return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return [_without_nulls(item, depth + 1) for item in value]
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -216,6 +217,9 @@ class ChatTokenizer:
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
             "loses_text": self.loses_text,
+            "template_date": datetime.date.today().isoformat()
+            if "strftime_now" in (self.chat_template or "")
+            else None,
             "chat_template_sha256": _sha256((self.chat_template or "").encode()),
             "files": self._file_hashes(),
         }

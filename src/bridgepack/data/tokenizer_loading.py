@@ -47,7 +47,8 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
     path = Path(config.name_or_path)
     if path.is_dir() and not any(path.iterdir()):
         raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
-    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~"))):
+    has_local_parent = path.parent != Path() and path.parent.is_dir()
+    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
         raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
     try:
         return loader.from_pretrained(

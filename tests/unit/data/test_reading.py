@@ -17,10 +17,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridgepack.data import json_arrays, reading
-from bridgepack.data.inputs import find_inputs
+from bridgepack.data.inputs import PARQUET, InputFile, find_inputs
 from bridgepack.data.json_arrays import iter_element_texts
 from bridgepack.data.reading import BlankLine, iter_ranges, read_range
 from bridgepack.errors import DataError, RowError
+from bridgepack.records import Example
 
 Found = list[tuple[int, Any]]
 LINES = b'{"a": 1}\n{"a": 2}\n\n{"a": 3}'
@@ -370,3 +371,26 @@ def test_file_that_goes_away_while_it_is_read(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="cannot be read: No such file or directory"):
         list(read_range(file, part))
+
+
+def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
+    """Another row's tool has a parameter `content`; this one's has not, and a Parquet file cannot tell."""
+    call = {"path": "p", "content": None}
+    turns = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": call}}]}]
+    schema = pa.struct([("path", pa.string()), ("content", pa.string())])
+    function = pa.struct([("name", pa.string()), ("arguments", schema)])
+    turn = pa.struct(
+        [("role", pa.string()), ("content", pa.string()), ("tool_calls", pa.list_(pa.struct([("function", function)])))]
+    )
+    extra = pa.array([[("x", "1")]], pa.map_(pa.string(), pa.string()))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"messages": pa.array([turns], pa.list_(turn)), "extra": extra}), path)
+    file = InputFile(path=path, label="a.parquet", kind=PARQUET)
+
+    ((_, example),) = [item for part in iter_ranges(file, 0) for item in read_range(file, part)]
+
+    assert isinstance(example, Example)
+    (message,) = example.columns["messages"]
+    assert message["content"] is None
+    assert message["tool_calls"] == [{"function": {"name": "f", "arguments": {"path": "p"}}}]
+    assert example.columns["extra"] == {"x": "1"}
