@@ -16,6 +16,7 @@ from bridgepack.records.manifests import (
     SplitRecord,
     SplitStatistics,
 )
+from bridgepack.records.runs import Change, Files, RunConfig
 from bridgepack.records.sequences import (
     INPUT_IDS,
     LOSS_MASK,
@@ -44,9 +45,11 @@ __all__ = [
     "TRAIN",
     "VALIDATION",
     "ArtifactView",
+    "Change",
     "Drop",
     "DropReason",
     "Example",
+    "Files",
     "Finding",
     "InputRecord",
     "InspectableArtifact",
@@ -56,6 +59,7 @@ __all__ = [
     "PackPlan",
     "PackedRow",
     "RowBatch",
+    "RunConfig",
     "Sequence",
     "ShardFacts",
     "ShardRecord",

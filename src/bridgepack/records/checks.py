@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bridgepack.records.manifests import Manifest
+from bridgepack.records.runs import Change
 from bridgepack.records.sequences import RowBatch
 
 
@@ -38,6 +39,8 @@ class Finding:
         fix: what to do.
         num_occurrences: how many places of this kind there are; `where` names the first.
         examples: the first few places.
+        changes: settings that would mend it; empty where a person must decide.
+        noticed: when the host itself notices, e.g. `validate()`, `first step`, `never`.
     """
 
     code: str
@@ -50,11 +53,13 @@ class Finding:
     fix: str
     num_occurrences: int = 1
     examples: tuple[str, ...] = field(default=())
+    changes: tuple[Change, ...] = field(default=())
+    noticed: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFacts:
-    """One Parquet file as it lies on disk; nothing in it is checked.
+    """One Parquet or `.npy` file as it lies on disk; nothing in it is checked.
 
     Attributes:
         path: relative to the artifact, as in `ShardRecord`.
@@ -62,10 +67,15 @@ class ShardFacts:
         num_bytes: its size; None where it is missing.
         sha256: of its bytes, hexadecimal; None where it is missing or was not computed.
         columns: column name -> Arrow type as text, e.g. `list<element: int32>`; empty where the footer is unreadable.
+            Of a `.npy` file: the keys that every row has, and the type their elements would have.
         num_rows: from the footer; None where it is unreadable.
         row_group_rows: rows of each row group, from the footer.
         row_group_tokens: stored tokens of each row group, from the footer (`num_values` of `input_ids`).
         read_error: why the footer could not be read, in one line; None where it could.
+        format: `parquet` or `npy`; the fields below are of `.npy` files.
+        value_types: key -> types of its values that are no list but could be read as one, e.g. `numpy.ndarray`.
+        layout_error: why it is no array of dicts of lists, in one line; `read_error` says the same.
+        forbidden_globals: what its pickle asks for beside lists, dicts and numbers, e.g. `os.system`; never run.
     """
 
     path: str
@@ -77,6 +87,10 @@ class ShardFacts:
     row_group_rows: tuple[int, ...] = ()
     row_group_tokens: tuple[int, ...] = ()
     read_error: str | None = None
+    format: str = "parquet"
+    value_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    layout_error: str | None = None
+    forbidden_globals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,6 +48,46 @@ def check_artifact(
     Raises:
         RuleCrashError: a rule raised.
     """
+    scan = scan_artifact(artifact, context=context, rules=rules, max_examples=max_examples, max_tokens=max_tokens)
+    return report_of_scan(scan, rules=rules, max_examples=max_examples)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactScan:
+    """What one pass over an artifact's rows gives; rules on the whole artifact have not been run yet.
+
+    Attributes:
+        facts: what rules on the whole artifact, alone or beside a recipe, take.
+        findings: of structure and row rules, in the order of the rules.
+        skipped: code -> why; structure and row rules that did not judge.
+        num_shards_read: shards read to the end.
+        num_rows: rows read.
+        num_sound_rows: rows whose structure holds.
+        num_tokens: stored tokens read.
+    """
+
+    facts: ArtifactFacts
+    findings: tuple[Finding, ...]
+    skipped: Mapping[str, str]
+    num_shards_read: int
+    num_rows: int
+    num_sound_rows: int
+    num_tokens: int
+
+
+def scan_artifact(
+    artifact: InspectableArtifact,
+    *,
+    context: CheckContext | None = None,
+    rules: Sequence[Rule] = ARTIFACT_RULES,
+    max_examples: int = 5,
+    max_tokens: int = BATCH_TOKENS,
+) -> ArtifactScan:
+    """Return the facts about an artifact and what structure and row rules find; arguments as in `check_artifact`.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
     if context is None:
         context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
     shards = {split: artifact.shard_facts(split) for split in artifact.split_names}
@@ -66,8 +106,44 @@ def check_artifact(
         truths={split: stream.truth(split) for split in shards},
         shared=overlap.shared(),
     )
-    findings, skipped = _judge_whole(facts, rules, max_examples)
-    return _report(stream, facts, [*stream.findings(list(shards)), *findings], {**stream.skipped, **skipped})
+    return ArtifactScan(
+        facts=facts,
+        findings=tuple(stream.findings(list(shards))),
+        skipped=stream.skipped,
+        num_shards_read=stream.num_shards_read,
+        num_rows=stream.num_rows,
+        num_sound_rows=stream.num_sound_rows,
+        num_tokens=stream.num_tokens,
+    )
+
+
+def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule] = ARTIFACT_RULES, max_examples: int = 5) -> CheckReport:
+    """Return the report of a scan, after the rules on the whole artifact have judged its facts.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    findings, skipped = _judge_whole(scan.facts, rules, max_examples)
+    reasons = {**scan.skipped, **skipped}
+    for rule in rules:
+        if isinstance(rule, StructureRule) and not scan.num_rows:
+            reasons.setdefault(rule.code, "no row could be read")
+        if isinstance(rule, RowRule) and not scan.num_sound_rows:
+            reasons.setdefault(rule.code, "no sound row could be read")
+    names = {rule.code: rule.name for rule in rules}
+    found = [*scan.findings, *findings]
+    return CheckReport(
+        findings=tuple(sorted(found, key=lambda finding: (finding.severity, finding.code))),
+        rules_run=tuple(sorted(names.keys() - reasons.keys())),
+        rules_skipped=tuple(
+            SkippedRule(code=code, name=names[code], reason=reason) for code, reason in sorted(reasons.items())
+        ),
+        num_shards=sum(len(group) for group in scan.facts.shards.values()),
+        num_shards_read=scan.num_shards_read,
+        num_rows=scan.num_rows,
+        num_sound_rows=scan.num_sound_rows,
+        num_tokens=scan.num_tokens,
+    )
 
 
 @dataclass(kw_only=True)
@@ -190,30 +266,6 @@ def _judge_whole(
         except Exception as error:  # whatever a rule raises is that rule's crash
             raise _crash(rule, "the artifact", error) from error
     return findings, skipped
-
-
-def _report(
-    stream: _Stream, facts: ArtifactFacts, findings: Sequence[Finding], skipped: Mapping[str, str]
-) -> CheckReport:
-    reasons = dict(skipped)
-    for rule in stream.rules:
-        if isinstance(rule, StructureRule) and not stream.num_rows:
-            reasons.setdefault(rule.code, "no row could be read")
-        if isinstance(rule, RowRule) and not stream.num_sound_rows:
-            reasons.setdefault(rule.code, "no sound row could be read")
-    names = {rule.code: rule.name for rule in stream.rules}
-    return CheckReport(
-        findings=tuple(sorted(findings, key=lambda finding: (finding.severity, finding.code))),
-        rules_run=tuple(sorted(names.keys() - reasons.keys())),
-        rules_skipped=tuple(
-            SkippedRule(code=code, name=names[code], reason=reason) for code, reason in sorted(reasons.items())
-        ),
-        num_shards=sum(len(group) for group in facts.shards.values()),
-        num_shards_read=stream.num_shards_read,
-        num_rows=stream.num_rows,
-        num_sound_rows=stream.num_sound_rows,
-        num_tokens=stream.num_tokens,
-    )
 
 
 def _by_size(shards: Mapping[str, Sequence[ShardFacts]]) -> list[str]:

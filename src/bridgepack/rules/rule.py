@@ -1,7 +1,8 @@
 """What a rule is: a code, a name for the wrong thing, a severity, texts from its docstring, and a check.
 
-Three kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
-the facts about a whole artifact. A module of rules ends with its tuple `RULES`; `registry` joins them.
+Four kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
+the facts about a whole artifact, `RunRule` on a run: its settings, with its artifact, topology, files and environment.
+A module of rules ends with its tuple `RULES`; `registry` joins them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
-from bridgepack.records import Manifest, MetadataFacts, ShardFacts
+from bridgepack.records import Change, Manifest, MetadataFacts, ShardFacts
 from bridgepack.rules.batches import Offenders, RawRows, SoundRows
 from bridgepack.rules.context import CannotJudgeError, CheckContext
 from bridgepack.rules.overlap import SharedSequences
@@ -21,14 +22,22 @@ from bridgepack.rules.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
 
-_SECTION = re.compile(r"^(Why|Bad|Good|Fix):(.*?)(?=^(?:Why|Bad|Good|Fix):|\Z)", re.MULTILINE | re.DOTALL)
+_NAMES = "Why|Bad|Good|Fix|Noticed|Evidence"
+_SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
+_CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error makes the check fail, a warning does not."""
+    """How bad a finding is: an error makes the check fail, a warning only with `--strict`, advice never."""
 
     ERROR = "error"
     WARNING = "warning"
+    ADVICE = "advice"
+
+    @property
+    def rank(self) -> int:
+        """Position among severities, worst first."""
+        return list(Severity).index(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,15 +45,18 @@ class Rule:
     """What every rule has.
 
     Attributes:
-        code: `BP` and three digits; never reused. 3 = content of an artifact, 4 = the host's metadata file.
+        code: `BP` and three digits; never reused. `rules.groups` says what the first digits mean.
         name: of the wrong thing, e.g. `row-wider-than-pack`.
         severity: of its findings.
-        source: number in the rule catalogue, or file of the host, that it follows from.
+        source: numbers in the rule catalogue and places in the host's code that it follows from.
         summary: the wrong thing in one sentence.
         why: what happens otherwise; begins with `Crash`, `Silent` or `Slow`.
         bad: a small example that it reports.
         good: the same, right.
         fix: what to do.
+        noticed: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ...
+        evidence: how it is known: executed, read in the source, or a public issue.
+        versions: distribution -> versions that it applies to, as a version specifier; all where it is not named.
     """
 
     code: str
@@ -56,6 +68,14 @@ class Rule:
     bad: str
     good: str
     fix: str
+    noticed: str = ""
+    evidence: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def catalogue_ids(self) -> tuple[str, ...]:
+        """Numbers of the rule catalogue in `source`."""
+        return tuple(_CATALOGUE_ID.findall(self.source))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,12 +87,14 @@ class Violation:
         found: the value.
         allowed: what it may be.
         group: violations of one rule with the same group become one finding.
+        changes: settings that would mend it.
     """
 
     where: str
     found: str
     allowed: str
     group: str = ""
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,38 +199,46 @@ class RuleFields(TypedDict):
     name: str
     severity: Severity
     source: str
+    versions: NotRequired[Mapping[str, str]]
 
 
 def structure_rule(**fields: Unpack[RuleFields]) -> Callable[[StructureCheck], StructureRule]:
     """Return a decorator that makes a `StructureRule` of a function and its docstring."""
-    return lambda check: StructureRule(**fields, **_texts(check), check=check)
+    return lambda check: StructureRule(**fields, **texts_of(check), check=check)
 
 
 def row_rule(**fields: Unpack[RuleFields]) -> Callable[[RowCheck], RowRule]:
     """Return a decorator that makes a `RowRule` of a function and its docstring."""
-    return lambda check: RowRule(**fields, **_texts(check), check=check)
+    return lambda check: RowRule(**fields, **texts_of(check), check=check)
 
 
 def artifact_rule(**fields: Unpack[RuleFields]) -> Callable[[ArtifactCheck], ArtifactRule]:
     """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
-    return lambda check: ArtifactRule(**fields, **_texts(check), check=check)
+    return lambda check: ArtifactRule(**fields, **texts_of(check), check=check)
 
 
-class _Texts(TypedDict):
+class RuleTexts(TypedDict):
+    """What a rule's docstring says, by section."""
+
     summary: str
     why: str
     bad: str
     good: str
     fix: str
+    noticed: str
+    evidence: str
 
 
-def _texts(check: Callable[..., object]) -> _Texts:
+def texts_of(check: Callable[..., object]) -> RuleTexts:
+    """Return the texts of a rule from its docstring: the first line, then the sections."""
     text = inspect.getdoc(check) or ""
     sections = {match[1]: " ".join(match[2].split()) for match in _SECTION.finditer(text)}
-    return _Texts(
+    return RuleTexts(
         summary=text.partition("\n")[0],
         why=sections.get("Why", ""),
         bad=sections.get("Bad", ""),
         good=sections.get("Good", ""),
         fix=sections.get("Fix", ""),
+        noticed=sections.get("Noticed", ""),
+        evidence=sections.get("Evidence", ""),
     )

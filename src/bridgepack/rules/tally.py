@@ -70,4 +70,6 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         fix=rule.fix,
         num_occurrences=tally.num_violations,
         examples=tuple(violation.where for violation in tally.first),
+        changes=tuple(dict.fromkeys(item for violation in tally.first for item in violation.changes)),
+        noticed=rule.noticed,
     )

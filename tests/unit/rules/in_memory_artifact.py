@@ -24,6 +24,8 @@ from bridgepack.records import (
     SplitStatistics,
 )
 from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest
+from bridgepack.rules.engine import scan_artifact
+from bridgepack.rules.rule import ArtifactFacts
 
 #: input_ids, loss_mask, seq_start_id.
 Row = list[list[Any]]
@@ -105,6 +107,11 @@ def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
         unlisted=tuple(disk["unlisted"]),
         read_errors=disk["read_errors"],
     )
+
+
+def artifact_facts(case: Mapping[str, Any]) -> ArtifactFacts:
+    """Return what is known about the artifact of a case once its rows have been streamed."""
+    return scan_artifact(artifact(case)).facts
 
 
 def check(case: Mapping[str, Any], **options: Any) -> CheckReport:

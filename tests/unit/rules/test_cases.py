@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, Rule
+from bridgepack.rules.registry import ALL_RULES
 from tests.unit.rules.in_memory_artifact import check
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
@@ -20,7 +21,7 @@ def _case(rule: Rule) -> dict[str, Any]:
 
 
 def test_every_rule_has_cases_and_every_case_a_rule() -> None:
-    assert {path.stem for path in CASES.glob("*.json")} == {rule.code for rule in ARTIFACT_RULES}
+    assert {path.stem for path in CASES.glob("*.json")} == {rule.code for rule in ALL_RULES}
 
 
 @pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")

@@ -1,0 +1,88 @@
+"""A training run's settings as rules judge them, and changes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """The settings of a run, under the paths that Megatron-Bridge's ConfigContainer has for them.
+
+    Attributes:
+        values: nested mappings of plain values, as the host saves its config: None, bool, int, float, str, list, dict,
+            and `pathlib.Path` where the config holds a path object. A nested object is a mapping with `_target_`, its
+            class. Example: `values["model"]["context_parallel_size"]`.
+        is_complete: whether every field of the host's config is present. Then a path that is absent is a field that
+            this version of the host does not have; otherwise it is a value that nobody stated.
+        place: what the user named, e.g. `recipes/mine.yaml`.
+        user_paths: path here -> path in the user's own file, where they differ.
+        ignored: code of a rule -> why its findings do not matter, as the user wrote it.
+        world_size: number of GPUs, where the settings state it.
+    """
+
+    values: Mapping[str, Any]
+    is_complete: bool
+    place: str
+    user_paths: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    world_size: int | None = None
+
+    def user_path(self, path: str) -> str:
+        """Return the user's own name of a path."""
+        return self.user_paths.get(path, path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A safe change of one setting.
+
+    Attributes:
+        path: of the setting, as in `RunConfig.values`, dotted.
+        value: what to set; plain, or a `pathlib.Path`.
+        why: in one line.
+        needs_repack: whether packs that exist already must be built again.
+    """
+
+    path: str
+    value: Any
+    why: str
+    needs_repack: bool = False
+
+
+class Files(Protocol):
+    """The file system as the run will see it; nothing here raises for a path that is missing or unreadable."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file or a folder."""
+        ...
+
+    def is_folder(self, path: str) -> bool:
+        """Say whether there is a folder."""
+        ...
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Return the names in a folder, sorted; none where it is no folder."""
+        ...
+
+    def matches(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that match a shell pattern (`*`, `?`, not recursive), sorted."""
+        ...
+
+    def num_bytes(self, path: str) -> int | None:
+        """Return the size of a file; None where it is none."""
+        ...
+
+    def num_lines(self, path: str, *, at_most: int) -> int | None:
+        """Return the number of lines that are not blank, counting no further than `at_most`; None where it is none."""
+        ...
+
+    def modified_s(self, path: str) -> float | None:
+        """Return when a file or folder was last written, in seconds since the epoch; None where it is missing."""
+        ...
+
+    def is_writable(self, path: str) -> bool:
+        """Say whether a file could be made in that folder, or in the nearest folder above it that exists."""
+        ...

@@ -1,0 +1,1 @@
+"""Rules on runs, one module per subject; each ends with its tuple `RULES`."""

@@ -1,0 +1,64 @@
+"""Runs the rules on a run: settings, and whatever else is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bridgepack.records import Finding
+from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.engine import RuleCrashError
+from bridgepack.rules.report import SkippedRule
+from bridgepack.rules.run_rule import RunRule
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.tally import findings_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunJudgement:
+    """What the rules say about a run.
+
+    Attributes:
+        findings: in the order of the rules.
+        rules_run: codes of the rules that judged.
+        rules_skipped: rules that lacked something.
+        rules_not_applicable: rules that do not apply to these versions of the host.
+    """
+
+    findings: tuple[Finding, ...]
+    rules_run: tuple[str, ...]
+    rules_skipped: tuple[SkippedRule, ...]
+    rules_not_applicable: tuple[str, ...]
+
+
+def judge_run(subject: RunSubject, rules: Sequence[RunRule], *, max_examples: int = 5) -> RunJudgement:
+    """Return what the rules say about a run.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    findings: list[Finding] = []
+    ran: list[str] = []
+    skipped: list[SkippedRule] = []
+    not_applicable: list[str] = []
+    for rule in rules:
+        if not subject.versions.are_in(rule.versions):
+            not_applicable.append(rule.code)
+            continue
+        try:
+            findings += findings_of(rule, list(rule.check(subject)), max_examples=max_examples)
+        except CannotJudgeError as reason:
+            skipped.append(SkippedRule(code=rule.code, name=rule.name, reason=str(reason)))
+        except Exception as error:  # whatever a rule raises is that rule's crash
+            raise RuleCrashError(
+                f"rule {rule.code} ({rule.name}) crashed on {subject.config.place}: {type(error).__name__}: {error}. "
+                "This is a bug in bridgepack; report it with the settings it was given."
+            ) from error
+        else:
+            ran.append(rule.code)
+    return RunJudgement(
+        findings=tuple(findings),
+        rules_run=tuple(ran),
+        rules_skipped=tuple(skipped),
+        rules_not_applicable=tuple(not_applicable),
+    )

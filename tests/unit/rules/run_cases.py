@@ -1,0 +1,131 @@
+"""A run from a case: a healthy run, and what the case changes in it.
+
+A case is a mapping with, all optional:
+
+- `set`: dotted path -> value, and `remove`: dotted paths, in the settings of `tests/rules/base_run.json`;
+  `{"_path_": "..."}` stands for a `pathlib.Path`.
+- `recipe`: true for settings that are not complete: only what `set` says is stated.
+- `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
+- `versions`: distribution -> version that the run is judged for.
+- `environment`: `{"versions": {...}, "python": "3.12.4", "has_gpu": true}`.
+- `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
+- `artifact`: an artifact's case, as in `in_memory_artifact`.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from packaging.version import Version
+
+from bridgepack.records import RunConfig
+from bridgepack.rules.run_subject import Environment, RunSubject
+from bridgepack.rules.versions import TARGET, Versions
+from tests.unit.rules.in_memory_artifact import artifact_facts
+
+BASE = Path(__file__).parents[2] / "rules" / "base_run.json"
+
+
+def base_values() -> dict[str, Any]:
+    """Return the settings of a healthy run."""
+    values = _with_paths(json.loads(BASE.read_text(encoding="utf-8")))
+    assert isinstance(values, dict)
+    return values
+
+
+def subject_of(case: Mapping[str, Any]) -> RunSubject:
+    """Return the run of a case."""
+    values: dict[str, Any] = {} if case.get("recipe") else base_values()
+    for path in case.get("remove", []):
+        _remove(values, path)
+    for path, value in case.get("set", {}).items():
+        set_value(values, path, _with_paths(value))
+    return RunSubject(
+        config=RunConfig(
+            values=values, is_complete=not case.get("recipe", False), place=case.get("place", "my_run.yaml")
+        ),
+        versions=Versions(
+            versions={name: Version(text) for name, text in {**TARGET, **case.get("versions", {})}.items()},
+            origin="a case",
+        ),
+        world_size_given=case.get("world_size", 8),
+        artifact=artifact_facts(case["artifact"]) if "artifact" in case else None,
+        environment=Environment(**{"origin": "a case", **case["environment"]}) if "environment" in case else None,
+        files=InMemoryFiles(
+            files=case["files"], modified=case.get("modified", {}), read_only=tuple(case.get("read_only", []))
+        )
+        if "files" in case
+        else None,
+    )
+
+
+def set_value(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set one dotted path; sections that are missing or None are made."""
+    *sections, leaf = path.split(".")
+    node = values
+    for section in sections:
+        if not isinstance(node.get(section), dict):
+            node[section] = {}
+        node = node[section]
+    node[leaf] = copy.deepcopy(value)
+
+
+def _remove(values: dict[str, Any], path: str) -> None:
+    *sections, leaf = path.split(".")
+    node = values
+    for section in sections:
+        node = node[section]
+    del node[leaf]
+
+
+def _with_paths(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"_path_"}:
+            return PurePosixPath(value["_path_"])
+        return {key: _with_paths(item) for key, item in value.items()}
+    return [_with_paths(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemoryFiles:
+    """A file system of a few names."""
+
+    files: Mapping[str, Any]
+    modified: Mapping[str, float] = field(default_factory=dict)
+    read_only: tuple[str, ...] = ()
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or self.is_folder(path)
+
+    def is_folder(self, path: str) -> bool:
+        return self.files.get(path) == "folder" or any(name.startswith(f"{path.rstrip('/')}/") for name in self.files)
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        inside = [name for name in self.files if name.startswith(f"{folder.rstrip('/')}/")]
+        return tuple(sorted({name[len(folder.rstrip("/")) + 1 :].split("/")[0] for name in inside}))
+
+    def matches(self, pattern: str) -> tuple[str, ...]:
+        depth = pattern.count("/")
+        return tuple(
+            sorted(name for name in self.files if fnmatch.fnmatchcase(name, pattern) and name.count("/") == depth)
+        )
+
+    def num_bytes(self, path: str) -> int | None:
+        lines = self.files.get(path)
+        return None if lines in (None, "folder") else 100 * int(lines)
+
+    def num_lines(self, path: str, *, at_most: int) -> int | None:
+        lines = self.files.get(path)
+        return None if lines in (None, "folder") else min(int(lines), at_most)
+
+    def modified_s(self, path: str) -> float | None:
+        return self.modified.get(path, 0.0) if self.exists(path) else None
+
+    def is_writable(self, path: str) -> bool:
+        return not any(f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/") for folder in self.read_only)
