@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from bridgepack.checking import CheckOptions, check_target
 from bridgepack.config.loading import load_recipe
 from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact import Artifact
 from bridgepack.data.build import BuildResult, build_artifact
 from bridgepack.data.execution import Progress
 from bridgepack.data.inspection import PackView, view_pack
+from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine import check_artifact
 from bridgepack.rules.report import CheckReport
 
 __all__ = ["build", "check", "inspect", "load_recipe"]
@@ -50,14 +52,29 @@ def build(
     )
 
 
-def check(artifact: str | Path) -> CheckReport:
-    """Return what the rules say about an artifact: ours, or a folder of packed Parquet files that another tool wrote.
+def check(target: Any, **options: Any) -> CheckReport:
+    """Return what the rules say about a recipe, a ConfigContainer or an artifact.
+
+    Example: `bridgepack.check("recipes/mine.yaml", artifact="packed", world_size=16).has_errors`.
+
+    Args:
+        target: an artifact's folder, or packed files of another tool; an SFTRecipe, a ConfigContainer, or where one
+            is, as on the command line.
+        options: fields of `bridgepack.checking.CheckOptions`: artifact, world_size, bridge_version, overrides, select,
+            ignore, ...
 
     Raises:
+        ConfigError: the target or an option is nothing known.
         ArtifactError: the folder is no artifact.
         RuleCrashError: a rule raised.
     """
-    return check_artifact(ArtifactOnDisk(Path(artifact)))
+    unknown = sorted(options.keys() - {field.name for field in fields(CheckOptions)})
+    if unknown:
+        known = ", ".join(field.name for field in fields(CheckOptions))
+        raise ConfigError(f"check has no option {unknown[0]!r}; allowed: {known}. Use one of these.")
+    if options.get("artifact") is not None:
+        options["artifact"] = Path(options["artifact"])
+    return check_target(target, CheckOptions(**options))
 
 
 def inspect(artifact: str | Path, *, row: int, split: str = TRAIN) -> PackView:

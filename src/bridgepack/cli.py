@@ -56,16 +56,112 @@ def build(
 
 
 @bridgepack.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(artifact: Path, as_json: bool) -> int:
-    """Judge every row of ARTIFACT, its manifest and its metadata; exit 1 when a rule of severity error is broken."""
-    from bridgepack.api import check as check_artifact
-    from bridgepack.rules.output import render_json, render_text
+@click.argument("target")
+@click.option("--artifact", type=click.Path(path_type=Path), help="Packs that the run will read.")
+@click.option("--world-size", type=click.IntRange(min=1), help="GPUs of the run [what the settings say].")
+@click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
+@click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
+@click.option("--select", multiple=True, metavar="CODES", help="Run only these: BP101, BP1, a name; repeatable.")
+@click.option("--ignore", multiple=True, metavar="CODES", help="Do not run these; repeatable.")
+@click.option("--fix", is_flag=True, help="Write the safe changes into the file, then check it.")
+@click.option("--diff", is_flag=True, help="Print what --fix would write.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
+@click.option("--advice", is_flag=True, help="Show advice, too.")
+@click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
+@click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
+@click.option("--workers", type=click.IntRange(min=1), help="Most processes [the machine's cores].")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), default="text")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write the report to this file.")
+def check(target: str, **arguments: Any) -> int:
+    """Judge TARGET by every rule that applies; exit 1 when one of severity error is broken.
 
-    report = check_artifact(artifact)
-    _echo(render_json(report) if as_json else render_text(report, has_colour=_has_colour()))
-    return FINDINGS if report.has_errors else CLEAN
+    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
+    (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
+    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
+    """
+    from bridgepack.checking import check_target
+    from bridgepack.report.checks import rendered, write_report
+    from bridgepack.report.progress import TerminalProgress
+
+    form = "json" if arguments["as_json"] else arguments["form"]
+    with TerminalProgress() as progress:
+        options = _check_options(arguments, progress)
+        if arguments["diff"] or arguments["fix"]:
+            return _fix(target, options, arguments, form)
+        report = check_target(target, options)
+    text = rendered(report, form, has_colour=_has_colour(arguments), **_shows(arguments))
+    write_report(arguments["output"], text) if arguments["output"] else _echo(text.rstrip("\n"))
+    return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
+
+
+def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
+    """Print or write the changes, then the report of the changed settings."""
+    from bridgepack.fixing import fixed
+    from bridgepack.report.checks import describe_fix, rendered, write_report
+
+    outcome = fixed(target, options)
+    if arguments["diff"]:
+        _echo(outcome.edit.diff().rstrip("\n") if outcome.edit else "nothing to change")
+        return FINDINGS if outcome.edit or outcome.report.fails(strict=arguments["strict"]) else CLEAN
+    if outcome.edit:
+        outcome.edit.write()
+    click.echo(describe_fix(outcome), err=form != "text")
+    text = rendered(outcome.report, form, has_colour=_has_colour(arguments), **_shows(arguments))
+    write_report(arguments["output"], text) if arguments["output"] else _echo(text.rstrip("\n"))
+    return FINDINGS if outcome.report.fails(strict=arguments["strict"]) else CLEAN
+
+
+def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
+    from bridgepack.checking import CheckOptions, named_environment, parse_given
+    from bridgepack.config.loading import parse_overrides
+
+    return CheckOptions(
+        artifact=arguments["artifact"],
+        world_size=arguments["world_size"],
+        bridge_version=arguments["bridge_version"],
+        environment=named_environment(arguments["environment"]),
+        overrides=parse_overrides(arguments["overrides"]),
+        given=parse_given(arguments["given"]),
+        select=_selectors(arguments["select"]),
+        ignore=_selectors(arguments["ignore"]),
+        looks_at_files=not arguments["no_files"],
+        num_workers=arguments["workers"] or _num_cores(),
+        progress=progress,
+    )
+
+
+def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _shows(arguments: dict[str, Any]) -> dict[str, bool]:
+    return {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
+
+
+@bridgepack.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rules(as_json: bool) -> int:
+    """List every rule of `check`: code, severity, name, what it judges."""
+    from bridgepack.report.rule_texts import rule_to_dict, rules_table
+    from bridgepack.rules.registry import ALL_RULES
+
+    _print_json([rule_to_dict(rule) for rule in ALL_RULES]) if as_json else _echo(rules_table(ALL_RULES))
+    return CLEAN
+
+
+@bridgepack.command()
+@click.argument("rule")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(rule: str, as_json: bool) -> int:
+    """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence."""
+    from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict
+
+    found = named_rule(rule)
+    _print_json(rule_to_dict(found)) if as_json else _echo(describe_rule(found))
+    return CLEAN
 
 
 @bridgepack.command()
@@ -125,8 +221,9 @@ def _print_json(value: Any) -> None:
     _echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def _has_colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+def _has_colour(arguments: dict[str, Any] | None = None) -> bool:
+    is_terminal = sys.stdout.isatty() and not (arguments or {}).get("output")
+    return (is_terminal or "FORCE_COLOR" in os.environ) and "NO_COLOR" not in os.environ
 
 
 def _num_cores() -> int:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.megatron_on_cpu import install_import_hook
+from bridgepack.bridge.import_on_cpu import install_import_hook
 
 install_import_hook()
 

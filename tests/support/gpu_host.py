@@ -54,6 +54,7 @@ def _answers(gpu: str) -> Iterator[tuple[Any, str, Any]]:
     import megatron.core.utils as core_utils
     import torch
     from megatron.core.models.common.embeddings import rope_utils
+    from megatron.core.transformer import transformer_config
     from megatron.core.transformer.moe import moe_utils
     from packaging.version import Version
 
@@ -63,6 +64,8 @@ def _answers(gpu: str) -> Iterator[tuple[Any, str, Any]]:
     for module, kernels in ((rope_utils, _ROPE_KERNELS), (moe_utils, _PERMUTE_KERNELS)):
         for kernel in kernels:
             yield module, kernel, _refuse
+    # C/utils.py:530 wants a CUDA device and the packages that hold the fused kernels of sparse attention.
+    yield transformer_config, "_validate_dsa_kernel_backend_dependencies", lambda backend: None
     # B/training/comm_overlap.py:449 switches the overlap off without TransformerEngine.
     yield comm_overlap, "HAVE_TE", True
     # B/training/flex_dispatcher_backend.py:59 and :105.
@@ -106,6 +109,5 @@ def _refuse(*arguments: Any, **options: Any) -> NoReturn:
 
 def _forget_modules_since(before: set[str]) -> None:
     for name in set(sys.modules) - before:
-        package, _, _ = name.partition(".")
-        if package in ("megatron", "transformer_engine"):
+        if name.partition(".")[0] == "megatron":
             del sys.modules[name]

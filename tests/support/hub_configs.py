@@ -3,6 +3,9 @@
 The numbers in `hub_configs.json` are typed from what is public about each architecture. Three model families need a
 configuration class that neither transformers nor megatron-bridge ships (Kimi-K2.5, Nemotron Nano v2 VL, Nemotron-3
 Omni); their repositories get a file with a plain class in place of the remote code.
+
+Not checked against a published file: the expert and Mamba sizes of Nemotron-3 Ultra, the text model of EXAONE-4.5,
+GLM-5.2 (the numbers of GLM-5, a longer context), the positions of Kimi-K2.5 and Step-3.7, vision and audio towers.
 """
 
 from __future__ import annotations

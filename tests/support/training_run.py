@@ -65,7 +65,7 @@ NUM_LAYERS = 2
 
 def main(requests_path: str, results_path: str) -> None:
     """For each request run pretrain(), then finetune() from its checkpoint."""
-    from tests.support.megatron_on_cpu import install_import_hook
+    from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
     from tests.support.cpu_training import run_cuda_calls_on_cpu

@@ -29,8 +29,11 @@ from bridgepack.data.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
-from bridgepack.report.reference import commands_page, recipe_page, reference_pages, rules_page
-from bridgepack.rules import ARTIFACT_RULES, find_rule
+from bridgepack.report.reference import commands_page, recipe_page, reference_pages
+from bridgepack.report.rule_pages import rule_pages
+from bridgepack.rules import find_rule
+from bridgepack.rules.output import rule_page
+from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages
 
 BASE: dict[str, Any] = {
@@ -67,9 +70,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["recipe-reference.md", "rules.md", "cli.md"])
-def test_generated_page_is_current(name: str) -> None:
-    assert _page(name) == reference_pages(command_line)[name], "run scripts/generate_docs"
+def test_generated_pages_are_current() -> None:
+    pages = reference_pages(command_line)
+    assert {"recipe-reference.md", "cli.md", "rules/index.md", "rules/BP004.md"} <= set(pages)
+    stale = [name for name, text in pages.items() if _page(name) != text]
+    assert stale == [], "run scripts/generate_docs"
+    assert {f"rules/{path.name}" for path in (PROJECT / "docs" / "rules").glob("*.md")} <= set(pages)
 
 
 def test_generator_checks(tmp_path: Path) -> None:
@@ -84,10 +90,10 @@ def test_generator_checks(tmp_path: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     stale = run("--check")
-    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 3)
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 3 + len(ALL_RULES))
     assert run().returncode == 0
     assert run("--check").returncode == 0
-    assert (tmp_path / "docs" / "rules.md").read_text() == _page("rules.md")
+    assert (tmp_path / "docs" / "rules" / "index.md").read_text() == _page("rules/index.md")
     assert run("--chekc").returncode == 2
     assert os.access(PROJECT / "scripts" / "generate_docs", os.X_OK)
 
@@ -118,14 +124,14 @@ def _sections_in(annotation: Any) -> list[type[Section]]:
     return [found for argument in getattr(annotation, "__args__", ()) for found in _sections_in(argument)]
 
 
-def test_rules_page_has_every_rule() -> None:
-    page = rules_page(ARTIFACT_RULES)
-
-    for rule in ARTIFACT_RULES:
-        assert f"### {rule.code} {rule.name}\n" in page
-        assert page.count(f"[{rule.code}](#{rule.code.lower()}-{rule.name})") == 1
-    assert "<element" not in page
-    assert len(ARTIFACT_RULES) > 0
+def test_every_rule_has_a_page_and_the_index_leads_there() -> None:
+    pages = rule_pages(ALL_RULES)
+    for rule in ALL_RULES:
+        page = pages[f"rules/{rule.code}.md"]
+        assert page.count(f"# {rule.code} {rule.name}") == 1
+        assert f"[{rule.code}]({rule.code}.md)" in pages["rules/index.md"]
+        assert rule_page(rule.code).endswith(f"/rules/{rule.code}/")
+    assert len(ALL_RULES) > 0
 
 
 def test_commands_page_has_every_option() -> None:

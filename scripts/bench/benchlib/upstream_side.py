@@ -16,7 +16,7 @@ from benchlib.settings import LOSS_MODE, PACKED_SEQUENCE_SIZE, PAD_SEQ_TO_MULT, 
 def main() -> None:
     folder, (data, tokenizer, algorithm, num_workers) = Path(sys.argv[1]), sys.argv[2:]
     clock = PhaseClock()
-    from tests.support.megatron_on_cpu import install_import_hook
+    from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
     from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split

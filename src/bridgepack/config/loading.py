@@ -34,8 +34,12 @@ def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | N
     return recipe.override(overrides) if overrides else recipe
 
 
-def parse_overrides(items: tuple[str, ...]) -> dict[str, Any]:
+def parse_overrides(items: tuple[str, ...], *, option: str = "--set") -> dict[str, Any]:
     """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
+
+    Args:
+        items: the strings.
+        option: what they were given with, for messages.
 
     Raises:
         ConfigError: for a string without `=` or with a value that is not YAML.
@@ -45,9 +49,9 @@ def parse_overrides(items: tuple[str, ...]) -> dict[str, Any]:
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
             raise ConfigError(
-                f"--set {shown(item)}; allowed: path=value, e.g. --set packing.packed_sequence_size=8192."
+                f"{option} {shown(item)}; allowed: path=value, e.g. {option} packing.packed_sequence_size=8192."
             )
-        overrides[path.strip()] = _parse_yaml(text, f"--set {path}")
+        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
     return overrides
 
 
@@ -57,16 +61,38 @@ def _load(target: str) -> SFTRecipe:
     if suffix in {".yaml", ".yml", ".toml"}:
         if function:
             raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
-        return _recipe_from_file(Path(place))
-    if suffix == ".py":
-        return _recipe_from_module(_module_from_file(Path(place)), function, target)
+        return SFTRecipe.from_mapping(read_sections(Path(place)))
+    recipe = load_object(target)
+    if not isinstance(recipe, SFTRecipe):
+        raise ConfigError(f"recipe {target!r} gives a {type(recipe).__name__}; it must return an SFTRecipe.")
+    return recipe
+
+
+def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) -> Any:
+    """Return what a function gives, or the object itself, from `FILE.py[:FUNCTION]` or `package.module:FUNCTION`.
+
+    Args:
+        target: where it is.
+        suffixes: what the names of functions end in that may be left out of `FILE.py`, when there is just one.
+
+    Raises:
+        ConfigError: when it cannot be found, or fails.
+    """
+    place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
+    if Path(place).suffix.lower() == ".py":
+        return _object_from_module(_module_from_file(Path(place)), function, target, suffixes)
     if not function:
         hint = " No such file or folder." if not Path(target).exists() else ""
         raise ConfigError(f"recipe is {target!r}; allowed: {_FORMS}.{hint}")
-    return _recipe_from_module(_module_from_name(place, target), function, target)
+    return _object_from_module(_module_from_name(place, target), function, target, suffixes)
 
 
-def _recipe_from_file(path: Path) -> SFTRecipe:
+def read_sections(path: Path) -> Mapping[str, Any]:
+    """Return the sections of a YAML or TOML file as plain values.
+
+    Raises:
+        ConfigError: when it cannot be read, or holds no sections.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -77,7 +103,7 @@ def _recipe_from_file(path: Path) -> SFTRecipe:
     if not isinstance(values, Mapping):
         found = "empty" if values is None else f"a {type(values).__name__}"
         raise ConfigError(f"recipe {str(path)!r} is {found}; allowed: sections with named fields (name, data, ...).")
-    return SFTRecipe.from_mapping(values)
+    return values
 
 
 def _neighbours(path: Path) -> str:
@@ -132,26 +158,23 @@ def _find_module(name: str) -> Any:
         return None
 
 
-def _recipe_from_module(module: ModuleType, function: str, target: str) -> SFTRecipe:
-    recipes = sorted(
+def _object_from_module(module: ModuleType, function: str, target: str, suffixes: tuple[str, ...]) -> Any:
+    names = sorted(
         name
         for name, value in vars(module).items()
-        if name.endswith(RECIPE_SUFFIX) and callable(value) and value is not load_recipe
+        if name.endswith(suffixes) and callable(value) and value is not load_recipe
     )
     if not function:
-        if len(recipes) != 1:
-            listed = ", ".join(recipes) or f"none; a recipe function's name ends in {RECIPE_SUFFIX}"
+        if len(names) != 1:
+            listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
             raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
-        function = recipes[0]
+        function = names[0]
     value = getattr(module, function, None)
     if value is None:
-        nearest = nearest_name(function, recipes)
-        hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(recipes) or 'no recipe functions'}."
+        nearest = nearest_name(function, names)
+        hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(names[:20]) or 'no recipe functions'}."
         raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it.{hint}")
-    recipe = _run(value, target) if callable(value) else value
-    if not isinstance(recipe, SFTRecipe):
-        raise ConfigError(f"recipe {target!r} gives a {type(recipe).__name__}; it must return an SFTRecipe.")
-    return recipe
+    return _run(value, target) if callable(value) else value
 
 
 def _run(step: Callable[[], Any], where: str) -> Any:

@@ -1,4 +1,4 @@
-"""How sequences are laid into packs, and the topology they are aligned for."""
+"""How sequences are laid into packs, the model and topology they are for, and batch sizes."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ class ParallelismConfig(Section):
     """Context parallelism of evaluation where it differs from training."""
     expert_model_parallel_size: PositiveInt = 1
     """Ranks that share the experts."""
+    num_gpus: PositiveInt | None = None
+    """GPUs of the run; without it rules on data parallelism wait for `check --world-size`."""
     sequence_parallel: Annotated[bool, Field(strict=True)] = False
     """Split activations over the tensor-parallel ranks along the sequence."""
 
@@ -68,6 +70,13 @@ class ParallelismConfig(Section):
         return self
 
 
+class ModelConfig(Section):
+    """Model to train."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Recipe of Megatron-Bridge or id on the Hugging Face hub, e.g. `qwen3_8b_sft_config` or `Qwen/Qwen3-8B`."""
+
+
 class BatchConfig(Section):
     """Batch sizes; with offline packing they count packs."""
 
@@ -75,6 +84,10 @@ class BatchConfig(Section):
     """Packs per forward on one data-parallel rank; offline packing needs 1."""
     global_batch_size: PositiveInt = 128
     """Packs per optimiser step."""
+    eval_micro_batch_size: PositiveInt = 1
+    """Packs per evaluation forward on one data-parallel rank; offline packing needs 1."""
+    eval_global_batch_size: PositiveInt | None = None
+    """Packs per evaluation step; by default that of training. At most the number of validation packs."""
 
     @model_validator(mode="after")
     def _check_divisible(self) -> Self:

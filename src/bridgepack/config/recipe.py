@@ -13,7 +13,7 @@ from bridgepack import geometry
 from bridgepack.config.base import Section
 from bridgepack.config.data import DataConfig, TokenizerConfig
 from bridgepack.config.messages import config_error, unknown_path_error
-from bridgepack.config.packing import BatchConfig, PackingConfig, ParallelismConfig
+from bridgepack.config.packing import BatchConfig, ModelConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.errors import ConfigError
 
@@ -70,6 +70,14 @@ class SFTRecipe(Section):
     """Topology the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
+    model: ModelConfig | None = None
+    """Model to train; `check` knows by it which rules of model families apply."""
+    bridge_overrides: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the ConfigContainer that have no field of their own here, under the host's names, e.g.
+    `{model: {cp_comm_type: a2a}, train: {train_iters: 500}}`. `check` judges them; no build depends on them."""
+    ignore: dict[str, str] = Field(default_factory=dict)
+    """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
+    not known, and one that nothing is found for, are reported."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SFTRecipe:

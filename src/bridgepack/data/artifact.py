@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.inputs import hash_file
 from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
-from bridgepack.data.shards import iter_shard_batches, list_shards, read_shard_facts, read_shard_row
+from bridgepack.data.npy_shards import NPY_SUFFIX, iter_npy_batches, read_npy_facts
+from bridgepack.data.shards import iter_shard_batches, read_shard_facts, read_shard_row
 from bridgepack.errors import ArtifactError
 from bridgepack.records import SPLITS, Manifest, MetadataFacts, PackedRow, RowBatch, ShardFacts
 
@@ -66,22 +68,30 @@ class Artifact:
 
 
 class ArtifactOnDisk:
-    """Any folder of packed shards, ours or another tool's, as facts; broken files raise nothing."""
+    """Packed shards on disk, ours or another tool's, as facts; broken files raise nothing.
 
-    def __init__(self, folder: Path, *, hashes: bool = True) -> None:
-        """Open a folder.
+    Attributes:
+        folder: what the paths of shards are relative to.
+    """
+
+    def __init__(self, target: Path, *, hashes: bool = True, metadata: Path | None = None) -> None:
+        """Open a target.
 
         Args:
-            folder: an artifact, or a folder with `*.idx.parquet` files.
+            target: an artifact; a folder with packed files (`.parquet`, `.pq`, or `.npy` of megatron-bridge 0.3) in it
+                or in sub-folders named like splits; one such file; or a pattern with `*` or `?` that gives such files.
             hashes: compute the sha256 of every shard, which reads them whole.
+            metadata: the host's metadata file; by default the one in the folder, where the target is all of its files.
 
         Raises:
-            ArtifactError: when it is no folder, has a manifest that cannot be read, or has no shards.
+            ArtifactError: when it is no such thing, or has a manifest that cannot be read.
         """
-        self.folder = folder
         self._hashes = hashes
-        has_manifest = (folder / MANIFEST_FILE).exists()
-        self._manifest = read_manifest(folder) if has_manifest or not _found_splits(folder) else None
+        self._metadata = metadata
+        has_manifest = (target / MANIFEST_FILE).exists()
+        self._found = FoundShards(folder=target) if has_manifest else find_shards(target)
+        self._manifest = None if self._found.splits else _read_manifest_of(target)
+        self.folder = self._found.folder
 
     @property
     def manifest(self) -> Manifest | None:
@@ -89,11 +99,16 @@ class ArtifactOnDisk:
         return self._manifest
 
     @property
+    def name_hints(self) -> Mapping[str, int]:
+        """What names tell where there is no manifest: `packed_sequence_size`, `pad_seq_to_mult`, or neither."""
+        return {} if self._manifest is not None else self._found.name_hints()
+
+    @property
     def split_names(self) -> tuple[str, ...]:
         """Its splits, training first."""
         if self._manifest is not None:
             return tuple(split.name for split in self._manifest.splits)
-        return tuple(_found_splits(self.folder))
+        return tuple(self._found.splits)
 
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
         """Return facts about the split's shards, in order: those the manifest lists, or those found."""
@@ -110,44 +125,56 @@ class ArtifactOnDisk:
 
     def metadata_facts(self) -> MetadataFacts:
         """Return facts about the host's metadata file."""
-        path = self.folder / BRIDGE_METADATA_FILE
+        path, name = self._metadata_path()
         if not path.is_file():
-            return MetadataFacts(path=BRIDGE_METADATA_FILE, exists=False)
+            return MetadataFacts(path=name, exists=False)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            return MetadataFacts(path=BRIDGE_METADATA_FILE, exists=True, read_error=str(error))
-        return MetadataFacts(path=BRIDGE_METADATA_FILE, exists=True, content=content)
+        except (OSError, ValueError, RecursionError) as error:
+            return MetadataFacts(path=name, exists=True, read_error=str(error))
+        return MetadataFacts(path=name, exists=True, content=content)
 
     def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        """Yield the rows of one shard in order, in batches of bounded memory.
+        """Yield the rows of one shard in order, in batches of bounded memory; a `.npy` file is loaded whole.
 
         Raises:
             ArtifactError: the shard cannot be read to its end, or a row or an element of it is null.
         """
-        yield from iter_shard_batches(self.folder / shard, shard, max_tokens=max_tokens)
+        read = iter_npy_batches if _is_npy(shard) else iter_shard_batches
+        yield from read(self.folder / shard, shard, max_tokens=max_tokens)
 
     def _facts(self, name: str) -> ShardFacts:
         path = self.folder / name
         sha256 = hash_file(path) if self._hashes and path.is_file() else None
-        return read_shard_facts(path, name, sha256)
+        return read_npy_facts(path, name, sha256) if _is_npy(name) else read_shard_facts(path, name, sha256)
 
     def _shard_names(self, split: str) -> tuple[str, ...]:
         record = self._manifest.split(split) if self._manifest else None
         if record is not None:
             return tuple(shard.path for shard in record.shards)
-        return tuple(str(path.relative_to(self.folder)) for path in _found_splits(self.folder).get(split, ()))
+        return self._found.splits.get(split, ())
+
+    def _metadata_path(self) -> tuple[Path, str]:
+        """Return the metadata file, whether it is there or not, and what to call it."""
+        if self._metadata is not None:
+            return self._metadata, str(self._metadata)
+        found = self._found.metadata_path() if self._manifest is None else self.folder / BRIDGE_METADATA_FILE
+        return (found, found.name) if found is not None else (Path(), BRIDGE_METADATA_FILE)
 
 
-def _found_splits(folder: Path) -> dict[str, list[Path]]:
-    """Return the splits of a folder without a manifest: sub-folders by name, or the folder itself as training."""
-    if not folder.is_dir():
-        return {}
-    found = {name: list(list_shards(folder / name)) for name in SPLITS if (folder / name).is_dir()}
-    found = {name: paths for name, paths in found.items() if paths}
-    if found:
-        return found
-    paths = list(list_shards(folder))
-    by_split = {name: [path for path in paths if path.name.startswith(name)] for name in SPLITS}
-    named = {name: members for name, members in by_split.items() if members}
-    return named or ({SPLITS[0]: paths} if paths else {})
+def _is_npy(name: str) -> bool:
+    return name.lower().endswith(NPY_SUFFIX)
+
+
+def _read_manifest_of(target: Path) -> Manifest:
+    """Return a target's manifest.
+
+    Raises:
+        ArtifactError: when there is none, or it cannot be read.
+    """
+    if is_pattern(target) and not target.exists():
+        raise ArtifactError(
+            f"{str(target)!r} matches no .parquet, .pq or .npy file. Give a pattern that does, or a folder; `**` is "
+            "one level, as in the host."
+        )
+    return read_manifest(target)

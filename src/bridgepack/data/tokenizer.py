@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bridgepack.config.data import TokenizerConfig
+from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -217,11 +218,25 @@ class ChatTokenizer:
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
             "loses_text": self.loses_text,
+            **self._probed(),
             "template_date": datetime.date.today().isoformat()
             if "strftime_now" in (self.chat_template or "")
             else None,
             "chat_template_sha256": _sha256((self.chat_template or "").encode()),
             "files": self._file_hashes(),
+        }
+
+    def _probed(self) -> dict[str, Any]:
+        """Return what rules on tokens need to know; it follows from the rest of the identity."""
+        bos = self.special_token_id("bos")
+        return {
+            "bos_token_id": bos,
+            "adds_bos": bos is not None and list(self._tokenizer.encode("x"))[:1] == [bos],
+            "end_of_turn_ids": end_of_turn_ids(self),
+            "never_trained": {
+                text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
+            },
+            "drops_tool_names": drops_tool_names(self),
         }
 
     def _file_hashes(self) -> dict[str, str]:

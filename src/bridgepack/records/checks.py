@@ -41,6 +41,8 @@ class Finding:
         examples: the first few places.
         changes: settings that would mend it; empty where a person must decide.
         noticed: when the host itself notices, e.g. `validate()`, `first step`, `never`.
+        file: the user's file that `where` lies in; empty where there is none.
+        line: 1-based line in it; None where it is not known.
     """
 
     code: str
@@ -55,6 +57,8 @@ class Finding:
     examples: tuple[str, ...] = field(default=())
     changes: tuple[Change, ...] = field(default=())
     noticed: str = ""
+    file: str = ""
+    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

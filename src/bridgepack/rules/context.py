@@ -24,6 +24,10 @@ class CheckContext:
         vocab_size: number of ids the tokenizer can produce, added tokens included.
         padded_vocab_size: rows of the model's embedding, at least `vocab_size`.
         loss_mode: what the recipe trains, e.g. `assistant` or `full`.
+        end_of_turn_ids: tokens that end what the model is to write, e.g. `<|im_end|>`; empty where it is plain text.
+        never_trained: text -> id of the tokens that the host never trains.
+        bos_token_id: token that a text begins with, where the tokenizer has one.
+        expects_bos: whether sequences are texts without a chat template, which the tokenizer by itself begins with it.
     """
 
     packed_sequence_size: int | None = None
@@ -32,19 +36,30 @@ class CheckContext:
     vocab_size: int | None = None
     padded_vocab_size: int | None = None
     loss_mode: str | None = None
+    end_of_turn_ids: tuple[int, ...] | None = None
+    never_trained: Mapping[str, int] | None = None
+    bos_token_id: int | None = None
+    expects_bos: bool | None = None
 
 
 def context_from_manifest(manifest: Manifest, *, padded_vocab_size: int | None = None) -> CheckContext:
     """Return what a manifest says its rows must satisfy."""
     preprocessing = manifest.recipe.get("preprocessing")
-    loss_mode = preprocessing.get("loss_mode") if isinstance(preprocessing, Mapping) else None
+    preprocessing = preprocessing if isinstance(preprocessing, Mapping) else {}
+    loss_mode, tokenizer = preprocessing.get("loss_mode"), manifest.tokenizer
+    never_trained, adds_bos = tokenizer.get("never_trained"), tokenizer.get("adds_bos")
+    is_plain_text = preprocessing.get("kind") == "prompt_completion"
     return CheckContext(
         packed_sequence_size=manifest.packed_sequence_size,
         pad_seq_to_mult=manifest.pad_seq_to_mult,
-        eos_token_id=_integer(manifest.tokenizer.get("eos_token_id")),
-        vocab_size=_integer(manifest.tokenizer.get("vocab_size")),
+        eos_token_id=_integer(tokenizer.get("eos_token_id")),
+        vocab_size=_integer(tokenizer.get("vocab_size")),
         padded_vocab_size=padded_vocab_size,
         loss_mode=loss_mode if isinstance(loss_mode, str) else None,
+        end_of_turn_ids=_end_of_turn_ids(preprocessing, tokenizer),
+        never_trained=never_trained if isinstance(never_trained, Mapping) else None,
+        bos_token_id=_integer(tokenizer.get("bos_token_id")),
+        expects_bos=adds_bos if is_plain_text and isinstance(adds_bos, bool) else None,
     )
 
 
@@ -57,6 +72,15 @@ def known[T](value: T | None, what: str) -> T:
     if value is None:
         raise CannotJudgeError(f"{what} is not known")
     return value
+
+
+def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the tokens that end what the model is to write; None where rows came with tokens of their own."""
+    kind, ids = preprocessing.get("kind"), tokenizer.get("end_of_turn_ids")
+    if kind == "prompt_completion":
+        eos = _integer(tokenizer.get("eos_token_id"))
+        return None if eos is None else (eos,)
+    return tuple(ids) if kind != "tokenized" and isinstance(ids, list) else None
 
 
 def _integer(value: Any) -> int | None:

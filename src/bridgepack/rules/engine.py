@@ -1,55 +1,64 @@
-"""Runs rules over an artifact: streams its rows once, then judges the whole."""
+"""Runs rules over an artifact: its rows in parts, which may run in several processes, then the whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-
-from bridgepack.errors import ArtifactError, BridgepackError
-from bridgepack.records import Finding, InspectableArtifact, ShardFacts
-from bridgepack.rules.batches import BoolArray, Offenders, RawRows, SoundRows, sound_rows
+from bridgepack.records import Finding, InspectableArtifact, RowBatch
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.overlap import OverlapFinder
+from bridgepack.rules.merging import MergedScans
+from bridgepack.rules.parts import PART_TOKENS
 from bridgepack.rules.registry import ARTIFACT_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule
-from bridgepack.rules.rule import ArtifactFacts, ArtifactRule, RowRule, Rule, StructureRule
-from bridgepack.rules.shards import why_not_streamable
-from bridgepack.rules.tally import Tally, finding_of, findings_of, merged_tally
-from bridgepack.rules.truth import SplitTotals, SplitTruth
+from bridgepack.rules.rule import ArtifactFacts, ArtifactRule, RowRule, Rule, Severity, StructureRule
+from bridgepack.rules.scanning import BatchRules, PartReader, RuleCrashError, crash_of
+from bridgepack.rules.tally import findings_of
+from bridgepack.rules.tasks import ScanPlan, Task, TaskResult, run_task
+
+__all__ = ["ArtifactScan", "RuleCrashError", "check_artifact", "report_of_scan", "scan_artifact"]
 
 #: Tokens of a batch: small enough for the caches to help, large enough for numpy's overhead to vanish.
 BATCH_TOKENS = 1 << 20
 
-
-class RuleCrashError(BridgepackError):
-    """A rule raised: nothing is known about what it judges, so the check has no outcome."""
+RunTasks = Callable[[Callable[[Task], TaskResult], Iterable[Task]], Iterable[TaskResult]]
 
 
-def check_artifact(
-    artifact: InspectableArtifact,
-    *,
-    context: CheckContext | None = None,
-    rules: Sequence[Rule] = ARTIFACT_RULES,
-    max_examples: int = 5,
-    max_tokens: int = BATCH_TOKENS,
-) -> CheckReport:
-    """Return what the rules say about an artifact.
+class ScanProgress(Protocol):
+    """Told how far the scan is, in rows made and bytes of the files done."""
 
-    Args:
-        artifact: the subject.
-        context: what rows are judged against; by default what the manifest says. Without a manifest and without
-            this, rules that need it are skipped.
-        rules: rules to run.
-        max_examples: places named per finding.
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin."""
+        ...
+
+    def advance(self, num_items: int, work: int | None = None) -> None:
+        """Note progress."""
+        ...
+
+    def finish(self) -> None:
+        """End."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """How a scan reads and runs; none of it changes the outcome.
+
+    Attributes:
+        reader: reads parts and hashes files; None reads whole shards from the artifact and hashes nothing.
+        run_tasks: gives the function's result for each task, in order, as `data.execution.Runner.run`; None runs
+            them one after the other here.
+        progress: told how far it is.
         max_tokens: stored tokens per batch; bounds memory.
-
-    Raises:
-        RuleCrashError: a rule raised.
+        part_tokens: stored tokens of a task, at which a shard is cut when `reader` is given.
     """
-    scan = scan_artifact(artifact, context=context, rules=rules, max_examples=max_examples, max_tokens=max_tokens)
-    return report_of_scan(scan, rules=rules, max_examples=max_examples)
+
+    reader: PartReader | None = None
+    run_tasks: RunTasks | None = None
+    progress: ScanProgress | None = None
+    max_tokens: int = BATCH_TOKENS
+    part_tokens: int = PART_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,45 +84,83 @@ class ArtifactScan:
     num_tokens: int
 
 
-def scan_artifact(
+def check_artifact(
     artifact: InspectableArtifact,
     *,
     context: CheckContext | None = None,
     rules: Sequence[Rule] = ARTIFACT_RULES,
     max_examples: int = 5,
     max_tokens: int = BATCH_TOKENS,
-) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find; arguments as in `check_artifact`.
+    execution: Execution | None = None,
+) -> CheckReport:
+    """Return what the rules say about an artifact.
+
+    Args:
+        artifact: the subject.
+        context: what rows are judged against; by default what the manifest says. Without a manifest and without
+            this, rules that need it are skipped.
+        rules: rules to run.
+        max_examples: places named per finding.
+        max_tokens: stored tokens per batch where no `execution` is given.
+        execution: how to read and run; by default here, shard by shard.
 
     Raises:
         RuleCrashError: a rule raised.
     """
+    execution = execution or Execution(max_tokens=max_tokens)
+    scan = scan_artifact(artifact, context=context, rules=rules, max_examples=max_examples, execution=execution)
+    return report_of_scan(scan, rules=rules, max_examples=max_examples)
+
+
+def scan_artifact(
+    artifact: InspectableArtifact,
+    *,
+    context: CheckContext | None = None,
+    rules: Sequence[Rule] = ARTIFACT_RULES,
+    max_examples: int = 5,
+    execution: Execution | None = None,
+) -> ArtifactScan:
+    """Return the facts about an artifact and what structure and row rules find; arguments as in `check_artifact`.
+
+    Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of
+    each split but the largest.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    execution = execution or Execution()
     if context is None:
         context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
-    shards = {split: artifact.shard_facts(split) for split in artifact.split_names}
-    stream = _Stream(context=context, rules=rules, max_examples=max_examples)
-    overlap = OverlapFinder(largest_split=_by_size(shards)[-1] if shards else "")
-    for split in _by_size(shards):
-        overlap.begin(split)
-        _stream_split(artifact, split, shards[split], stream, overlap, max_tokens)
+    plan = ScanPlan(
+        shards={split: artifact.shard_facts(split) for split in artifact.split_names},
+        reader=execution.reader or _WholeShards(artifact),
+        part_tokens=None if execution.reader is None else execution.part_tokens,
+        hashes_files=execution.reader is not None,
+        context=context,
+        rules=BatchRules([*rules, *_unselected_structure_rules(rules)]),
+        max_examples=max_examples,
+        max_tokens=execution.max_tokens,
+    )
+    merged = MergedScans(plan, max_examples=max_examples)
+    _run_plan(plan, merged, execution)
     facts = ArtifactFacts(
         context=context,
         manifest=artifact.manifest,
-        shards=shards,
+        shards=merged.shards(),
         unlisted_shards=artifact.unlisted_shards(),
-        unreadable_shards=stream.unreadable,
+        unreadable_shards=merged.unreadable,
         metadata=artifact.metadata_facts(),
-        truths={split: stream.truth(split) for split in shards},
-        shared=overlap.shared(),
+        truths=merged.truths(),
+        shared=merged.shared(),
     )
     return ArtifactScan(
         facts=facts,
-        findings=tuple(stream.findings(list(shards))),
-        skipped=stream.skipped,
-        num_shards_read=stream.num_shards_read,
-        num_rows=stream.num_rows,
-        num_sound_rows=stream.num_sound_rows,
-        num_tokens=stream.num_tokens,
+        findings=tuple(merged.findings(rules)),
+        skipped={rule.code: merged.skipped[rule.code] for rule in rules if rule.code in merged.skipped},
+        num_shards_read=merged.num_shards_read,
+        num_rows=merged.num_rows,
+        num_sound_rows=merged.num_sound_rows,
+        num_tokens=merged.num_tokens,
     )
 
 
@@ -133,7 +180,7 @@ def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule] = ARTIFACT_RULES
     names = {rule.code: rule.name for rule in rules}
     found = [*scan.findings, *findings]
     return CheckReport(
-        findings=tuple(sorted(found, key=lambda finding: (finding.severity, finding.code))),
+        findings=tuple(sorted(found, key=lambda finding: (Severity(finding.severity).rank, finding.code))),
         rules_run=tuple(sorted(names.keys() - reasons.keys())),
         rules_skipped=tuple(
             SkippedRule(code=code, name=names[code], reason=reason) for code, reason in sorted(reasons.items())
@@ -146,109 +193,41 @@ def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule] = ARTIFACT_RULES
     )
 
 
-@dataclass(kw_only=True)
-class _Stream:
-    """What is gathered while rows are streamed."""
+class _WholeShards:
+    """Reads shards as the artifact does, without cutting or hashing them."""
 
-    context: CheckContext
-    rules: Sequence[Rule]
-    max_examples: int
-    num_rows: int = 0
-    num_sound_rows: int = 0
-    num_tokens: int = 0
-    num_shards_read: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
-    totals: dict[str, SplitTotals] = field(default_factory=dict)
-    incomplete_splits: set[str] = field(default_factory=set)
+    def __init__(self, artifact: InspectableArtifact) -> None:
+        self._artifact = artifact
 
-    def judge_structure(self, split: str, raw: RawRows) -> BoolArray:
-        """Run the structure rules; return which rows none of them reports, shape [num_rows]."""
-        is_sound = np.ones(raw.num_rows, dtype=np.bool_)
-        for rule in self.rules:
-            if isinstance(rule, StructureRule):
-                offenders = self._run(rule, rule.check, raw, split, raw.batch.shard)
-                if offenders is not None:
-                    is_sound[offenders.rows] = False
-        return is_sound
+    def iter_batches(
+        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
+    ) -> Iterator[RowBatch]:
+        """Yield the rows of a whole shard."""
+        assert row_groups is None
+        assert first_row == 0
+        yield from self._artifact.iter_shard_batches(shard, max_tokens=max_tokens)
 
-    def judge_rows(self, split: str, shard: str, rows: SoundRows) -> None:
-        """Run the row rules."""
-        for rule in self.rules:
-            if isinstance(rule, RowRule):
-                self._run(rule, rule.check, rows, split, shard)
-
-    def truth(self, split: str) -> SplitTruth:
-        """Return what the split holds."""
-        totals = self.totals.get(split, SplitTotals())
-        return totals.truth(split, is_complete=split not in self.incomplete_splits)
-
-    def findings(self, splits: Sequence[str]) -> list[Finding]:
-        """Return one finding per rule that was broken; examples in the order of `splits`."""
-        findings = []
-        for rule in self.rules:
-            tallies = [self.tallies[rule.code, split] for split in splits if (rule.code, split) in self.tallies]
-            if tallies:
-                findings.append(finding_of(rule, merged_tally(tallies, max_examples=self.max_examples)))
-        return findings
-
-    def _run[R: (RawRows, SoundRows)](
-        self, rule: Rule, check: Callable[[R], Offenders | None], rows: R, split: str, shard: str
-    ) -> Offenders | None:
-        if rule.code in self.skipped:
-            return None
-        try:
-            offenders = check(rows)
-            if offenders is not None and len(offenders.rows):
-                tally = self.tallies.setdefault((rule.code, split), Tally(max_examples=self.max_examples))
-                tally.add_offenders(offenders, shard, rows)
-        except CannotJudgeError as reason:
-            self.skipped[rule.code] = str(reason)
-            return None
-        except Exception as error:  # whatever a rule raises is that rule's crash
-            raise _crash(rule, shard, error) from error
-        return offenders
+    def sha256(self, shard: str) -> str:
+        """Never called: the artifact's facts have the hashes, or nobody wants them."""
+        raise NotImplementedError(shard)
 
 
-def _stream_split(
-    artifact: InspectableArtifact,
-    split: str,
-    shards: Iterable[ShardFacts],
-    stream: _Stream,
-    overlap: OverlapFinder,
-    max_tokens: int,
-) -> None:
-    totals = stream.totals.setdefault(split, SplitTotals())
-    for shard in shards:
-        if why_not_streamable(shard) is not None:
-            stream.incomplete_splits.add(split)
-            continue
-        try:
-            for batch in artifact.iter_shard_batches(shard.path, max_tokens=max_tokens):
-                raw = RawRows(batch=batch, context=stream.context)
-                if raw.num_rows:
-                    _stream_batch(raw, split, stream, totals, overlap)
-        except ArtifactError as error:
-            stream.incomplete_splits.add(split)
-            stream.unreadable[shard.path] = str(error)
-        else:
-            stream.num_shards_read += 1
+def _unselected_structure_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """Return structure rules that nobody asked for: without them row rules would meet rows they cannot take."""
+    return [rule for rule in ARTIFACT_RULES if isinstance(rule, StructureRule) and rule not in rules]
 
 
-def _stream_batch(raw: RawRows, split: str, stream: _Stream, totals: SplitTotals, overlap: OverlapFinder) -> None:
-    is_sound = stream.judge_structure(split, raw)
-    num_sound = int(np.count_nonzero(is_sound))
-    stream.num_rows += raw.num_rows
-    stream.num_tokens += int(raw.row_lengths.sum())
-    stream.num_sound_rows += num_sound
-    if num_sound < raw.num_rows:
-        stream.incomplete_splits.add(split)
-    if num_sound:
-        rows = sound_rows(raw, is_sound)
-        stream.judge_rows(split, raw.batch.shard, rows)
-        totals.add(rows)
-        overlap.add(split, raw.batch.shard, rows)
+def _run_plan(plan: ScanPlan, merged: MergedScans, execution: Execution) -> None:
+    tasks = plan.tasks()
+    results = execution.run_tasks(run_task, tasks) if execution.run_tasks else map(run_task, tasks)
+    if execution.progress is None:
+        for result in results:
+            merged.add(result)
+        return
+    execution.progress.start("Checking", plan.num_bytes, "rows")
+    for result in results:
+        execution.progress.advance(merged.add(result), work=result.num_bytes)
+    execution.progress.finish()
 
 
 def _judge_whole(
@@ -264,16 +243,5 @@ def _judge_whole(
         except CannotJudgeError as reason:
             skipped[rule.code] = str(reason)
         except Exception as error:  # whatever a rule raises is that rule's crash
-            raise _crash(rule, "the artifact", error) from error
+            raise crash_of(rule, "the artifact", error) from error
     return findings, skipped
-
-
-def _by_size(shards: Mapping[str, Sequence[ShardFacts]]) -> list[str]:
-    return sorted(shards, key=lambda split: sum(shard.num_rows or 0 for shard in shards[split]))
-
-
-def _crash(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
-    return RuleCrashError(
-        f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
-        "This is a bug in bridgepack; report it with the artifact's manifest."
-    )

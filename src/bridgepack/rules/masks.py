@@ -166,12 +166,18 @@ def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
 def end_of_turn_never_trained(facts: ArtifactFacts) -> Iterator[Violation]:
     """No trained label of a split is EOS.
 
+    Where the manifest says that answers end with another token, e.g. `<|eot_id|>`, EOS is not expected: the rule is
+    skipped, and `end-of-turn-not-trained` judges.
+
     Why: Silent: the model never learns to stop, unless its turns end with another token.
     Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2.
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.
     Fix: Let the mask cover the token that ends an answer; check the chat template and the tokenizer's eos_token.
     """
     eos = known(facts.context.eos_token_id, "eos_token_id")
+    ends = facts.context.end_of_turn_ids
+    if ends and eos not in ends:
+        raise CannotJudgeError(f"answers end with {' or '.join(map(str, ends))}, not with EOS, {eos}")
     for truth in facts.require_truths():
         if truth.num_trained_tokens and not truth.num_trained_eos:
             found = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"

@@ -1,20 +1,20 @@
-"""Sequences that lie in two splits, found by 8-byte hashes; memory grows with all splits but the largest."""
+"""Sequences that lie in two splits, found by 8-byte hashes in bounded memory.
+
+The hashes of all splits but the largest are kept, at most `MAX_HASHES` of each: 128 MiB, thrice that while they are
+sorted. A split with more distinct sequences is sampled by hash value, those below 1/2, 1/4, ... of all 64-bit numbers:
+equal sequences have equal hashes, so both splits lose the same ones, and the share that is shared stays an estimate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.rules.batches import SoundRows
+from bridgepack.rules.hashing import HashArray, SequenceHashes
 
-HashArray = npt.NDArray[np.uint64]
-
-#: Odd, so that it has an inverse modulo 2**64: the multiplier of Knuth's 64-bit generator.
-_BASE = 6364136223846793005
-_INVERSE = pow(_BASE, -1, 1 << 64)
+MAX_HASHES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +24,10 @@ class SharedSequences:
     Attributes:
         split: the smaller split.
         other: the larger split.
-        num_sequences: distinct sequences of `split` that `other` holds as well.
-        num_distinct: distinct sequences of `split`.
+        num_sequences: distinct sequences of `split` that `other` holds as well, among those looked at.
+        num_distinct: distinct sequences of `split` that were looked at.
         where: first place in `other`.
+        sampled_fraction: share of the distinct sequences that were looked at, 0-1; 1 is all.
     """
 
     split: str
@@ -34,57 +35,71 @@ class SharedSequences:
     num_sequences: int
     num_distinct: int
     where: str
+    sampled_fraction: float = 1.0
+
+    @property
+    def found(self) -> str:
+        """What was found, in words: `1 of 3 distinct sequences of validation`; says so where it is a sample."""
+        found = f"{self.num_sequences} of {self.num_distinct} distinct sequences of {self.split}"
+        return found if self.sampled_fraction == 1 else f"{found}, in a sample of 1 in {1 / self.sampled_fraction:.0f}"
 
 
-class SequenceHasher:
-    """Hashes of token sequences, the same wherever in a row or a batch a sequence lies.
+class DistinctHashes:
+    """Distinct hashes of a split: all, or those below a power of two where they are too many."""
 
-    Polynomial modulo 2**64: the sum of `(id + 1) * base ** position`, moved to the sequence's first token by a power
-    of the inverse. Wrong matches are a matter of chance, about n**2 / 2**64 for n sequences.
-    """
+    def __init__(self, *, max_hashes: int) -> None:
+        self._max_hashes = max_hashes
+        self._num_halvings = 0
+        self._num_pending = 0
+        self._chunks: list[HashArray] = [np.empty(0, dtype=np.uint64)]
 
-    def __init__(self) -> None:
-        self._powers = np.ones(1, dtype=np.uint64)
-        self._inverses = np.ones(1, dtype=np.uint64)
+    @property
+    def sampled_fraction(self) -> float:
+        """Share of all distinct hashes that is kept, 0-1."""
+        return 0.5**self._num_halvings
 
-    def hashes(self, rows: SoundRows) -> HashArray:
-        """Return one hash per sequence; shape [num_sequences], uint64."""
-        num_tokens = len(rows.input_ids)
-        if num_tokens > len(self._powers):
-            self._powers = _powers(_BASE, num_tokens)
-            self._inverses = _powers(_INVERSE, num_tokens)
-        terms = (rows.input_ids.astype(np.uint64) + np.uint64(1)) * self._powers[:num_tokens]
-        return np.add.reduceat(terms, rows.sequence_begin) * self._inverses[rows.sequence_begin]
+    def add(self, hashes: HashArray) -> None:
+        """Take in hashes."""
+        chunk = self._kept(np.unique(hashes))
+        self._chunks.append(chunk)
+        self._num_pending += len(chunk)
+        if self._num_pending >= self._max_hashes:
+            self.sorted()
+
+    def sorted(self) -> HashArray:
+        """Return the hashes kept, ascending; shape [num_distinct], uint64."""
+        if len(self._chunks) > 1:
+            hashes = np.unique(np.concatenate(self._chunks))
+            while len(hashes) > self._max_hashes:
+                self._num_halvings += 1
+                hashes = self._kept(hashes).copy()
+            self._chunks, self._num_pending = [hashes], 0
+        return self._chunks[0]
+
+    def _kept(self, ascending: HashArray) -> HashArray:
+        if not self._num_halvings:
+            return ascending
+        return ascending[: np.searchsorted(ascending, np.uint64(1 << (64 - self._num_halvings)))]
 
 
 class OverlapFinder:
     """Finds sequences shared by splits that are added one after the other, the largest last."""
 
-    def __init__(self, *, largest_split: str) -> None:
+    def __init__(self, *, largest_split: str, max_hashes: int = MAX_HASHES) -> None:
         self._largest_split = largest_split
-        self._hasher = SequenceHasher()
-        self._chunks: dict[str, list[HashArray]] = {}
-        self._known: dict[str, HashArray] = {}
+        self._max_hashes = max_hashes
+        self._distinct: dict[str, DistinctHashes] = {}
         self._is_shared: dict[tuple[str, str], npt.NDArray[np.bool_]] = {}
         self._first: dict[tuple[str, str], str] = {}
 
-    def begin(self, split: str) -> None:
-        """Start a split: the ones before it are complete."""
-        self._known.update((name, np.unique(np.concatenate(chunks))) for name, chunks in self._chunks.items())
-        self._chunks = {}
+    def add(self, split: str, shard: str, sequences: SequenceHashes) -> None:
+        """Take in sequences of one shard; those of a split in their order, no split before another is complete."""
+        for name, distinct in self._distinct.items():
+            if name != split:
+                self._match((name, split), distinct.sorted(), shard, sequences)
         if split != self._largest_split:
-            self._chunks[split] = [np.empty(0, dtype=np.uint64)]
-
-    def add(self, split: str, shard: str, rows: SoundRows) -> None:
-        """Take in rows of the split that was started last."""
-        if not self._known and split == self._largest_split:
-            return
-        hashes = self._hasher.hashes(rows)
-        if split in self._chunks:
-            self._chunks[split].append(np.unique(hashes))
-        for name, known in self._known.items():
-            if len(known):
-                self._match(name, split, known, hashes, lambda sequence: _place(shard, rows, sequence))
+            own = self._distinct.setdefault(split, DistinctHashes(max_hashes=self._max_hashes))
+            own.add(sequences.hashes)
 
     def shared(self) -> tuple[SharedSequences, ...]:
         """Return what was found, in the order in which it was found."""
@@ -95,25 +110,16 @@ class OverlapFinder:
                 num_sequences=int(np.count_nonzero(is_shared)),
                 num_distinct=len(is_shared),
                 where=self._first[split, other],
+                sampled_fraction=self._distinct[split].sampled_fraction,
             )
             for (split, other), is_shared in self._is_shared.items()
         )
 
-    def _match(self, name: str, split: str, known: HashArray, hashes: HashArray, place: Callable[[int], str]) -> None:
-        nearest = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-        is_match = known[nearest] == hashes
+    def _match(self, pair: tuple[str, str], known: HashArray, shard: str, sequences: SequenceHashes) -> None:
+        if not len(known):
+            return
+        nearest = np.minimum(np.searchsorted(known, sequences.hashes), len(known) - 1)
+        is_match = known[nearest] == sequences.hashes
         if is_match.any():
-            pair = (name, split)
-            self._first.setdefault(pair, place(int(np.argmax(is_match))))
+            self._first.setdefault(pair, f"{shard} {sequences.place(int(np.argmax(is_match)))}")
             self._is_shared.setdefault(pair, np.zeros(len(known), dtype=np.bool_))[nearest[is_match]] = True
-
-
-def _place(shard: str, rows: SoundRows, sequence: int) -> str:
-    row = rows.row_of_sequence[sequence]
-    return f"{shard} row {rows.numbers[row]}, sequence {sequence - rows.start_offsets[row]}"
-
-
-def _powers(base: int, num_powers: int) -> HashArray:
-    factors = np.full(num_powers, base, dtype=np.uint64)
-    factors[0] = 1
-    return np.cumprod(factors, dtype=np.uint64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules import manifest, masks, metadata, rows, shards, structure
+from bridgepack.rules import manifest, masks, metadata, npy, preparation, rows, shards, special_tokens, structure
 from bridgepack.rules.rule import Rule
 from bridgepack.rules.run import (
     alignment,
@@ -19,14 +19,18 @@ from bridgepack.rules.run import (
     switches,
 )
 from bridgepack.rules.run_rule import RunRule
+from bridgepack.rules.suppression import SUPPRESSION_RULES
 
 #: Every rule on an artifact; structure first, then rows, then the whole.
 ARTIFACT_RULES: tuple[Rule, ...] = (
     *structure.RULES,
     *rows.RULES,
     *masks.RULES,
+    *special_tokens.RULES,
     *shards.RULES,
+    *npy.RULES,
     *manifest.RULES,
+    *preparation.RULES,
     *metadata.RULES,
 )
 
@@ -52,7 +56,9 @@ RUN_RULES: tuple[RunRule, ...] = tuple(
     )
 )
 #: Every rule.
-ALL_RULES: tuple[Rule, ...] = tuple(sorted((*ARTIFACT_RULES, *RUN_RULES), key=lambda rule: rule.code))
+ALL_RULES: tuple[Rule, ...] = tuple(
+    sorted((*ARTIFACT_RULES, *RUN_RULES, *SUPPRESSION_RULES), key=lambda rule: rule.code)
+)
 
 
 def find_rule(code: str) -> Rule | None:

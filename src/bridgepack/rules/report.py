@@ -24,11 +24,24 @@ class SkippedRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Suppressed:
+    """A finding that the user's own reason takes away.
+
+    Attributes:
+        finding: what was found.
+        reason: why it does not matter, as the user wrote it.
+    """
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckReport:
     """Outcome of a check.
 
     Attributes:
-        findings: errors first, then by code.
+        findings: worst first, then by code.
         rules_run: codes of the rules that judged, sorted.
         rules_skipped: the others, sorted by code.
         num_shards: shards of the artifact.
@@ -36,28 +49,53 @@ class CheckReport:
         num_rows: rows read.
         num_sound_rows: rows whose structure holds; only these were given to the rules on widths, ids and masks.
         num_tokens: stored tokens read.
+        target: what was checked.
+        versions: what it was judged for, in words; empty where no rule asked.
+        rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
+        suppressed: findings that the user's own reasons take away.
     """
 
     findings: tuple[Finding, ...]
     rules_run: tuple[str, ...]
     rules_skipped: tuple[SkippedRule, ...]
-    num_shards: int
-    num_shards_read: int
-    num_rows: int
-    num_sound_rows: int
-    num_tokens: int
+    num_shards: int = 0
+    num_shards_read: int = 0
+    num_rows: int = 0
+    num_sound_rows: int = 0
+    num_tokens: int = 0
+    target: str = ""
+    versions: str = ""
+    rules_not_applicable: tuple[str, ...] = ()
+    suppressed: tuple[Suppressed, ...] = ()
 
     @property
     def num_errors(self) -> int:
         """Findings of severity error."""
-        return sum(finding.severity == Severity.ERROR for finding in self.findings)
+        return self._num(Severity.ERROR)
 
     @property
     def num_warnings(self) -> int:
         """Findings of severity warning."""
-        return len(self.findings) - self.num_errors
+        return self._num(Severity.WARNING)
+
+    @property
+    def num_advice(self) -> int:
+        """Findings of severity advice."""
+        return self._num(Severity.ADVICE)
 
     @property
     def has_errors(self) -> bool:
         """Whether at least one finding is an error."""
         return self.num_errors > 0
+
+    def fails(self, *, strict: bool = False) -> bool:
+        """Say whether the check fails: on an error, and on a warning where it is strict."""
+        return self.has_errors or (strict and self.num_warnings > 0)
+
+    def _num(self, severity: Severity) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return findings worst first, then by code."""
+    return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))

@@ -144,7 +144,7 @@ def shard_missing(facts: ArtifactFacts) -> Iterator[Violation]:
 
 @artifact_rule(code="BP341", name="shard-unreadable", severity=Severity.ERROR, source="PSB301")
 def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
-    """A shard is no readable Parquet file, or its rows cannot be read to the end.
+    """A shard cannot be opened, or its rows cannot be read to the end.
 
     Why: Crash: at start where the footer is damaged, when a row of a damaged row group is drawn otherwise.
     Bad: a file cut off in the middle; a row that is null.
@@ -152,10 +152,12 @@ def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
     Fix: Copy the shard again, or build the artifact again.
     """
     for shard in _all(facts):
+        if shard.layout_error is not None or shard.forbidden_globals:
+            continue  # BP313 and BP314 say what it holds
         error = shard.read_error if shard.exists else None
         error = error or facts.unreadable_shards.get(shard.path)
         if error is not None:
-            yield Violation(where=shard.path, found=error, allowed="a Parquet file that reads to its end")
+            yield Violation(where=shard.path, found=error, allowed="a file that reads to its end")
 
 
 @artifact_rule(code="BP342", name="shard-size-differs", severity=Severity.ERROR, source="bridgepack manifest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from bridgepack.records import Finding
@@ -41,11 +41,10 @@ class Tally:
             violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)
             self.first.append(violation)
 
-
-def merged_tally(tallies: Sequence[Tally], *, max_examples: int) -> Tally:
-    """Return one tally of several, in their order."""
-    first = [violation for tally in tallies for violation in tally.first][:max_examples]
-    return Tally(max_examples=max_examples, first=first, num_violations=sum(tally.num_violations for tally in tallies))
+    def merge(self, later: Tally) -> None:
+        """Count the violations of another tally after one's own."""
+        self.num_violations += later.num_violations
+        self.first += later.first[: self.max_examples - len(self.first)]
 
 
 def findings_of(rule: Rule, violations: Iterable[Violation], *, max_examples: int) -> list[Finding]:

@@ -15,12 +15,13 @@ from bridgepack.rules import (
     manifest,
     masks,
     metadata,
+    npy,
     rows,
     shards,
     structure,
 )
 
-MODULES = (structure, rows, masks, shards, manifest, metadata)
+MODULES = (structure, rows, masks, shards, npy, manifest, metadata)
 
 
 def test_codes_and_names_are_unique() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 
 from bridgepack.rules import CheckContext
 from bridgepack.rules.batches import RawRows, SoundRows, sound_rows
-from bridgepack.rules.overlap import OverlapFinder, SequenceHasher
-from bridgepack.rules.truth import SplitTotals
+from bridgepack.rules.hashing import SequenceHasher
+from bridgepack.rules.overlap import OverlapFinder, SharedSequences
+from bridgepack.rules.totals import SplitTotals
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
@@ -61,11 +62,10 @@ def test_hash_tells_zeros_apart() -> None:
 
 def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     finder = OverlapFinder(largest_split="training")
-    finder.begin("validation")
-    finder.add("validation", "v", _sound([PADDED, PLAIN, PLAIN]))
-    finder.begin("training")
-    finder.add("training", "t", _sound([[[1, 2, 3], [0] * 3, [0]]]))
-    finder.add("training", "t", _sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN]))
+    hash_sequences = SequenceHasher().hash_sequences
+    finder.add("validation", "v", hash_sequences(_sound([PADDED, PLAIN, PLAIN])))
+    finder.add("training", "t", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])))
+    finder.add("training", "t", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])))
     [shared] = finder.shared()
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
@@ -74,9 +74,29 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
 
 def test_overlap_of_one_split_with_itself_is_none() -> None:
     finder = OverlapFinder(largest_split="training")
-    finder.begin("training")
-    finder.add("training", "t", _sound([PLAIN, PLAIN]))
+    finder.add("training", "t", SequenceHasher().hash_sequences(_sound([PLAIN, PLAIN])))
     assert finder.shared() == ()
+
+
+def test_a_split_with_too_many_sequences_is_sampled_alike_in_both() -> None:
+    rows: list[Row] = [[[first, first + 1, 2], [0, 1, 0], [0]] for first in range(1000, 2000)]
+    half = [*rows[:500], *[[[token, 5], [0, 0], [0]] for token in range(500)]]
+    hash_sequences = SequenceHasher().hash_sequences
+    finder = OverlapFinder(largest_split="training", max_hashes=300)
+    for first in range(0, 1000, 100):
+        finder.add("validation", "v", hash_sequences(_sound(rows[first : first + 100])))
+    finder.add("training", "t", hash_sequences(_sound(half)))
+    [shared] = finder.shared()
+    assert shared.sampled_fraction in (1 / 4, 1 / 8)
+    assert 100 < shared.num_distinct <= 300
+    assert 0.4 < shared.num_sequences / shared.num_distinct < 0.6
+    assert shared.num_distinct * 0.8 < 1000 * shared.sampled_fraction < shared.num_distinct * 1.2
+    assert shared.found.endswith(f"sequences of validation, in a sample of 1 in {1 / shared.sampled_fraction:.0f}")
+
+
+def test_an_exact_overlap_says_no_more_than_it_did() -> None:
+    shared = SharedSequences(split="validation", other="training", num_sequences=1, num_distinct=3, where="t row 0")
+    assert shared.found == "1 of 3 distinct sequences of validation"
 
 
 def _totals(rows: list[Row]) -> SplitTotals:

@@ -1,7 +1,340 @@
-"""Rules on batch sizes, steps and epochs, which count packs."""
+"""Rules on batch sizes and the GPUs that share them."""
 
 from __future__ import annotations
 
-from bridgepack.rules.run_rule import RunRule
+from collections.abc import Iterator
 
-RULES: tuple[RunRule, ...] = ()
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.reading import FINETUNING_DATASETS, is_on, is_text, nearest_multiples, require_plain_gpus
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import RunSubject
+
+_EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
+_PARALLEL_SIZES = (
+    "model.tensor_model_parallel_size",
+    "model.pipeline_model_parallel_size",
+    "model.context_parallel_size",
+    "model.expert_model_parallel_size",
+    "model.expert_tensor_parallel_size",
+    "dist.eval_context_parallel_size",
+)
+
+
+def _does_not_divide(subject: RunSubject) -> bool:
+    """Say whether the training batch is no whole number of micro batches on every copy of the model.
+
+    Source: megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:330.
+    """
+    share = subject.micro_batch_size * subject.data_parallel_size
+    if share <= 0 or subject.global_batch_size <= 0 or subject.global_batch_size % share == 0:
+        return False
+    is_rounded_down = is_on(subject, "train.decrease_batch_size_if_needed") and subject.global_batch_size > share
+    return not is_rounded_down or subject.settings.value("dataset.dataloader_type") == "batch"
+
+
+@run_rule(
+    code="BP602",
+    name="global-batch-not-divisible",
+    severity=Severity.ERROR,
+    source="PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:330",
+)
+def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
+    """The global batch is not a whole number of micro batches on every copy of the model.
+
+    Why: Crash at setup: the counter of micro batches, or the sampler, refuses it.
+    Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism.
+    Good: global_batch_size 16, micro_batch_size 1, 8 GPUs without model parallelism.
+    Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
+    Noticed: setup.
+    Evidence: read in the source.
+    """
+    require_plain_gpus(subject)
+    if _does_not_divide(subject):
+        share = subject.micro_batch_size * subject.data_parallel_size
+        yield Violation(
+            where="train.global_batch_size",
+            found=str(subject.global_batch_size),
+            allowed=f"a multiple of {share} (micro batch {subject.micro_batch_size} x {subject.data_parallel_size} copies "
+            f"of the model), such as {nearest_multiples(subject.global_batch_size, share)}",
+        )
+
+
+@run_rule(
+    code="BP603",
+    name="evaluation-batch-not-divisible",
+    severity=Severity.ERROR,
+    source="PSB603; megatron/bridge/training/config.py:1333",
+)
+def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
+    """The evaluation batch is not a whole number of micro batches on every copy of the model.
+
+    Why: Crash at start: validate() refuses it, with or without validation data. What is not set for evaluation is as in
+        training; its context parallelism may differ.
+    Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism.
+    Good: eval_global_batch_size 16 on 8 GPUs without model parallelism.
+    Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    require_plain_gpus(subject)
+    model_parallel_size = _evaluation_model_parallel_size(subject)
+    is_as_in_training = subject.eval_context_parallel_size is None and all(
+        subject.settings.value(path) is None for path in _EVAL_SIZES
+    )
+    if subject.world_size % model_parallel_size or (is_as_in_training and _does_not_divide(subject)):
+        return
+    copies, batch = subject.world_size // model_parallel_size, subject.eval_global_batch_size
+    share = subject.eval_micro_batch_size * copies
+    if share > 0 and batch > 0 and batch % share:
+        yield Violation(
+            where=_EVAL_SIZES[1],
+            found=str(batch),
+            allowed=f"a multiple of {share} (micro batch {subject.eval_micro_batch_size} x {copies} copies of the model), "
+            f"such as {nearest_multiples(batch, share)}",
+        )
+
+
+def _evaluation_model_parallel_size(subject: RunSubject) -> int:
+    evaluation = subject.eval_context_parallel_size
+    context = evaluation if evaluation is not None and evaluation > 0 else subject.context_parallel_size
+    return subject.tensor_model_parallel_size * subject.pipeline_model_parallel_size * context
+
+
+@run_rule(
+    code="BP619",
+    name="gpus-not-a-multiple-of-model-parallelism",
+    severity=Severity.ERROR,
+    source="PSB602, PSC303; megatron/bridge/training/config.py:1024,1318",
+)
+def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Violation]:
+    """The GPUs cannot be shared out among copies of the model.
+
+    Why: Crash at start: validate() refuses it; a copy of the model takes tensor x pipeline x context parallelism GPUs,
+        in training and, where it differs, in evaluation.
+    Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3.
+    Good: 8 GPUs with tensor parallelism 2 and context parallelism 2.
+    Fix: Change the number of GPUs or one of the three sizes.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    require_plain_gpus(subject)
+    for path, size in (
+        ("model.context_parallel_size", subject.model_parallel_size),
+        ("dist.eval_context_parallel_size", _evaluation_model_parallel_size(subject)),
+    ):
+        if subject.world_size % size:
+            yield Violation(
+                where=path,
+                found=f"{subject.world_size} GPUs for copies of {size}",
+                allowed=f"a multiple of {size} GPUs, such as {nearest_multiples(subject.world_size, size)}",
+            )
+            return
+
+
+@run_rule(
+    code="BP628",
+    name="batch-size-not-positive",
+    severity=Severity.ERROR,
+    source="PSB602, PSB603; megatron/bridge/training/config.py:1283",
+)
+def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """A batch size is missing, zero or negative.
+
+    Why: Crash at start or setup: validate() divides by it, and the counter of micro batches needs at least one.
+    Bad: train.global_batch_size null.
+    Good: train.global_batch_size 64.
+    Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
+    Noticed: validate() or setup.
+    Evidence: read in the source.
+    """
+    for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
+        size = subject.settings.integer_or_none(path)
+        if (size is None and path not in _EVAL_SIZES) or (size is not None and size <= 0):
+            yield Violation(where=path, found=str(size), allowed="a positive number")
+
+
+@run_rule(
+    code="BP629",
+    name="parallel-size-not-positive",
+    severity=Severity.ERROR,
+    source="PSB602; megatron/bridge/training/config.py:1020, megatron/core/parallel_state.py",
+)
+def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """A size of parallelism is zero or negative.
+
+    Why: Crash at start: GPUs cannot be divided by it.
+    Bad: model.context_parallel_size 0.
+    Good: model.context_parallel_size 1.
+    Fix: Set it to 1 to turn that kind of parallelism off.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    for path in _PARALLEL_SIZES:
+        if not subject.settings.is_stated(path):
+            continue
+        size = subject.settings.integer_or_none(path)
+        if size is not None and size < 1:
+            yield Violation(
+                where=path,
+                found=str(size),
+                allowed="1 or more",
+                changes=change(path, 1, "1 turns that kind of parallelism off"),
+            )
+
+
+@run_rule(
+    code="BP006",
+    name="batch-size-ramp-up-with-packing",
+    severity=Severity.ERROR,
+    source="PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882",
+    versions={"megatron-core": "<0.18"},
+)
+def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
+    """The batch grows during training and rows are packs.
+
+    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the smaller
+        batch has, so a micro batch holds more than one pack.
+    Bad: rampup_batch_size [8, 8, 10000] with global_batch_size 64 and offline packing.
+    Good: rampup_batch_size null.
+    Fix: Remove rampup_batch_size.
+    Noticed: first step.
+    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
+    """
+    path = "train.rampup_batch_size"
+    if subject.packs_offline and subject.settings.value(path) is not None:
+        if subject.settings.value("dataset.dataloader_type") == "batch":
+            yield Violation(
+                where=path,
+                found=str(subject.settings.value(path)),
+                allowed="null with offline packing",
+                changes=change(path, None, "the loader always gives the full batch"),
+            )
+
+
+@run_rule(
+    code="BP038",
+    name="batch-size-ramp-up-ignored",
+    severity=Severity.WARNING,
+    source="PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115",
+    versions={"megatron-core": ">=0.18"},
+)
+def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
+    """A growing batch is asked for, in a way that megatron-core no longer reads.
+
+    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
+        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
+    Bad: rampup_batch_size [8, 8, 10000].
+    Good: rampup_batch_size null.
+    Fix: Remove rampup_batch_size and step_batch_size_schedule.
+    Noticed: never.
+    Evidence: read in the source of megatron-core 0.18.1 and 0.19.2.
+    """
+    for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
+        if subject.settings.is_stated(path) and subject.settings.value(path) is not None:
+            yield Violation(
+                where=path,
+                found=str(subject.settings.value(path)),
+                allowed="null",
+                changes=change(path, None, "nothing reads it"),
+            )
+
+
+@run_rule(
+    code="BP622",
+    name="batch-size-ramp-up-with-epochs-or-samples",
+    severity=Severity.ERROR,
+    source="PSB006; megatron/bridge/training/config.py:484",
+)
+def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[Violation]:
+    """The batch grows during training and its length is counted in epochs or samples.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
+    Good: rampup_batch_size null with num_epochs 3.
+    Fix: Remove rampup_batch_size.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    path = "train.rampup_batch_size"
+    if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
+        return
+    for length in ("train.num_epochs", "train.train_samples"):
+        if subject.settings.value(length) is not None:
+            yield Violation(
+                where=path,
+                found=f"{subject.settings.value(path)} with {length}",
+                allowed="null",
+                changes=change(path, None, "not supported with epochs or samples"),
+            )
+
+
+@run_rule(
+    code="BP028",
+    name="fewer-micro-batches-than-pipeline-stages",
+    severity=Severity.ADVICE,
+    source="PSB028; megatron/core/pipeline_parallel/schedules.py",
+)
+def fewer_micro_batches_than_pipeline_stages(subject: RunSubject) -> Iterator[Violation]:
+    """A step has fewer micro batches than the pipeline has stages.
+
+    Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
+        likelier, because it shrinks the number of rows in a batch.
+    Bad: pipeline parallelism 4 with global_batch_size 8, micro_batch_size 1 and 4 copies of the model.
+    Good: the same with global_batch_size 32.
+    Fix: Raise global_batch_size, or lower pipeline parallelism.
+    Noticed: never.
+    Evidence: SkyRL #223; inferred from the schedule.
+    """
+    stages = subject.pipeline_model_parallel_size
+    if stages == 1 or subject.dataset_kind not in FINETUNING_DATASETS:
+        return
+    require_plain_gpus(subject)
+    share = subject.micro_batch_size * subject.data_parallel_size
+    if share > 0 and 0 < subject.global_batch_size < share * stages:
+        yield Violation(
+            where="train.global_batch_size",
+            found=f"{subject.global_batch_size // share} micro batches for {stages} stages",
+            allowed=f"{share * stages} or more rows",
+        )
+
+
+@run_rule(
+    code="BP615",
+    name="last-batch-kept-with-custom-dataset",
+    severity=Severity.WARNING,
+    source="PSB615; megatron/bridge/data/loaders.py:272",
+)
+def last_batch_kept_with_custom_dataset(subject: RunSubject) -> Iterator[Violation]:
+    """The last incomplete batch is kept, and the dataset cannot fill it up.
+
+    Why: Crash at dataset build, unless the rows happen to be a multiple of the batch: only GPTSFTDatasetConfig knows
+        rows that are padding.
+    Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig.
+    Good: dataloader_type batch and drop_last true with DirectHFSFTDatasetConfig.
+    Fix: Set dataset.drop_last to true.
+    Noticed: dataset build.
+    Evidence: read in the source.
+    """
+    if is_text(subject) or subject.settings.value("dataset.dataloader_type") != "batch":
+        return
+    if subject.settings.value("dataset.drop_last") is False and subject.settings.value("train.num_epochs") is None:
+        yield Violation(
+            where="dataset.drop_last",
+            found=f"false with {subject.dataset_kind}",
+            allowed="true",
+            changes=change("dataset.drop_last", True, "only GPTSFTDatasetConfig can fill a batch up"),
+        )
+
+
+RULES: tuple[RunRule, ...] = (
+    batch_size_ramp_up_with_packing,
+    fewer_micro_batches_than_pipeline_stages,
+    batch_size_ramp_up_ignored,
+    global_batch_not_divisible,
+    evaluation_batch_not_divisible,
+    last_batch_kept_with_custom_dataset,
+    gpus_not_a_multiple_of_model_parallelism,
+    batch_size_ramp_up_with_epochs_or_samples,
+    batch_size_not_positive,
+    parallel_size_not_positive,
+)

@@ -1,7 +1,305 @@
-"""Rules on where packs and their metadata lie."""
+"""Rules on explicit paths to packs: what the host finds there, and what it does where it finds nothing."""
 
 from __future__ import annotations
 
-from bridgepack.rules.run_rule import RunRule
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 
-RULES: tuple[RunRule, ...] = ()
+from bridgepack.records import TRAIN, Files
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.packed_paths import (
+    METADATA_SETTING,
+    PackedPath,
+    cached_metadata,
+    explicit_paths,
+    is_parquet_name,
+    resolved,
+    splits_packed_by_host,
+    visible_paths,
+)
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import RunSubject
+
+_KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
+_SPLIT_OF_NAME = re.compile(r"(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test)", re.IGNORECASE)
+_BRACKETS = re.compile(r"\[[^\]/]+\]")
+
+
+@run_rule(
+    code="BP201",
+    name="packed-path-of-unknown-kind",
+    severity=Severity.ERROR,
+    source="PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46",
+)
+def packed_path_of_unknown_kind(subject: RunSubject) -> Iterator[Violation]:
+    """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
+
+    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, it is not checked, and the
+        host finds no packs there.
+    Bad: packed_train_data_path /data/packs/*, a pattern that does not name the extension.
+    Good: packed_train_data_path /data/packs/*.parquet.
+    Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet.
+    Noticed: construction of the config.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path in explicit_paths(subject):
+        if path.is_npy or path.is_parquet or path.is_remote:
+            continue
+        if path.is_pattern:
+            is_known = ".parquet" in path.text.lower() or ".pq" in path.text.lower()
+        else:
+            is_known = subject.require_files().is_folder(path.text)
+        if not is_known:
+            yield Violation(where=path.setting, found=path.text, allowed=_KINDS)
+
+
+@run_rule(
+    code="BP203",
+    name="packed-npy-missing",
+    severity=Severity.ERROR,
+    source="PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402",
+)
+def packed_npy_missing(subject: RunSubject) -> Iterator[Violation]:
+    """An explicit .npy file of packs does not exist.
+
+    Why: Silent: set after construction, the host prints a warning, skips training and exits with 0. At construction it
+        is a FileNotFoundError, on the login node too.
+    Bad: packed_train_data_path /data/packs/training.npy, and no such file.
+    Good: packed_train_data_path /data/packs/training.npy, and the file.
+    Fix: Correct the path; it must exist on every node.
+    Noticed: construction of the config; never where it is set later.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path, files in visible_paths(subject):
+        if path.is_npy and not files.exists(path.text):
+            yield Violation(where=path.setting, found=f"{path.text}, no such file", allowed="a file that exists")
+
+
+@run_rule(
+    code="BP204",
+    name="packed-parquet-missing",
+    severity=Severity.ERROR,
+    source="PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76",
+)
+def packed_parquet_missing(subject: RunSubject) -> Iterator[Violation]:
+    """An explicit path to Parquet packs leads to no file.
+
+    Why: Silent: set after construction, the host packs dataset_root/training.jsonl into that path and trains on it. At
+        construction it is a FileNotFoundError.
+    Bad: packed_train_data_path /data/packs/*.parquet, and no such file.
+    Good: packed_train_data_path /data/packs/*.parquet, and two files that match.
+    Fix: Correct the path; it must exist on every node. A folder is not searched in depth.
+    Noticed: construction of the config; never where it is set later.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path, files in visible_paths(subject):
+        has_files = bool(resolved(path, files))
+        if not path.is_npy and (path.is_parquet or path.is_pattern or files.is_folder(path.text)) and not has_files:
+            yield Violation(
+                where=path.setting, found=f"{path.text}, no Parquet file there", allowed="at least one .parquet or .pq"
+            )
+
+
+@run_rule(
+    code="BP205",
+    name="metadata-path-is-text",
+    severity=Severity.ERROR,
+    source="PSB205; megatron/bridge/data/packing/offline.py:293",
+)
+def metadata_path_is_text(subject: RunSubject) -> Iterator[Violation]:
+    """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
+
+    Why: Crash after the packs were written: 'str' object has no attribute 'open'. The next run finds the packs, skips
+        packing, and the metadata is missing for ever.
+    Bad: packed_metadata_path "/data/meta.json", no path to packs.
+    Good: packed_metadata_path Path("/data/meta.json"), no path to packs.
+    Fix: Give a pathlib.Path, or build the packs before the run and name them.
+    Noticed: dataset build, on rank 0.
+    Evidence: executed with the real 0.6.2.
+    """
+    splits = splits_packed_by_host(subject)
+    if not splits:
+        return
+    value = subject.settings.value(METADATA_SETTING)
+    if isinstance(value, str) and not isinstance(value, PurePath):
+        yield Violation(
+            where=METADATA_SETTING,
+            found=f"the text {value!r}, to be written for {' and '.join(splits)}",
+            allowed="a pathlib.Path",
+            changes=change(METADATA_SETTING, Path(value), "the host opens it as a path"),
+        )
+
+
+def _strangers(path: PackedPath, files: Files) -> list[str]:
+    """Return the files of a path whose names say that they belong to another split."""
+    wrong = "other" if path.split == TRAIN else "train"
+    names = [name.rpartition("/")[2] for name in resolved(path, files)]
+    matched = [(name, _SPLIT_OF_NAME.match(name)) for name in names]
+    return [name for name, match in matched if match is not None and match[wrong]]
+
+
+@run_rule(
+    code="BP212",
+    name="packed-path-mixes-splits",
+    severity=Severity.ERROR,
+    source="PSB212; megatron/bridge/data/packing/paths.py:154",
+)
+def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
+    """A folder or pattern of packs takes in files whose names belong to another split.
+
+    Why: Silent: the host reads every Parquet file there; validation data is trained, or training data validated.
+    Bad: packed_train_data_path /data/packs, which holds training_4096.idx.parquet and validation_4096.idx.parquet.
+    Good: packed_train_data_path /data/packs/training_*.idx.parquet.
+    Fix: Name the files, e.g. with a pattern that begins like the split.
+    Noticed: never.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path, files in visible_paths(subject):
+        strangers = _strangers(path, files)
+        if strangers and not path.is_npy:
+            found = f"{path.text} takes in {strangers[0]}"
+            yield Violation(where=path.setting, found=found, allowed=f"files of {path.split} only", group=path.setting)
+
+
+@run_rule(
+    code="BP213",
+    name="packed-path-with-brackets",
+    severity=Severity.ERROR,
+    source="PSB213; megatron/bridge/data/packing/paths.py:120",
+)
+def packed_path_with_brackets(subject: RunSubject) -> Iterator[Violation]:
+    """A path to packs is a pattern of brackets alone, which the host takes for a file name.
+
+    Why: Crash at construction: Packed Parquet file not found.
+    Bad: packed_train_data_path /data/packs/shard-[0-3].parquet.
+    Good: packed_train_data_path /data/packs/shard-?.parquet.
+    Fix: Use * or ?; with one of them in it the host expands brackets too.
+    Noticed: construction of the config.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path in explicit_paths(subject):
+        if path.is_pattern or not _BRACKETS.search(path.text):
+            continue
+        if subject.files is None or not subject.files.exists(path.text):
+            yield Violation(where=path.setting, found=path.text, allowed="* or ? in place of brackets")
+
+
+@run_rule(
+    code="BP214",
+    name="packed-path-with-double-star",
+    severity=Severity.WARNING,
+    source="PSB214; megatron/bridge/data/packing/paths.py:142",
+)
+def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
+    """A path to packs has **, which the host reads as *: one level, not any depth.
+
+    Why: Silent: packs at any other depth are left out.
+    Bad: packed_train_data_path /data/packs/**/*.parquet.
+    Good: packed_train_data_path /data/packs/*/*.parquet.
+    Fix: Write one * for each level, or put all shards into one folder.
+    Noticed: never, as long as one file matches.
+    Evidence: executed with the real 0.6.2.
+    """
+    for path in explicit_paths(subject):
+        if "**" in path.text:
+            single = path.text.replace("**", "*")
+            yield Violation(
+                where=path.setting,
+                found=path.text,
+                allowed=f"{single}, which is what it means to the host",
+                changes=change(path.setting, single, "the host reads ** as *"),
+            )
+
+
+@run_rule(
+    code="BP215",
+    name="npy-without-metadata",
+    severity=Severity.ERROR,
+    source="PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84",
+)
+def npy_without_metadata(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are .npy, and there is no metadata file for them.
+
+    Why: Crash when the dataset is built: FileNotFoundError. The host opens the metadata of every .npy file, also where
+        pad_cu_seqlens is off.
+    Bad: packed_train_data_path /data/training.npy, packed_metadata_path null.
+    Good: packed_train_data_path /data/training.npy, packed_metadata_path Path("/data/metadata.json").
+    Fix: Name the metadata file, or convert the packs to Parquet.
+    Noticed: dataset build.
+    Evidence: executed with the real 0.6.2.
+    """
+    if not any(path.is_npy for path in explicit_paths(subject)):
+        return
+    metadata, files = subject.settings.text_or_none(METADATA_SETTING), subject.files
+    if metadata is None:
+        if files is None or not cached_metadata(subject, files):
+            yield Violation(where=METADATA_SETTING, found="null, with .npy packs", allowed="the packs' metadata file")
+    elif files is not None and "://" not in metadata and not files.exists(metadata):
+        yield Violation(where=METADATA_SETTING, found=f"{metadata}, no such file", allowed="a file that exists")
+
+
+@run_rule(
+    code="BP222",
+    name="validation-packs-are-training-packs",
+    severity=Severity.WARNING,
+    source="PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868",
+)
+def validation_packs_are_training_packs(subject: RunSubject) -> Iterator[Violation]:
+    """packed_val_data_path is the same as packed_train_data_path.
+
+    Why: Silent: the validation loss is measured on training data.
+    Bad: both paths are /data/packs/training_4096.idx.parquet.
+    Good: /data/packs/training_4096.idx.parquet and /data/packs/validation_4096.idx.parquet.
+    Fix: Name the validation packs, or set dataset.do_validation to false.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    texts = [path.text.rstrip("/") for path in explicit_paths(subject)]
+    if len(texts) == 2 and texts[0] == texts[1] and subject.settings.flag("dataset.do_validation"):
+        yield Violation(where=explicit_paths(subject)[1].setting, found=texts[1], allowed="packs of its own")
+
+
+@run_rule(
+    code="BP223",
+    name="shards-out-of-number-order",
+    severity=Severity.ADVICE,
+    source="PSB214; megatron/bridge/data/packing/paths.py:142",
+)
+def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
+    """Shards are numbered without leading zeros, so the host's order of names is not that of numbers.
+
+    Why: Silent: shard_10 comes before shard_2. It matters to whoever looks for a row by its number, or adds shards
+        before a run is resumed.
+    Bad: shard_2.parquet and shard_10.parquet.
+    Good: shard_02.parquet and shard_10.parquet.
+    Fix: Number the shards with leading zeros.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    for path, files in visible_paths(subject):
+        names = [name for name in resolved(path, files) if is_parquet_name(name)]
+        pairs = zip(names, names[1:], strict=False)
+        swapped = [pair for pair in pairs if _by_number(pair[0]) > _by_number(pair[1])]
+        if swapped:
+            found = " before ".join(name.rpartition("/")[2] for name in swapped[0])
+            yield Violation(where=path.setting, found=found, allowed="numbers with leading zeros", group=path.setting)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Return a key that orders names by the numbers in them."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+RULES: tuple[RunRule, ...] = (
+    packed_path_of_unknown_kind,
+    packed_npy_missing,
+    packed_parquet_missing,
+    metadata_path_is_text,
+    packed_path_mixes_splits,
+    packed_path_with_brackets,
+    packed_path_with_double_star,
+    npy_without_metadata,
+    validation_packs_are_training_packs,
+    shards_out_of_number_order,
+)

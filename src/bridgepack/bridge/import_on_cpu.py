@@ -1,4 +1,4 @@
-"""Imports the real megatron-bridge on a machine without TransformerEngine.
+"""Imports the real megatron-bridge on a machine without TransformerEngine, to read its configs, not to train.
 
 One module that every import of `megatron.bridge` reaches needs TransformerEngine: `peft/lora_layers.py:20`. It alone
 sees a stand-in while it is executed; for everybody else `import transformer_engine` keeps failing, so that

@@ -1,0 +1,67 @@
+"""The file system of this machine, as rules on runs look at it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class DiskFiles:
+    """Files of this machine; a path that cannot be read is as one that is missing."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file or a folder."""
+        return os.path.exists(path)  # noqa: PTH110 (says False for a path that cannot be read)
+
+    def is_folder(self, path: str) -> bool:
+        """Say whether there is a folder."""
+        return os.path.isdir(path)  # noqa: PTH112
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Return the names in a folder, sorted."""
+        try:
+            return tuple(sorted(os.listdir(folder)))  # noqa: PTH208
+        except OSError:
+            return ()
+
+    def matches(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that match a shell pattern, sorted."""
+        path = Path(pattern)
+        try:
+            return tuple(sorted(str(found) for found in path.parent.glob(path.name)))
+        except (OSError, ValueError):
+            return ()
+
+    def num_bytes(self, path: str) -> int | None:
+        """Return the size of a file."""
+        try:
+            return Path(path).stat().st_size if Path(path).is_file() else None
+        except OSError:
+            return None
+
+    def num_lines(self, path: str, *, at_most: int) -> int | None:
+        """Return the number of lines that are not blank, counting no further than `at_most`."""
+        num_lines = 0
+        try:
+            with Path(path).open("rb") as file:
+                for line in file:
+                    num_lines += bool(line.strip())
+                    if num_lines >= at_most:
+                        break
+        except OSError:
+            return None
+        return num_lines
+
+    def modified_s(self, path: str) -> float | None:
+        """Return when a file or folder was last written, in seconds since the epoch."""
+        try:
+            return Path(path).stat().st_mtime
+        except OSError:
+            return None
+
+    def is_writable(self, path: str) -> bool:
+        """Say whether a file could be made in that folder, or in the nearest folder above it that exists."""
+        folder = Path(path).absolute()
+        while not self.exists(str(folder)) and folder != folder.parent:
+            folder = folder.parent
+        return os.access(folder, os.W_OK)

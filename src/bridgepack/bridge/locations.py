@@ -1,0 +1,37 @@
+"""Where in a user's YAML file a field is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+def line_of(file: Path, paths: Iterable[str]) -> int | None:
+    """Return the 1-based line of the first path that a YAML file writes; None in any other file.
+
+    A path that is not written has the line of the nearest section above it that is.
+    """
+    if file.suffix.lower() not in {".yaml", ".yml"}:
+        return None
+    root = _nodes(file)
+    return next((line for path in paths if (line := _line(root, path.split("."))) is not None), None)
+
+
+@lru_cache(maxsize=4)
+def _nodes(file: Path) -> Any:
+    from ruamel.yaml import YAML
+
+    return YAML(typ="rt", pure=True).load(file.read_text(encoding="utf-8-sig"))
+
+
+def _line(node: Any, keys: list[str]) -> int | None:
+    line = None
+    for key in keys:
+        positions = getattr(getattr(node, "lc", None), "data", None)
+        if not positions or key not in positions:
+            return line
+        line = positions[key][0] + 1
+        node = node[key]
+    return line

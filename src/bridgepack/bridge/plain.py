@@ -1,0 +1,57 @@
+"""A ConfigContainer as plain values, in the form in which the host saves it; path objects stay path objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+_SIMPLE = (bool, int, float, str, PurePath)
+#: Deeper than any config of the host; a cycle would be endless.
+_MAX_DEPTH = 12
+
+
+def plain_values(config: Any) -> dict[str, Any]:
+    """Return every attribute of a config, also those that its class does not declare, as nested plain values.
+
+    An object is a mapping with `_target_`, its class; an enum also has `_name_`, its member; functions and types are
+    mappings with `_target_` and `_call_: false`. Attributes that begin with `_` are left out.
+    """
+    return _object(config, 0)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if value is None or type(value) in (bool, int, float, str) or isinstance(value, PurePath):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"_target_": _name(type(value)), "_name_": value.name}
+    if isinstance(value, _SIMPLE):
+        return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+    if depth > _MAX_DEPTH:
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth + 1) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item, depth + 1) for item in value), key=repr)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _object(value, depth)
+    if isinstance(value, type) or callable(value):
+        return {"_target_": _name(value), "_call_": False}
+    text = repr(value)
+    return {"_target_": text if text.startswith("torch.") else _name(type(value)), "_call_": False}
+
+
+def _object(value: Any, depth: int) -> dict[str, Any]:
+    declared = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    names = [*declared, *(name for name in getattr(value, "__dict__", {}) if name not in declared)]
+    values = {name: _plain(getattr(value, name, None), depth + 1) for name in names if not name.startswith("_")}
+    return {"_target_": _name(type(value)), **values}
+
+
+def _name(value: Any) -> str:
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{module}.{name}" if module else str(name)

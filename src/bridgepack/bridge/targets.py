@@ -1,0 +1,151 @@
+"""What `bridgepack check` is pointed at: a recipe, a ConfigContainer, a saved one, or an artifact."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bridgepack.bridge.from_container import (
+    changed,
+    config_of_container,
+    config_of_saved,
+    is_container,
+    is_saved_container,
+)
+from bridgepack.bridge.from_recipe import config_of_recipe
+from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.config.loading import RECIPE_SUFFIX, load_object, read_sections
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.records import RunConfig
+
+#: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
+SHIPPED = "bridge:"
+_SHIPPED_MODULE = "megatron.bridge.recipes"
+_PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
+_CONFIG_SUFFIX = "_config"
+_FORMS = (
+    "a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge "
+    "(megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), a saved Megatron-Bridge config (FILE.yaml), or an "
+    "artifact (a folder, a packed file, a pattern)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What is checked.
+
+    Attributes:
+        kind: a recipe of ours, a live ConfigContainer, a saved one, or an artifact alone.
+        place: what the user named.
+        config: the run's settings; None for an artifact alone.
+        recipe: the recipe; None for the other kinds.
+        artifact: the artifact; None for the other kinds.
+        file: the file that the settings come from; None where there is none.
+        function: the function in it, where it is Python.
+    """
+
+    kind: Literal["recipe", "container", "saved", "artifact"]
+    place: str
+    config: RunConfig | None = None
+    recipe: SFTRecipe | None = None
+    artifact: Path | None = None
+    file: Path | None = None
+    function: str | None = None
+
+
+def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:
+    """Return what a target is.
+
+    Args:
+        target: a text as the command line takes it, a path, an SFTRecipe, or a ConfigContainer.
+        overrides: dotted path -> value; paths of the recipe for a recipe, of the ConfigContainer otherwise.
+        artifact: folder of the packs that the run will read, where it is given.
+
+    Raises:
+        ConfigError: it is nothing of these, cannot be loaded, or a path leads nowhere.
+    """
+    overrides = overrides or {}
+    if isinstance(target, SFTRecipe):
+        return _of_recipe(target, target.name, overrides, artifact)
+    if not isinstance(target, (str, Path)):
+        return _of_object(target, type(target).__name__, overrides, artifact)
+    text = str(target)
+    if _names_artifact(text):
+        if overrides:
+            raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")
+        return Target(kind="artifact", place=text, artifact=Path(text))
+    path, _, function = text.rpartition(":") if ":" in text else (text, "", "")
+    if Path(path).suffix.lower() in {".yaml", ".yml", ".toml"} and not function:
+        return _of_file(Path(path), overrides, artifact)
+    found = _of_object(_loaded(text), text, overrides, artifact)
+    is_file = Path(path).suffix.lower() == ".py"
+    return replace(found, file=Path(path) if is_file else None, function=function or None) if is_file else found
+
+
+def _names_artifact(text: str) -> bool:
+    path = Path(text)
+    return path.is_dir() or path.name.endswith(_PACKED_SUFFIXES) or any(mark in path.name for mark in "*?")
+
+
+def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+    values = read_sections(path)
+    if is_saved_container(values):
+        config = changed(config_of_saved(values, place=str(path)), overrides)
+        return Target(kind="saved", place=str(path), config=config, file=path)
+    return replace(_of_recipe(SFTRecipe.from_mapping(values), str(path), overrides, artifact), file=path)
+
+
+def _of_recipe(recipe: SFTRecipe, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+    recipe = recipe.override(overrides) if overrides else recipe
+    config = config_of_recipe(recipe, place=place, artifact=artifact)
+    return Target(kind="recipe", place=place, recipe=recipe, config=config)
+
+
+def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+    if isinstance(value, SFTRecipe):
+        return _of_recipe(value, place, overrides, artifact)
+    if is_container(value):
+        return Target(kind="container", place=place, config=changed(config_of_container(value, place=place), overrides))
+    raise ConfigError(
+        f"target {place!r} gives a {type(value).__name__}; allowed: an SFTRecipe or a ConfigContainer. "
+        "Return one of these."
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the host's warnings about a machine without GPUs from the report."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _loaded(text: str) -> Any:
+    """Return what a function gives; a recipe of Megatron-Bridge that cannot be imported is explained."""
+    if text.startswith(SHIPPED):
+        text = f"{_SHIPPED_MODULE}:{text.removeprefix(SHIPPED)}"
+    elif ":" not in text and Path(text).suffix.lower() != ".py":
+        raise ConfigError(f"target is {text!r}; there is no such file or folder. Allowed: {_FORMS}.")
+    install_import_hook()
+    try:
+        with _quiet():
+            return load_object(text, suffixes=(RECIPE_SUFFIX, _CONFIG_SUFFIX))
+    except ConfigError as error:
+        if "megatron" in text and "megatron.bridge" not in sys.modules:
+            raise ConfigError(
+                f"{error} Megatron-Bridge's own recipes need megatron-bridge and transformer-engine here; without "
+                "them, check a config that was saved with cfg.to_yaml(FILE)."
+            ) from None
+        raise

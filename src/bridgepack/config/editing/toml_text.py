@@ -1,0 +1,161 @@
+"""Edits the text of a TOML file with tomlkit, which keeps what it does not touch."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Item, String, Table, Trivia
+
+from bridgepack.config.editing.edits import REMOVE, CannotEditError, Edit, applied, is_same, leaf_edits, refuse
+from bridgepack.config.editing.splicing import BYTE_ORDER_MARK, newline_of
+
+
+def edited_toml(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text of a TOML file after edits; lines that no edit touches stay as they are.
+
+    Raises:
+        CannotEditError: for None, which TOML does not have, and for what its layout forbids.
+    """
+    body = text.removeprefix(BYTE_ORDER_MARK)
+    newline = newline_of(body)
+    if newline == "\r\n" and body.count("\n") != body.count("\r\n"):
+        raise CannotEditError("the file mixes two kinds of line endings. Convert it to one of them first.")
+    lines = body.replace("\r\n", "\n")
+    expected = values = _parse(lines)
+    for edit in edits:
+        _check_value(edit, edit.value)
+        expected = applied(expected, edit)
+        for step in leaf_edits(values, edit):
+            lines = _with_step(lines, step)
+            values = applied(values, step)
+    found = _parse(lines)
+    assert is_same(found, expected), f"edited TOML reads {found!r}, not {expected!r}"
+    return text[: len(text) - len(body)] + lines.replace("\n", newline)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise CannotEditError(f"the file is not TOML: {error}. Edit it by hand.") from None
+
+
+def _check_value(edit: Edit, value: Any) -> None:
+    if value is None:
+        refuse(edit, "TOML has no null", f"Remove {edit.path} by hand, so that its default applies.")
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _check_value(edit, item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_value(edit, item)
+
+
+def _with_step(text: str, edit: Edit) -> str:
+    """Return TOML with one key set or removed."""
+    try:
+        document = tomlkit.parse(text)
+        if edit.value is REMOVE:
+            _remove(document, edit)
+        else:
+            _set(document, edit)
+        result = tomlkit.dumps(document)
+        is_right = is_same(tomllib.loads(result), applied(tomllib.loads(text), edit))
+    except (TOMLKitError, tomllib.TOMLDecodeError) as error:
+        refuse(edit, f"its TOML cannot be taken apart: {error}")
+    if not is_right or not _keeps_comments(text, result):
+        refuse(edit, "its table is laid out in a way that would lose entries or comments")
+    return result
+
+
+def _keeps_comments(text: str, result: str) -> bool:
+    """Say whether all comment lines of a text are in another, in their order."""
+    before, after = ([line for line in one.split("\n") if line.lstrip().startswith("#")] for one in (text, result))
+    return before == after
+
+
+def _remove(document: tomlkit.TOMLDocument, edit: Edit) -> None:
+    *sections, leaf = edit.keys
+    table: Any = document
+    for name in sections:
+        table = table[name]
+    if isinstance(table[leaf], Table | AoT) and "#" in table[leaf].as_string():
+        refuse(edit, "comments stand in it or between it and the next table")
+    table.remove(leaf)
+
+
+def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
+    table: Any = document
+    for depth, name in enumerate(edit.keys):
+        if name not in table:
+            _add(document, table, name, _nested(edit.keys[depth + 1 :], edit.value))
+            return
+        if depth < len(edit.keys) - 1:
+            table = table[name]
+    leaf = edit.keys[-1]
+    old = table[leaf]
+    rendering = old.as_string() if isinstance(old, Item) else ""
+    if isinstance(old, Table | AoT) or ("\n" in rendering and "#" in rendering):
+        refuse(edit, "its old value is a table, or a list with comments")
+    table[leaf] = _item(edit.value, old)
+
+
+def _nested(names: Sequence[str], value: Any) -> Any:
+    for name in reversed(names):
+        value = {name: value}
+    return value
+
+
+def _item(value: Any, old: Item) -> Item:
+    """Return a value in the quotes of the one it replaces, where they can hold it."""
+    is_literal = isinstance(old, String) and old.as_string().startswith("'")
+    if is_literal and isinstance(value, str) and "'" not in value and value.isprintable():
+        return tomlkit.string(value, literal=True)
+    return _inline(value)
+
+
+def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> None:
+    """Put a new key right after the last one of its table, before the comments that follow it."""
+    place = _last_entry(document, table)
+    may_hold_tables = table is document or (isinstance(table, Table) and table.is_super_table())
+    if may_hold_tables and isinstance(value, Mapping):
+        table[name] = tomlkit.item(value)
+        return
+    if place is None:
+        table[name] = _inline(value)
+        return
+    line = tomlkit.document()
+    line[name] = _inline(value)
+    start = "" if place.trail.endswith("\n") else "\n"
+    place.trail += start + place.indent + tomlkit.dumps(line)
+
+
+def _inline(value: Any) -> Item:
+    if isinstance(value, list | tuple):
+        array = tomlkit.array()
+        for item in value:
+            array.append(_inline(item))
+        return array
+    if not isinstance(value, Mapping):
+        scalar: Item = tomlkit.item(value)
+        return scalar
+    table = tomlkit.inline_table()
+    for name, below in value.items():
+        table[name] = _inline(below)
+    return table
+
+
+def _last_entry(document: tomlkit.TOMLDocument, table: Any) -> Trivia | None:
+    """Return the white space and comment around a table's last entry, or its header; None when neither has a line."""
+    if isinstance(table, Table) and not table.is_super_table():
+        body, header = table.value.body, table.trivia
+    elif table is document:
+        body, header = document.body, None
+    else:
+        return None
+    entries = [item for key, item in body if key is not None and not isinstance(item, Table | AoT)]
+    return entries[-1].trivia if entries else header

@@ -1,0 +1,76 @@
+"""Writes plain values as YAML that versions 1.1 and 1.2 read alike: one flow line, or a block."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PLAIN = re.compile(r"(?:\.{0,2}/)?[A-Za-z_][\w./+-]*(?: [\w./+(-][\w./+()-]*)*", re.ASCII)
+_WORDS_THAT_ARE_NO_TEXT = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+
+
+def flow(value: Any) -> str:
+    """Return a value on one line: `8`, `'text'`, `[1, 2]`, `{a: 1}`."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    return text_scalar(value) if isinstance(value, str) else _scalar(value)
+
+
+def block_lines(key: str, value: Any, step: str) -> Iterator[str]:
+    """Give the lines of one entry of a block mapping, without the mapping's own indentation.
+
+    Args:
+        key: as it is to be written.
+        value: what it holds; non-empty mappings become nested lines.
+        step: white space that one level is indented by.
+    """
+    if not isinstance(value, Mapping) or not value:
+        yield f"{key}: {flow(value)}"
+        return
+    yield f"{key}:"
+    for name, item in value.items():
+        for line in block_lines(flow(name), item, step):
+            yield step + line
+
+
+def text_scalar(text: str, style: str | None = None) -> str:
+    """Return a string as a scalar.
+
+    Args:
+        text: the string.
+        style: `'` or `"` for these quotes where they can hold it; by default none where none are needed.
+    """
+    if not text.isprintable() or style == '"':
+        return '"' + "".join(map(_escaped, text)) + '"'
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_THAT_ARE_NO_TEXT
+    return text if is_plain and style != "'" else "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character in '\n\r\t"\\':
+        return json.dumps(character, ensure_ascii=False)[1:-1]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _scalar(value: float | int | bool | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _float(value)
+    assert isinstance(value, int), f"no plain value: {value!r}"
+    return str(value)
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    mantissa, exponent, power = repr(value).partition("e")
+    return mantissa + (".0" if "." not in mantissa else "") + exponent + power

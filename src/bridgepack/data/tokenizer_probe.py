@@ -1,0 +1,83 @@
+"""Probes a tokenizer and its chat template with small conversations; what they show goes into the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+from bridgepack.errors import RowError
+
+_QUESTION, _ANSWER = "Probe question?", "Probe answer."
+_NAMES = ("probe_function", "other_function")
+_ARGUMENT = "probe_argument_value"
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class ProbedTokenizer(Protocol):
+    """What a probe needs of `ChatTokenizer`."""
+
+    chat_template: str | None
+
+    @property
+    def added_tokens(self) -> dict[str, int]:
+        """Text -> id of every added token."""
+        ...
+
+    def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """Return the text of a conversation; raises `RowError` where the template refuses it."""
+        ...
+
+
+def end_of_turn_ids(tokenizer: ProbedTokenizer) -> list[int]:
+    """Return the added tokens that the chat template puts right after an assistant's text, ascending.
+
+    Empty where there is no template, where it refuses a plain conversation, or where turns end with plain text.
+    Example: ChatML -> the id of `<|im_end|>`; gpt-oss -> those of `<|end|>` and `<|return|>`.
+    """
+    question, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
+    text = _rendered(tokenizer, [question, answer, question, answer]) or ""
+    ids = (_first_added_token(tokenizer, tail.lstrip()) for tail in text.split(_ANSWER)[1:])
+    return sorted({index for index in ids if index is not None})
+
+
+def drops_tool_names(tokenizer: ProbedTokenizer) -> bool | None:
+    """Say whether tool calls are rendered with their arguments but without the function's name.
+
+    None where there is no template, or where it refuses or leaves out tool calls altogether. Example: a template that
+    writes a call's id in place of its name, as Kimi K2's does: True.
+    """
+    texts = [_text_of_call(tokenizer, name) for name in _NAMES]
+    if any(text is None or _ARGUMENT not in text for text in texts):
+        return None
+    return texts[0] == texts[1]
+
+
+def _text_of_call(tokenizer: ProbedTokenizer, name: str) -> str | None:
+    """Return the text of a conversation with one tool call, in the first form that the template renders whole."""
+    text = None
+    for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
+        call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
+        answer = {"role": "assistant", "content": content, "tool_calls": [call]}
+        text = _rendered(tokenizer, [{"role": "user", "content": _QUESTION}, answer]) or text
+        if text is not None and _ARGUMENT in text:
+            return text
+    return text
+
+
+def _rendered(tokenizer: ProbedTokenizer, messages: Messages) -> str | None:
+    if tokenizer.chat_template is None:
+        return None
+    try:
+        return tokenizer.render_text(messages, None)
+    except RowError:
+        return None
+
+
+def _first_added_token(tokenizer: ProbedTokenizer, text: str) -> int | None:
+    """Return the longest added token that a text begins with."""
+    starts = [
+        (len(token), index) for token, index in tokenizer.added_tokens.items() if token and text.startswith(token)
+    ]
+    return max(starts)[1] if starts else None

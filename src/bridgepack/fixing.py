@@ -1,0 +1,87 @@
+"""Writes the safe changes that a check proposes back into the user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bridgepack.bridge.targets import Target, load_target
+from bridgepack.checking import CheckOptions, check_target, checked_artifact
+from bridgepack.config.editing import Edit, FileEdit, edit_file
+from bridgepack.errors import ConfigError
+from bridgepack.records import Change
+from bridgepack.rules.report import CheckReport
+from bridgepack.rules.rule import Severity
+
+#: Rounds of checking and changing; a change can bring another rule's change with it, never this often.
+_MAX_ROUNDS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed:
+    """What fixing does to a file.
+
+    Attributes:
+        edit: the file before and after; None where there is nothing to change.
+        changes: in the file's own paths, each path once.
+        report: what a check says with the changes.
+    """
+
+    edit: FileEdit | None
+    changes: tuple[Change, ...]
+    report: CheckReport
+
+    @property
+    def needs_repack(self) -> bool:
+        """Whether packs that exist already must be built again."""
+        return any(change.needs_repack for change in self.changes)
+
+
+def fixed(target: str, options: CheckOptions) -> Fixed:
+    """Return a file with every safe change made; nothing is written yet.
+
+    Args:
+        target: a recipe's or a config's file, as `check` takes it.
+        options: as for `check`; overrides are not written.
+
+    Raises:
+        ConfigError: the target has no file of the user's, a change cannot be made in it, or changes contradict.
+    """
+    loaded = load_target(target, options.overrides, artifact=options.artifact)
+    packs = checked_artifact(loaded, options)
+    report = check_target(loaded, options, packs=packs)
+    changes: dict[str, Change] = {}
+    for _ in range(_MAX_ROUNDS):
+        proposed = _proposed(report)
+        if not proposed:
+            break
+        changes |= proposed
+        values = {path: change.value for path, change in changes.items()}
+        again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
+        report = check_target(replace(again, file=loaded.file), options, packs=packs)
+    else:
+        paths = ", ".join(sorted(_proposed(report)))
+        raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
+    edit = _edit(loaded, changes) if changes else None
+    return Fixed(edit=edit, changes=tuple(changes.values()), report=report)
+
+
+def _proposed(report: CheckReport) -> Mapping[str, Change]:
+    """Return path -> change; of several the one of the worse finding."""
+    proposed: dict[str, Change] = {}
+    for finding in report.findings:
+        if finding.severity != Severity.ADVICE:
+            for change in finding.changes:
+                proposed.setdefault(change.path, change)
+    return proposed
+
+
+def _edit(loaded: Target, changes: Mapping[str, Change]) -> FileEdit:
+    if loaded.file is None:
+        lines = "; ".join(f"{path} = {change.value}" for path, change in changes.items())
+        raise ConfigError(
+            f"--fix writes into a file, and {loaded.place} is a module or an artifact. Change it by hand: {lines}."
+        )
+    place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
+    edits = [Edit(path=path, value=change.value) for path, change in changes.items()]
+    return edit_file(place, edits, kind="recipe" if loaded.kind == "recipe" else "container")

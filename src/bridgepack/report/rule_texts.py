@@ -1,0 +1,83 @@
+"""Rules as a table, as an explanation, and as plain values."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from bridgepack.config.messages import nearest_name
+from bridgepack.errors import ConfigError
+from bridgepack.rules.groups import group_of, judges
+from bridgepack.rules.output import rule_page
+from bridgepack.rules.registry import ALL_RULES
+from bridgepack.rules.rule import Rule
+
+_WIDTH = 100
+
+
+def named_rule(name: str) -> Rule:
+    """Return the rule of a code or a name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    wanted = name.upper() if name.upper().startswith("BP") else name.lower()
+    for rule in ALL_RULES:
+        if wanted in (rule.code, rule.name):
+            return rule
+    nearest = nearest_name(wanted, [known for rule in ALL_RULES for known in (rule.code, rule.name)])
+    hint = f" Did you mean {nearest}?" if nearest else ""
+    raise ConfigError(f"rule is {name!r}; there is none of that code or name.{hint} `bridgepack rules` lists them.")
+
+
+def rules_table(rules: Sequence[Rule]) -> str:
+    """Return one line per rule, under the titles of their groups."""
+    lines: list[str] = []
+    for rule in rules:
+        title = group_of(rule.code)
+        if f"{title}:" not in lines:
+            lines += ["", f"{title}:"] if lines else [f"{title}:"]
+        lines.append(f"  {rule.code}  {rule.severity:<8}  {rule.name}")
+    return "\n".join([*lines, "", f"{len(rules)} rules; `bridgepack explain CODE` explains one"])
+
+
+def describe_rule(rule: Rule) -> str:
+    """Return everything about a rule, wrapped for a terminal."""
+    parts = {
+        "Why": rule.why,
+        "Bad": rule.bad,
+        "Good": rule.good,
+        "Fix": rule.fix,
+        "Noticed": f"by Megatron-Bridge: {rule.noticed}" if rule.noticed else "",
+        "Evidence": rule.evidence,
+        "Versions": versions_text(rule),
+        "Source": rule.source,
+        "Page": rule_page(rule.code),
+    }
+    lines = [f"{rule.code} {rule.name} ({rule.severity}; judges {judges(rule)})", "", *_wrapped(rule.summary, ""), ""]
+    for title, text in parts.items():
+        lines += _wrapped(text, f"{title + ':':<10}") if text else []
+    return "\n".join(lines)
+
+
+def versions_text(rule: Rule) -> str:
+    """Return the versions that a rule applies to, in words."""
+    return ", ".join(f"{name} {specifier}" for name, specifier in rule.versions.items()) or "all"
+
+
+def rule_to_dict(rule: Rule) -> dict[str, Any]:
+    """Return a rule as plain values with stable keys."""
+    names = ("code", "name", "severity", "summary", "why", "bad", "good", "fix", "noticed", "evidence", "source")
+    return {
+        **{name: str(getattr(rule, name)) for name in names},
+        "judges": judges(rule),
+        "group": group_of(rule.code),
+        "versions": dict(rule.versions),
+        "catalogue": list(rule.catalogue_ids),
+        "url": rule_page(rule.code),
+    }
+
+
+def _wrapped(text: str, label: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)

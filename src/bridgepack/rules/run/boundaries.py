@@ -1,0 +1,223 @@
+"""Rules on what attention kernels do at the boundaries of sequences: padding, tails, very short and very many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.kernel_facts import replaces_attention
+from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, TEXT_DATASETS, RunSubject
+from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
+
+_CORE_WITH_PARTITION = Version("0.18.0")
+#: Boundaries that fit into the 48 KiB of shared memory a kernel gets unasked, 4 bytes each.
+MAX_BOUNDARIES = 48 * 1024 // 4
+#: Share of a pack that may be tail before it is worth a word.
+_MUCH_TAIL_FRACTION = 0.1
+
+
+@run_rule(
+    code="BP703",
+    name="padding-at-the-end-unseen",
+    severity=Severity.WARNING,
+    source="PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
+    versions={ENGINE: "<2.18"},
+)
+def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
+    """In some rows only the last boundary differs between cu_seqlens and cu_seqlens_padded.
+
+    Why: Silent: this TransformerEngine compares all boundaries but the last, takes such a row for unpadded and, with
+        the ring exchange, splits its last sequence wrongly: outputs and gradients vary from run to run.
+    Bad: context_parallel_size 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
+    Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
+    Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
+    Noticed: never.
+    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its
+        batch has more sequences.
+    """
+    if not subject.packs_offline or subject.pad_seq_to_mult == 1 or subject.context_parallel_size == 1:
+        return
+    if "p2p" not in subject.cp_comm_types or replaces_attention(subject):
+        return
+    if subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
+        return
+    for truth in subject.require_artifact().require_truths():
+        if truth.num_blind_rows:
+            yield Violation(
+                where=truth.split,
+                found=f"{truth.num_blind_rows} of {truth.num_rows} rows, TransformerEngine {subject.versions[ENGINE]}",
+                allowed="no such row, TransformerEngine 2.18 or newer, or pad_cu_seqlens",
+            )
+
+
+@run_rule(
+    code="BP714",
+    name="own-dataset-computes-longest-sequence",
+    severity=Severity.ADVICE,
+    source="PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306",
+)
+def own_dataset_computes_longest_sequence(subject: RunSubject) -> Iterator[Violation]:
+    """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
+
+    Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
+    Bad: max_seqlen is the longest real sequence while the row's tail is longer.
+    Good: max_seqlen is the larger of the longest sequence and the longest tail.
+    Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
+    Noticed: never.
+    Evidence: a comment in the source of megatron-bridge 0.6.2.
+    """
+    if subject.is_packed and subject.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS:
+        yield Violation(
+            where="dataset", found=subject.dataset_kind, allowed="a max_seqlen that covers the longest tail"
+        )
+
+
+@run_rule(
+    code="BP715",
+    name="tail-attends-as-a-sequence",
+    severity=Severity.ADVICE,
+    source="PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242",
+)
+def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
+    """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
+
+    Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
+    Bad: pad_seq_to_mult 1, rows filled to 80 percent.
+    Good: rows filled to 99 percent.
+    Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
+    Noticed: never.
+    Evidence: executed with the real 0.6.2.
+    """
+    if not subject.packs_offline or not subject.pads_to_max_length or subject.pad_seq_to_mult != 1:
+        return
+    for truth in subject.require_artifact().require_truths():
+        tail_fraction = 1 - truth.num_tokens / (truth.num_rows * subject.packed_sequence_size)
+        if tail_fraction > _MUCH_TAIL_FRACTION:
+            yield Violation(
+                where=truth.split, found=f"{tail_fraction:.1%} of the tokens are tail", allowed="a few percent"
+            )
+
+
+@run_rule(
+    code="BP716",
+    name="very-short-sequences-with-old-kernels",
+    severity=Severity.WARNING,
+    source="PSB716",
+    versions={ENGINE: "<2.14"},
+)
+def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Violation]:
+    """Some sequences are so short that a context-parallel chunk of them is nothing but padding.
+
+    Why: Silent: before TransformerEngine 2.14 gradients of such a chunk can be NaN.
+    Bad: context_parallel_size 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12.
+    Good: TransformerEngine 2.14 or newer.
+    Fix: Upgrade TransformerEngine, or drop sequences shorter than 2 x context parallelism.
+    Noticed: never, or the check for NaN in gradients.
+    Evidence: TransformerEngine #2186, #1930, #3332.
+    """
+    if not subject.packs_offline or subject.context_parallel_size == 1:
+        return
+    for truth in subject.require_artifact().require_truths():
+        if truth.min_runtime_length <= 2 * subject.context_parallel_size:
+            yield Violation(
+                where=truth.split,
+                found=f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine "
+                f"{subject.versions[ENGINE]}",
+                allowed=f"more than {2 * subject.context_parallel_size} tokens, or TransformerEngine 2.14",
+            )
+
+
+@run_rule(
+    code="BP719",
+    name="core-cannot-split-packed-rows",
+    severity=Severity.ERROR,
+    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60",
+    versions={BRIDGE: ">=0.6"},
+)
+def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+    """This megatron-core is too old to split packed rows over context-parallel ranks.
+
+    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such
+        as 0.18.0rc0 count as older.
+    Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, context_parallel_size 2, packing on.
+    Good: megatron-core 0.19.2.
+    Fix: Install the megatron-core that the host was released with, 0.19.2.
+    Noticed: first step.
+    Evidence: read in the source of megatron-bridge 0.6.2.
+    """
+    if not subject.is_packed or max(subject.context_parallel_sizes) == 1:
+        return
+    if subject.versions[CORE] < _CORE_WITH_PARTITION:
+        yield Violation(
+            where="model.context_parallel_size",
+            found=f"{max(subject.context_parallel_sizes)} with megatron-core {subject.versions[CORE]}",
+            allowed=f"megatron-core {_CORE_WITH_PARTITION} or newer",
+        )
+
+
+@run_rule(
+    code="BP720",
+    name="packed-attention-kernels-not-pinned",
+    severity=Severity.WARNING,
+    source="PSB720; megatron-bridge 0.6.2 METADATA",
+    versions={BRIDGE: ">=0.6"},
+)
+def packed_attention_kernels_not_pinned(subject: RunSubject) -> Iterator[Violation]:
+    """The environment has another TransformerEngine or megatron-core than the host was tested with, or none.
+
+    Why: Crash at import or at the first step: the host's package asks for no version of either, so pip may bring one
+        that lacks what packed rows with context parallelism need.
+    Bad: context_parallel_size 2 and an environment without transformer-engine.
+    Good: transformer-engine 2.17.1 and megatron-core 0.19.2.
+    Fix: Use the container of the release, or pin transformer-engine 2.17.1 and megatron-core 0.19.2.
+    Noticed: import, or first step.
+    Evidence: metadata of the 0.6.2 package; Bridge #5349.
+    """
+    if not subject.is_packed or subject.context_parallel_size == 1:
+        return
+    installed = subject.require_environment().versions
+    if not any(name.startswith("transformer-engine") for name in installed):
+        yield Violation(where="transformer-engine", found="not installed", allowed="2.17.1 or newer")
+    for name, oldest in ((ENGINE, "2.17"), (CORE, "0.19")):
+        if name in installed and subject.versions[name] < Version(oldest):
+            yield Violation(where=name, found=str(subject.versions[name]), allowed=f"{oldest} or newer")
+
+
+@run_rule(
+    code="BP722",
+    name="too-many-boundaries-for-a-kernel",
+    severity=Severity.WARNING,
+    source="PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675",
+)
+def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]:
+    """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
+
+    Why: Crash at the step that meets such a row, with a CUDA error: boundaries are copied to 48 KiB.
+    Bad: context_parallel_size 2, 13,000 sequences in one row.
+    Good: fewer than 12,286 sequences per row.
+    Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
+    Noticed: some step.
+    Evidence: inferred from the source of TransformerEngine 2.17.
+    """
+    if not subject.packs_offline or subject.context_parallel_size == 1:
+        return
+    for truth in subject.require_artifact().require_truths():
+        num_boundaries = truth.max_sequences_per_row + 2
+        if num_boundaries > MAX_BOUNDARIES:
+            yield Violation(
+                where=truth.split, found=f"{num_boundaries} boundaries in a row", allowed=f"at most {MAX_BOUNDARIES}"
+            )
+
+
+RULES: tuple[RunRule, ...] = (
+    padding_at_the_end_unseen,
+    own_dataset_computes_longest_sequence,
+    tail_attends_as_a_sequence,
+    very_short_sequences_with_old_kernels,
+    core_cannot_split_packed_rows,
+    packed_attention_kernels_not_pinned,
+    too_many_boundaries_for_a_kernel,
+)

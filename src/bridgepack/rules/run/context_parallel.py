@@ -1,0 +1,250 @@
+"""Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.reading import is_on, require_plain_gpus
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import RunSubject
+
+_EVALUATION = "dist.eval_context_parallel_size"
+_HIERARCHY = "model.hierarchical_context_parallel_sizes"
+_DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
+
+
+@run_rule(
+    code="BP951",
+    name="hybrid-context-parallel",
+    severity=Severity.ERROR,
+    source="PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336",
+)
+def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+    """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
+
+    Why: Crash at the first step: the schedule looks for sub-samples that the host's loaders do not give. With pipeline
+        parallelism the switch is silently without effect.
+    Bad: model.hybrid_context_parallel true.
+    Good: model.hybrid_context_parallel false.
+    Fix: Set model.hybrid_context_parallel to false.
+    Noticed: first step.
+    Evidence: read in the source.
+    """
+    if is_on(subject, "model.hybrid_context_parallel"):
+        where = "model.hybrid_context_parallel"
+        why = "the host has no data for this schedule"
+        yield Violation(where=where, found="true", allowed="false", changes=change(where, False, why))
+
+
+@run_rule(
+    code="BP952",
+    name="dynamic-context-parallel",
+    severity=Severity.ERROR,
+    source="PSC302; megatron/core/model_parallel_config.py:100",
+    versions={"megatron-core": "<0.20"},
+)
+def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+    """A setting of dynamic context parallelism is set, which this megatron-core does not have.
+
+    Why: Crash at construction: unexpected keyword argument. Set as an attribute it is silently without effect.
+    Bad: model.dynamic_context_parallel true with megatron-core 0.19.
+    Good: neither dynamic_context_parallel nor sequence_packing_scheduler.
+    Fix: Remove the setting.
+    Noticed: construction of the config.
+    Evidence: read in the source of 0.19; the settings are on Megatron-LM's dev branch.
+    """
+    subject.settings.value("model")
+    for path in _DYNAMIC:
+        if subject.settings.is_stated(path) and subject.settings.value(path):
+            yield Violation(where=path, found=str(subject.settings.value(path)), allowed="not set")
+
+
+@run_rule(
+    code="BP953",
+    name="evaluation-layout-does-not-divide",
+    severity=Severity.ERROR,
+    source="PSC303; megatron/bridge/training/config.py:1318",
+)
+def evaluation_layout_does_not_divide(subject: RunSubject) -> Iterator[Violation]:
+    """The GPUs do not divide by TP x PP x eval_context_parallel_size.
+
+    Why: Crash at start: validate() counts data-parallel ranks for evaluation with eval_context_parallel_size.
+    Bad: 8 GPUs, tensor_model_parallel_size 4, eval_context_parallel_size 4.
+    Good: 8 GPUs, tensor_model_parallel_size 2, eval_context_parallel_size 4.
+    Fix: Choose eval_context_parallel_size so that TP x PP x eval_context_parallel_size divides the GPUs.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    context = subject.eval_context_parallel_size
+    if context is None or context < 1:
+        return
+    others = subject.tensor_model_parallel_size * subject.pipeline_model_parallel_size
+    require_plain_gpus(subject)
+    gpus = subject.world_size
+    if gpus % (others * context):
+        fitting = [size for size in range(1, gpus // others + 1) if gpus % (others * size) == 0]
+        allowed = f"one of {fitting}" if fitting else f"none: TP x PP is {others}"
+        yield Violation(where=_EVALUATION, found=f"{context} on {gpus} GPUs", allowed=allowed)
+
+
+@run_rule(
+    code="BP954",
+    name="hierarchical-context-parallel-on-decentralized-groups",
+    severity=Severity.ERROR,
+    source="PSC304; megatron/bridge/training/initialize.py:412",
+)
+def hierarchical_context_parallel_on_decentralized_groups(subject: RunSubject) -> Iterator[Violation]:
+    """Hierarchical context parallelism is set together with decentralized process groups.
+
+    Why: Crash at setup: NotImplementedError.
+    Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true.
+    Good: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg false.
+    Fix: Set dist.use_decentralized_pg to false, or use cp_comm_type p2p or a2a without hierarchical sizes.
+    Noticed: setup.
+    Evidence: read in the source.
+    """
+    sizes = subject.settings.items(_HIERARCHY)
+    if sizes and subject.settings.flag("dist.use_decentralized_pg"):
+        yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with use_decentralized_pg", allowed="not set")
+
+
+@run_rule(
+    code="BP955",
+    name="evaluation-context-parallel-without-groups",
+    severity=Severity.WARNING,
+    source="PSC303; megatron/bridge/training/config.py:164, training/state.py:143",
+)
+def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[Violation]:
+    """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
+
+    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
+        and evaluates with the context parallelism of training.
+    Bad: context_parallel_size 2, eval_context_parallel_size 4, use_decentralized_pg false.
+    Good: context_parallel_size 2, eval_context_parallel_size null.
+    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
+        host's example on decentralized groups does.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    context = subject.eval_context_parallel_size
+    if context is None or context == subject.context_parallel_size:
+        return
+    if not subject.settings.flag("dist.use_decentralized_pg"):
+        where = _EVALUATION
+        yield Violation(where=where, found=f"{context} without use_decentralized_pg", allowed="use_decentralized_pg true")
+
+
+@run_rule(
+    code="BP956",
+    name="hierarchical-sizes-do-not-multiply",
+    severity=Severity.ERROR,
+    source="PSC304; megatron/bridge/training/config.py:1552",
+)
+def hierarchical_sizes_do_not_multiply(subject: RunSubject) -> Iterator[Violation]:
+    """The product of hierarchical_context_parallel_sizes is not context_parallel_size.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: context_parallel_size 8, hierarchical_context_parallel_sizes [2, 2].
+    Good: context_parallel_size 8, hierarchical_context_parallel_sizes [4, 2].
+    Fix: Choose the sizes, from inside a node outwards, so that their product is context_parallel_size.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    if subject.settings.value(_HIERARCHY) is None:
+        return
+    sizes = subject.settings.items(_HIERARCHY)
+    context = subject.context_parallel_size
+    if all(type(size) is int for size in sizes) and math.prod(sizes) != context:
+        allowed = f"sizes whose product is {context}"
+        yield Violation(where=_HIERARCHY, found=f"{list(sizes)}, product {math.prod(sizes)}", allowed=allowed)
+
+
+@run_rule(
+    code="BP957",
+    name="engine-lacks-hierarchical-context-parallel",
+    severity=Severity.ERROR,
+    source="PSC304; megatron/core/extensions/transformer_engine.py",
+    versions={"transformer-engine": "<1.12"},
+)
+def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+    """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
+
+    Why: Crash at setup: the attention of older versions takes one group of context-parallel ranks only.
+    Bad: hierarchical_context_parallel_sizes [2, 2] with TransformerEngine 1.11.
+    Good: hierarchical_context_parallel_sizes null with TransformerEngine 1.11.
+    Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
+    Noticed: setup.
+    Evidence: read in the source of megatron-core.
+    """
+    sizes = subject.settings.items(_HIERARCHY)
+    if sizes:
+        engine = subject.versions["transformer-engine"]
+        yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with {engine}", allowed="TransformerEngine 1.12")
+
+
+@run_rule(
+    code="BP958",
+    name="max-seqlen-per-rank-without-effect",
+    severity=Severity.WARNING,
+    source="PSC301; megatron/core/model_parallel_config.py:111",
+)
+def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violation]:
+    """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
+
+    Why: Silent: no rank is given shorter sequences; memory is what packed_sequence_size makes it.
+    Bad: model.max_seqlen_per_dp_cp_rank 4096.
+    Good: model.max_seqlen_per_dp_cp_rank null.
+    Fix: Remove it; lower packed_sequence_size or raise context_parallel_size for less memory per rank.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    where = "model.max_seqlen_per_dp_cp_rank"
+    value = subject.settings.integer_or_none(where)
+    if value is not None:
+        why = "nothing that the host runs reads it"
+        yield Violation(where=where, found=str(value), allowed="null", changes=change(where, None, why))
+
+
+@run_rule(
+    code="BP959",
+    name="rank-without-trained-token",
+    severity=Severity.WARNING,
+    source="PSB101, PSB014; Megatron-LM #1764",
+)
+def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
+    """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
+
+    Why: Silent: that rank only helps others for this row. Without calculate_per_token_loss its loss is 0 / 0, NaN. More
+        trained tokens than ranks do not prove that every rank has one: this reports the certain cases only.
+    Bad: context_parallel_size 4, a row with 3 trained tokens.
+    Good: context_parallel_size 4, a row with 400 trained tokens.
+    Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
+        calculate_per_token_loss on.
+    Noticed: never with per-token loss; NaN in the loss without.
+    Evidence: Megatron-LM #1764; read in the source.
+    """
+    largest = max(subject.context_parallel_sizes)
+    if not subject.packs_offline or largest == 1:
+        return
+    for truth in subject.require_artifact().require_truths():
+        if truth.min_effective_tokens_per_row < largest:
+            yield Violation(
+                where=truth.split,
+                found=f"a row with {truth.min_effective_tokens_per_row} trained tokens",
+                allowed=f"at least {largest}, one for each context-parallel rank",
+            )
+
+
+RULES: tuple[RunRule, ...] = (
+    hybrid_context_parallel,
+    dynamic_context_parallel,
+    evaluation_layout_does_not_divide,
+    hierarchical_context_parallel_on_decentralized_groups,
+    evaluation_context_parallel_without_groups,
+    hierarchical_sizes_do_not_multiply,
+    engine_lacks_hierarchical_context_parallel,
+    max_seqlen_per_rank_without_effect,
+    rank_without_trained_token,
+)

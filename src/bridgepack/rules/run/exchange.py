@@ -1,0 +1,240 @@
+"""Rules on how context-parallel ranks exchange keys and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.kernel_facts import replaces_attention, stated
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import ENGINE
+
+_KIND = "model.cp_comm_type"
+_SIZES = "model.hierarchical_context_parallel_sizes"
+#: Windows that let a token see everything before it.
+_OPEN_WINDOWS = ([-1, 0], [-1, -1])
+_CUDNN_WITH_SINKS = Version("9.18")
+
+
+def _has_sliding_window(subject: RunSubject) -> bool:
+    window = stated(subject, "model.window_size")
+    return window is not None and (list(window) if isinstance(window, (list, tuple)) else window) not in _OPEN_WINDOWS
+
+
+def _has_softmax_offset(subject: RunSubject) -> bool:
+    return stated(subject, "model.softmax_type") not in (None, "vanilla")
+
+
+def _back_to_ring(subject: RunSubject) -> Any:
+    if _has_sliding_window(subject) or _has_softmax_offset(subject):
+        return ()
+    return change(_KIND, "p2p", "the ring exchange takes packed rows")
+
+
+@run_rule(
+    code="BP704",
+    name="all-gather-exchange-of-packed-rows",
+    severity=Severity.ERROR,
+    source="PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166",
+    versions={ENGINE: "<2.18"},
+)
+def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+    """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
+
+    Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
+    Bad: cp_comm_type all_gather, context_parallel_size 2, packing on, TransformerEngine 2.17.
+    Good: cp_comm_type p2p, or TransformerEngine 2.18.
+    Fix: Set model.cp_comm_type to p2p.
+    Noticed: first step.
+    Evidence: read in the source of TransformerEngine 2.17.1; 2.18 has it.
+    """
+    if not subject.is_packed or subject.context_parallel_size == 1 or replaces_attention(subject):
+        return
+    if "all_gather" in subject.cp_comm_types:
+        yield Violation(
+            where=_KIND,
+            found=f"all_gather with packed rows and TransformerEngine {subject.versions[ENGINE]}",
+            allowed="p2p or a2a",
+            changes=_back_to_ring(subject),
+        )
+
+
+@run_rule(
+    code="BP705",
+    name="hierarchical-exchange-of-packed-rows",
+    severity=Severity.ERROR,
+    source="PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732",
+)
+def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+    """Context parallelism is hierarchical, a2a+p2p, over packed rows.
+
+    Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
+    Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
+    Good: cp_comm_type p2p.
+    Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
+    Noticed: first step.
+    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18.
+    """
+    if not subject.is_packed or subject.context_parallel_size == 1 or replaces_attention(subject):
+        return
+    if any("a2a+p2p" in kind for kind in subject.cp_comm_types):
+        ring = _back_to_ring(subject)
+        yield Violation(
+            where=_KIND,
+            found="a2a+p2p with packed rows",
+            allowed="p2p or a2a",
+            changes=(*ring, *change(_SIZES, None, "only a2a+p2p takes sizes")) if ring else (),
+        )
+
+
+@run_rule(
+    code="BP706",
+    name="heads-do-not-divide-for-all-to-all",
+    severity=Severity.ERROR,
+    source="PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952",
+)
+def heads_do_not_divide_for_all_to_all(subject: RunSubject) -> Iterator[Violation]:
+    """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
+
+    Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
+    Bad: 32 heads, 8 query groups, tensor parallelism 4, context parallelism 4: 2 groups per rank for 4 ranks.
+    Good: the same with context parallelism 2, or with cp_comm_type p2p.
+    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism.
+    Noticed: first step.
+    Evidence: read in the source of TransformerEngine 2.17.1.
+    """
+    size = subject.context_parallel_size
+    if size == 1 or "a2a" not in subject.cp_comm_types or replaces_attention(subject):
+        return
+    tensor = subject.tensor_model_parallel_size
+    heads = subject.settings.integer("model.num_attention_heads")
+    groups = heads if stated(subject, "model.multi_latent_attention") else _query_groups(subject, heads)
+    per_rank = (heads // tensor, max(groups // tensor, 1))
+    if any(count % size for count in per_rank):
+        yield Violation(
+            where=_KIND,
+            found=f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank",
+            allowed=f"a2a where both are multiples of context parallelism {size}, else p2p",
+            changes=_back_to_ring(subject) if subject.cp_comm_types == ("a2a",) else (),
+        )
+
+
+def _query_groups(subject: RunSubject, heads: int) -> int:
+    return subject.settings.integer("model.num_query_groups", default=heads)
+
+
+@run_rule(
+    code="BP707",
+    name="hierarchical-sizes-do-not-fit",
+    severity=Severity.ERROR,
+    source="PSB707; megatron/bridge/training/config.py:1541-1561",
+)
+def hierarchical_sizes_do_not_fit(subject: RunSubject) -> Iterator[Violation]:
+    """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
+
+    Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
+    Bad: cp_comm_type a2a+p2p and no hierarchical_context_parallel_sizes; or sizes [4, 2] at context parallelism 4.
+    Good: sizes [2, 2] at context parallelism 4.
+    Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p.
+    Noticed: validate().
+    Evidence: read in the source of megatron-bridge 0.6.2.
+    """
+    sizes = stated(subject, _SIZES)
+    kinds = subject.cp_comm_types if subject.settings.is_stated(_KIND) else ()
+    if sizes is None:
+        if any("a2a+p2p" in kind for kind in kinds):
+            yield Violation(where=_SIZES, found="nothing, with a2a+p2p", allowed="sizes of the two levels")
+        return
+    given = [size for size in subject.settings.items(_SIZES) if type(size) is int]
+    if math.prod(given) != subject.context_parallel_size:
+        yield Violation(
+            where=_SIZES,
+            found=f"{given}, product {math.prod(given)}",
+            allowed=f"a product of context parallelism {subject.context_parallel_size}",
+            changes=() if any("a2a+p2p" in kind for kind in kinds) else change(_SIZES, None, "nothing uses them"),
+        )
+
+
+@run_rule(
+    code="BP708",
+    name="sliding-window-over-the-ring",
+    severity=Severity.ERROR,
+    source="PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769",
+)
+def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
+    """A model with sliding-window attention uses the ring exchange of context parallelism.
+
+    Why: Crash at the first step: "Context parallelism does not support sliding window attention with
+        cp_comm_type='p2p'!"
+    Bad: window_size [127, 0], context_parallel_size 2, cp_comm_type not set, which is p2p.
+    Good: window_size [127, 0], context_parallel_size 2, cp_comm_type a2a.
+    Fix: Set model.cp_comm_type to a2a where heads and query groups divide by context parallelism, else use none.
+    Noticed: first step.
+    Evidence: read in the source of TransformerEngine 2.17.1.
+    """
+    if subject.context_parallel_size == 1 or not _has_sliding_window(subject) or replaces_attention(subject):
+        return
+    if set(subject.cp_comm_types) <= {"p2p", "a2a+p2p"}:
+        yield Violation(
+            where=_KIND,
+            found=f"{', '.join(subject.cp_comm_types)} with window_size {subject.settings.value('model.window_size')}",
+            allowed="a2a with sliding windows, or context parallelism 1",
+        )
+
+
+@run_rule(
+    code="BP709",
+    name="softmax-offset-over-the-ring",
+    severity=Severity.ERROR,
+    source="PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781",
+)
+def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
+    """A model with attention sinks uses context parallelism in a way that no kernel has.
+
+    Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
+    Bad: softmax_type learnable (GPT-OSS), context_parallel_size 2, cp_comm_type not set.
+    Good: softmax_type learnable, context_parallel_size 2, cp_comm_type a2a, cuDNN 9.18.
+    Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
+    Noticed: first step.
+    Evidence: read in the source of TransformerEngine 2.17.1.
+    """
+    if subject.context_parallel_size == 1 or not _has_softmax_offset(subject) or replaces_attention(subject):
+        return
+    kind = subject.settings.text_or_none("model.softmax_type")
+    if set(subject.cp_comm_types) != {"a2a"}:
+        yield Violation(
+            where=_KIND,
+            found=f"{', '.join(subject.cp_comm_types)} with softmax_type {kind}",
+            allowed="a2a with attention sinks, or context parallelism 1",
+        )
+    cudnn = _cudnn_version(subject)
+    if subject.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
+        yield Violation(
+            where="model.softmax_type",
+            found=f"{kind} over packed rows with cuDNN {cudnn}",
+            allowed=f"cuDNN {_CUDNN_WITH_SINKS} or newer",
+        )
+
+
+def _cudnn_version(subject: RunSubject) -> Version | None:
+    installed = subject.environment.versions if subject.environment is not None else {}
+    found = [text for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")]
+    try:
+        return Version(found[0]) if found else None
+    except InvalidVersion:
+        return None
+
+
+RULES: tuple[RunRule, ...] = (
+    all_gather_exchange_of_packed_rows,
+    hierarchical_exchange_of_packed_rows,
+    heads_do_not_divide_for_all_to_all,
+    hierarchical_sizes_do_not_fit,
+    sliding_window_over_the_ring,
+    softmax_offset_over_the_ring,
+)

@@ -1,0 +1,138 @@
+"""What rules on kernels ask of a run: the attention backend, padding between sequences, widths, CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.rules.run_subject import RunSubject
+
+#: Entries of `cuda_graph_modules` and `cuda_graph_scope` that name no module of a layer.
+#: Source: megatron/bridge/utils/cuda_graph.py:65-74.
+_NO_MODULES = frozenset({"full_iteration", "full_iteration_inference", "full", ""})
+
+
+def stated(subject: RunSubject, path: str) -> Any:
+    """Return a value that is rarely set, None where nobody stated it: then the host's default, off, acts."""
+    return subject.settings.value(path) if subject.settings.is_stated(path) else None
+
+
+def attention_backend(subject: RunSubject) -> str | None:
+    """Return the attention backend that was asked for, e.g. `flash`; None where the choice is left open."""
+    return subject.settings.text_or_none("model.attention_backend")
+
+
+def backend_takes_effect(subject: RunSubject) -> bool:
+    """Say whether the host heeds the backend: it compares members of an enum, and a plain text is none of them.
+
+    Source: megatron/core/models/common/language_module/language_module.py:123-145.
+    """
+    return isinstance(subject.settings.value("model.attention_backend"), Mapping)
+
+
+def pads_between_sequences(subject: RunSubject) -> bool:
+    """Say whether sequences are padded to a multiple, so that logical and physical boundaries differ."""
+    if subject.packs_offline:
+        return subject.pad_seq_to_mult > 1
+    return subject.packs_in_batch and subject.recommended_pad_seq_to_mult > 1
+
+
+def replaces_attention(subject: RunSubject) -> bool:
+    """Say whether the model brings attention of its own, which TransformerEngine's limits do not bind."""
+    return stated(subject, "model.experimental_attention_variant") not in (None, "gated_delta_net")
+
+
+def has_constant_width(subject: RunSubject) -> bool:
+    """Say whether every row is as wide as the model's sequence length."""
+    return subject.pads_to_max_length and subject.packed_sequence_size == subject.seq_length
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphCapture:
+    """What CUDA graphs capture.
+
+    Attributes:
+        setting: `model.cuda_graph_impl` as it is set.
+        impl: what acts: `none`, `local`, `transformer_engine` or `full_iteration`.
+        modules: modules of a layer, as they are set; none means whole layers.
+        scopes: every entry, those that name no module too.
+        path: setting that turns graphs on.
+        off: value that turns them off.
+    """
+
+    setting: str
+    impl: str
+    modules: tuple[str, ...]
+    scopes: tuple[str, ...]
+    path: str
+    off: Any
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is captured."""
+        return self.impl != "none"
+
+    @property
+    def is_full_iteration(self) -> bool:
+        """Whether forward and backward of a step are one graph."""
+        return self.impl == "full_iteration"
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the host treats it as graphs of training."""
+        return self.impl in ("full_iteration", "transformer_engine")
+
+    @property
+    def captures_attention(self) -> bool:
+        """Whether packed attention is inside a graph of training."""
+        return self.is_full_iteration or (
+            self.impl == "transformer_engine" and (not self.modules or "attn" in self.modules)
+        )
+
+
+def graph_capture(subject: RunSubject) -> GraphCapture:
+    """Return what CUDA graphs capture, by the new names and the old ones.
+
+    Source: megatron/bridge/utils/cuda_graph.py:28-131; megatron/core/transformer/transformer_config.py:2365-2381.
+    """
+    setting = subject.settings.text_or_none("model.cuda_graph_impl") or "none"
+    old = {"enable_cuda_graph": "local", "external_cuda_graph": "transformer_engine"}
+    flag = next((name for name in old if stated(subject, f"model.{name}")), None)
+    if setting == "none" and flag is None:
+        return GraphCapture(
+            setting=setting, impl="none", modules=(), scopes=(), path="model.cuda_graph_impl", off="none"
+        )
+    scopes = tuple(
+        dict.fromkeys(
+            (*_entries(subject, "model.cuda_graph_modules"), *_entries(subject, "model.cuda_graph_scope"))
+        )
+    )
+    impl = old[flag] if setting == "none" and flag is not None else setting
+    if impl == "local" and "full_iteration" in scopes and setting == "local":
+        impl = "full_iteration"
+    return GraphCapture(
+        setting=setting,
+        impl=impl,
+        modules=() if setting == "none" else tuple(name for name in scopes if name not in _NO_MODULES),
+        scopes=scopes,
+        path="model.cuda_graph_impl" if setting != "none" else f"model.{flag}",
+        off="none" if setting != "none" else False,
+    )
+
+
+def graph_entries(subject: RunSubject, path: str) -> tuple[str, ...]:
+    """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
+    return _entries(subject, path)
+
+
+def _entries(subject: RunSubject, path: str) -> tuple[str, ...]:
+    value = stated(subject, path)
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(name.rpartition(".")[2] for item in items for name in _names(item))
+
+
+def _names(item: Any) -> list[str]:
+    if isinstance(item, Mapping):
+        return [str(item.get("_name_"))]
+    return [] if item is None else str(item).split(",")

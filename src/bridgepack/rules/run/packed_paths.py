@@ -1,0 +1,157 @@
+"""Where a run's packs lie, as the host finds them: explicit paths, and what it packs itself where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridgepack.records import SPLITS, TRAIN, Files
+from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+VALIDATION = SPLITS[1]
+PATH_SETTINGS = {
+    TRAIN: f"{SPECS}.packed_train_data_path",
+    VALIDATION: f"{SPECS}.packed_val_data_path",
+}
+METADATA_SETTING = f"{SPECS}.packed_metadata_path"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedPath:
+    """A path to packs that the settings name.
+
+    Attributes:
+        split: `training` or `validation`.
+        setting: dotted path of the setting.
+        text: the path: a file, a folder or a pattern.
+    """
+
+    split: str
+    setting: str
+    text: str
+
+    @property
+    def is_npy(self) -> bool:
+        """Whether it is a .npy file."""
+        return self.text.lower().endswith(".npy")
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether its name ends as a Parquet file's."""
+        return is_parquet_name(self.text)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the host expands it: only `*` and `?` make a pattern."""
+        return "*" in self.text or "?" in self.text
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a URI, which is not looked at."""
+        return "://" in self.text
+
+
+def is_parquet_name(name: str) -> bool:
+    """Say whether a name ends as a Parquet file's does for the host."""
+    return name.lower().endswith((".parquet", ".pq"))
+
+
+def explicit_paths(subject: RunSubject) -> tuple[PackedPath, ...]:
+    """Return the paths to packs that the settings name; none without offline packing."""
+    if not subject.has_specs:
+        return ()
+    texts = {split: subject.settings.text_or_none(setting) for split, setting in PATH_SETTINGS.items()}
+    return tuple(
+        PackedPath(split=split, setting=PATH_SETTINGS[split], text=text)
+        for split, text in texts.items()
+        if text is not None
+    )
+
+
+def visible_paths(subject: RunSubject) -> tuple[tuple[PackedPath, Files], ...]:
+    """Return the explicit paths that lie in the file system, each with the file system; none where none is named.
+
+    Raises:
+        CannotJudgeError: files were not looked at, or every path is a URI.
+    """
+    paths = explicit_paths(subject)
+    if not paths:
+        return ()
+    files = subject.require_files()
+    visible = tuple((path, files) for path in paths if not path.is_remote)
+    if not visible:
+        raise CannotJudgeError("the packs lie at a URI, which is not looked at")
+    return visible
+
+
+def splits_packed_by_host(subject: RunSubject) -> tuple[str, ...]:
+    """Return the splits that the host packs itself: those with offline packing and no explicit path.
+
+    Source: megatron/bridge/data/builders/gpt_sft.py:622-635.
+    """
+    if not subject.has_specs:
+        return ()
+    named = {path.split for path in explicit_paths(subject)}
+    wanted = SPLITS if subject.settings.flag("dataset.do_validation") else (TRAIN,)
+    return tuple(split for split in wanted if split not in named)
+
+
+def resolved(path: PackedPath, files: Files) -> tuple[str, ...]:
+    """Return the files that the host reads for a path, sorted as it sorts them.
+
+    Source: megatron/bridge/data/packing/paths.py:102-181.
+    """
+    if path.is_pattern:
+        return tuple(name for name in files.matches(path.text) if is_parquet_name(name))
+    if not path.is_npy and files.is_folder(path.text):
+        folder = path.text.rstrip("/")
+        return tuple(f"{folder}/{name}" for name in files.names(path.text) if is_parquet_name(name))
+    return (path.text,) if files.exists(path.text) else ()
+
+
+def raw_root(subject: RunSubject) -> str:
+    """Return the folder of the raw JSON Lines files, under which the host keeps the packs that it makes.
+
+    Raises:
+        CannotJudgeError: it is not stated, or a URI.
+    """
+    root = subject.settings.text_or_none("dataset.dataset_root")
+    if root is None:
+        root = subject.settings.text_or_none("dataset.hf_output_root")
+    if root is None:
+        raise CannotJudgeError("neither dataset.dataset_root nor dataset.hf_output_root is set")
+    if "://" in root:
+        raise CannotJudgeError(f"{root} is a URI, which is not looked at")
+    return root.rstrip("/")
+
+
+def cached_packs(subject: RunSubject, split: str, files: Files) -> tuple[str, ...]:
+    """Return the host's own packs of this size and multiple under the raw root, whatever the rest of their key.
+
+    Source: megatron/bridge/data/builders/gpt_sft.py:796-850.
+    """
+    return files.matches(f"{_cache_folder(subject)}/{split}_{subject.packed_sequence_size}.idx.parquet")
+
+
+def cached_metadata(subject: RunSubject, files: Files) -> tuple[str, ...]:
+    """Return the metadata files beside the host's own packs of this size and multiple."""
+    return files.matches(f"{_cache_folder(subject)}/{subject.packed_sequence_size}_metadata.jsonl")
+
+
+def cache_folders(subject: RunSubject, files: Files) -> tuple[str, ...]:
+    """Return the folders for the host's own packs of this multiple that exist."""
+    return tuple(path for path in files.matches(_cache_folder(subject)) if files.is_folder(path))
+
+
+def _cache_folder(subject: RunSubject) -> str:
+    multiple = subject.settings.value(f"{SPECS}.pad_seq_to_mult")
+    return f"{raw_root(subject)}/packed/*_pad_seq_to_mult{multiple}_sft_*"
+
+
+def longest_sequence(subject: RunSubject) -> int:
+    """Return the most tokens a sequence may have when the host packs.
+
+    Source: megatron/bridge/data/builders/gpt_sft.py:668-684.
+    """
+    longest = subject.settings.integer_or_none(f"{SPECS}.max_single_sequence_length")
+    return longest or subject.settings.integer("dataset.seq_length")

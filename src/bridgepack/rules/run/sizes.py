@@ -1,0 +1,251 @@
+"""Rules on lengths in tokens: of the model, of the dataset, of a pack and of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridgepack.records import Change
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, is_text, stated_integer
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+_SIZE = f"{SPECS}.packed_sequence_size"
+_CAP = f"{SPECS}.max_single_sequence_length"
+_MULTIPLE = f"{SPECS}.pad_seq_to_mult"
+
+
+@run_rule(
+    code="BP003",
+    name="packed-sequence-size-not-positive",
+    severity=Severity.ERROR,
+    source="PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463",
+)
+def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """A pack can hold no tokens.
+
+    Why: Crash at start: validate() refuses it. The host's default is -1, so it must be set.
+    Bad: offline_packing_specs.packed_sequence_size -1.
+    Good: offline_packing_specs.packed_sequence_size 4096 with seq_length 4096.
+    Fix: Set packed_sequence_size to seq_length.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    if subject.has_specs and subject.packed_sequence_size <= 0:
+        length = stated_integer(subject, "model.seq_length")
+        yield Violation(
+            where=_SIZE,
+            found=str(subject.packed_sequence_size),
+            allowed="a positive number of tokens, equal to seq_length",
+            changes=change(_SIZE, length, "packs are as long as the model's rows") if length and length > 0 else (),
+        )
+
+
+@run_rule(
+    code="BP007",
+    name="sequence-lengths-differ",
+    severity=Severity.ERROR,
+    source="PSB007; megatron/bridge/training/config.py:1502",
+)
+def sequence_lengths_differ(subject: RunSubject) -> Iterator[Violation]:
+    """The model and the dataset have different sequence lengths.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: model.seq_length 8192, dataset.seq_length 4096.
+    Good: both 8192.
+    Fix: Set both; an override of one must touch the other, and packed_sequence_size.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    if subject.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS:
+        return
+    length = subject.settings.integer("dataset.seq_length")
+    if length != subject.seq_length:
+        yield Violation(
+            where="dataset.seq_length",
+            found=f"{length}, and model.seq_length is {subject.seq_length}",
+            allowed="the same length in both",
+            changes=_same_length(subject, length),
+        )
+
+
+def _same_length(subject: RunSubject, dataset_length: int) -> tuple[Change, ...]:
+    """Return the change that makes both equal, where packed_sequence_size says which of them is meant."""
+    size = stated_integer(subject, _SIZE)
+    why = "packed_sequence_size is that long too"
+    if size == dataset_length:
+        return change("model.seq_length", size, why)
+    return change("dataset.seq_length", size, why) if size == subject.seq_length else ()
+
+
+@run_rule(
+    code="BP008",
+    name="packed-sequence-size-not-seq-length",
+    severity=Severity.ERROR,
+    source="PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md",
+)
+def packed_sequence_size_not_seq_length(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are longer than the model's rows, or shorter than the sequences that go into them.
+
+    Why: Crash or silent: into shorter packs a sequence of full length does not fit (KeyError while packing on rank 0);
+        longer ones give batches wider than model.seq_length, for which buffers and pipeline shapes are not made.
+    Bad: seq_length 4096, packed_sequence_size 8192.
+    Good: seq_length 8192, packed_sequence_size 8192.
+    Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal.
+    Noticed: dataset build when shorter, first step or never when longer.
+    Evidence: executed with the real 0.6.2 (KeyError); read in the source.
+    """
+    if not subject.has_specs:
+        return
+    size, length = subject.packed_sequence_size, subject.seq_length
+    if size > length or (0 < size < length and not _fits_narrow_packs(subject, size)):
+        yield Violation(
+            where=_SIZE,
+            found=f"{size}, and model.seq_length is {length}",
+            allowed=f"{length}, the length of the model's rows",
+        )
+
+
+@run_rule(
+    code="BP031",
+    name="packs-narrower-than-model",
+    severity=Severity.WARNING,
+    source="PSB008; docs/training/packed-sequences.md",
+)
+def packs_narrower_than_model(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are shorter than model.seq_length, which nothing but their sequences' own cap makes possible.
+
+    Why: Slow: no row is ever as long as the model was sized for; memory and batches are planned for rows that do not
+        come.
+    Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already.
+    Good: seq_length 4096, packed_sequence_size 4096.
+    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
+    Noticed: never.
+    Evidence: read in the source; the host's documentation asks for equal lengths.
+    """
+    if not subject.has_specs:
+        return
+    size, length = subject.packed_sequence_size, subject.seq_length
+    if 0 < size < length and _fits_narrow_packs(subject, size):
+        yield Violation(where="model.seq_length", found=f"{length}, and packs hold {size} tokens", allowed=str(size))
+
+
+def _fits_narrow_packs(subject: RunSubject, size: int) -> bool:
+    """Say whether no sequence longer than a pack will be packed: they are capped, or the packs exist."""
+    cap = stated_integer(subject, _CAP)
+    if cap is not None and cap <= size:
+        return True
+    paths = [f"{SPECS}.packed_train_data_path"]
+    paths += [f"{SPECS}.packed_val_data_path"] if subject.settings.flag("dataset.do_validation") else []
+    return all(subject.settings.is_stated(path) and subject.settings.value(path) is not None for path in paths)
+
+
+@run_rule(
+    code="BP009",
+    name="sequence-cap-out-of-range",
+    severity=Severity.ERROR,
+    source="PSB009; megatron/bridge/data/packing/config.py:49",
+)
+def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
+    """The cap on one sequence's length is not positive, or above what a pack can hold.
+
+    Why: Crash where the specs are made, or, where the cap is set afterwards, while packing: a sequence longer than a
+        pack raises KeyError.
+    Bad: packed_sequence_size 4096, max_single_sequence_length 8192.
+    Good: packed_sequence_size 4096, max_single_sequence_length 2048.
+    Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
+    Noticed: construction of PackedSequenceSpecs.
+    Evidence: read in the source.
+    """
+    if not subject.has_specs:
+        return
+    cap, size = subject.settings.integer_or_none(_CAP), subject.packed_sequence_size
+    if cap is not None and (cap <= 0 or cap > size > 0):
+        yield Violation(where=_CAP, found=str(cap), allowed=f"1 to {size}" if size > 0 else "a positive number")
+
+
+@run_rule(
+    code="BP010",
+    name="pad-seq-to-mult-not-positive",
+    severity=Severity.ERROR,
+    source="PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205",
+)
+def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """The multiple that sequences are padded to is null, zero or negative.
+
+    Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a DataLoader
+        worker). Zero and negative numbers are refused where the specs are made.
+    Bad: offline_packing_specs.pad_seq_to_mult null.
+    Good: offline_packing_specs.pad_seq_to_mult 1, or 2 x context parallelism.
+    Fix: Set pad_seq_to_mult to 1, or to what context and sequence parallelism need.
+    Noticed: first step.
+    Evidence: executed with the real 0.6.2.
+    """
+    if not subject.has_specs:
+        return
+    multiple = subject.settings.integer_or_none(_MULTIPLE)
+    if multiple is None or multiple <= 0:
+        needed = subject.recommended_pad_seq_to_mult
+        yield Violation(
+            where=_MULTIPLE,
+            found="null" if multiple is None else str(multiple),
+            allowed=f"a positive number; {needed} here",
+            changes=change(_MULTIPLE, needed, "the smallest multiple that this topology needs", needs_repack=needed > 1),
+        )
+
+
+@run_rule(
+    code="BP036",
+    name="seq-length-not-positive",
+    severity=Severity.ERROR,
+    source="PSB007; megatron/bridge/data/builders/gpt_sft.py:191",
+)
+def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """The dataset's rows, or the model's, hold no tokens.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: dataset.seq_length 0.
+    Good: dataset.seq_length 4096.
+    Fix: Set model.seq_length and dataset.seq_length to the tokens of a row.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    if subject.dataset_kind not in FINETUNING_DATASETS:
+        return
+    for path in ("model.seq_length", "dataset.seq_length"):
+        length = subject.settings.integer_or_none(path)
+        if length is None or length <= 0:
+            yield Violation(where=path, found=str(length), allowed="a positive number of tokens")
+
+
+@run_rule(
+    code="BP022",
+    name="text-not-packed",
+    severity=Severity.ADVICE,
+    source="PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150",
+)
+def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
+    """Text is fine-tuned without packing.
+
+    Why: Slow: every row is one sequence and padding. Packing may have been lost: the runner's --dataset presets replace
+        the recipe's dataset, and most of them turn packing off and its multiple back to 1.
+    Bad: a recipe that packs, run with --dataset tulu3.
+    Good: dataset.enable_offline_packing true after --dataset tulu3, with offline_packing_specs.
+    Fix: Turn offline packing on, or leave it off knowingly. Look at the config after overrides, not at the recipe.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    if is_text(subject) and not subject.is_packed:
+        yield Violation(where="dataset.enable_offline_packing", found="off", allowed="true, to fill rows with text")
+
+
+RULES: tuple[RunRule, ...] = (
+    packed_sequence_size_not_positive,
+    sequence_lengths_differ,
+    packed_sequence_size_not_seq_length,
+    sequence_cap_out_of_range,
+    pad_seq_to_mult_not_positive,
+    text_not_packed,
+    packs_narrower_than_model,
+    seq_length_not_positive,
+)

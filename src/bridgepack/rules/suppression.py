@@ -1,0 +1,128 @@
+"""Takes away the findings that a user has given a reason for, and reports reasons that are of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bridgepack.records import Finding
+from bridgepack.rules.report import Suppressed
+from bridgepack.rules.rule import Rule, RuleFields, Severity, Violation, texts_of
+from bridgepack.rules.tally import findings_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suppressions:
+    """What a rule on suppressions sees.
+
+    Attributes:
+        ignored: code -> reason, as the user wrote them.
+        known_codes: every rule's code.
+        judged_codes: codes of the rules that judged.
+        found_codes: codes that something was found for.
+    """
+
+    ignored: Mapping[str, str]
+    known_codes: Collection[str]
+    judged_codes: Collection[str]
+    found_codes: Collection[str]
+
+
+SuppressionCheck = Callable[[Suppressions], Iterator[Violation]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuppressionRule(Rule):
+    """A rule on the user's suppressions.
+
+    Attributes:
+        check: yields violations.
+    """
+
+    check: SuppressionCheck
+
+
+def _rule(fields: RuleFields) -> Callable[[SuppressionCheck], SuppressionRule]:
+    return lambda check: SuppressionRule(**fields, **texts_of(check), check=check)
+
+
+@_rule({"code": "BP990", "name": "suppression-unused", "severity": Severity.WARNING, "source": "design: suppression"})
+def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
+    """A suppressed rule judged and found nothing.
+
+    Why: Silent: the next time the rule would find something, nobody sees it.
+    Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1.
+    Good: no ignore for a rule that passes.
+    Fix: Remove the entry.
+    Noticed: never.
+    Evidence: follows from the recipe alone.
+    """
+    for code in subject.ignored:
+        if code in subject.judged_codes and code not in subject.found_codes:
+            yield Violation(where=f"ignore.{code}", found=f"{code} finds nothing", allowed="no entry", group=code)
+
+
+@_rule({"code": "BP991", "name": "suppression-of-unknown-rule", "severity": Severity.ERROR, "source": "design: codes"})
+def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
+    """A suppression names a rule that does not exist.
+
+    Why: Silent: what was meant to be suppressed is not, or a typing error hides in the recipe.
+    Bad: ignore {BP0O4: "a letter instead of a digit"}.
+    Good: ignore {BP004: "..."}.
+    Fix: Correct the code; `bridgepack rules` lists them.
+    Noticed: never.
+    Evidence: follows from the recipe alone.
+    """
+    for code in subject.ignored:
+        if code not in subject.known_codes:
+            yield Violation(where=f"ignore.{code}", found=f"{code!r}", allowed="the code of a rule", group=code)
+
+
+@_rule({"code": "BP992", "name": "suppression-without-reason", "severity": Severity.ERROR, "source": "house rule 28"})
+def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
+    """A suppression gives no reason.
+
+    Why: Silent: whoever reads the recipe next cannot tell whether it still holds.
+    Bad: ignore {BP014: ""}.
+    Good: ignore {BP014: "compared with a run without per-token loss"}.
+    Fix: Write why the finding does not matter.
+    Noticed: never.
+    Evidence: follows from the recipe alone.
+    """
+    for code, reason in subject.ignored.items():
+        if not reason.strip():
+            yield Violation(where=f"ignore.{code}", found="no reason", allowed="a reason", group=code)
+
+
+SUPPRESSION_RULES: tuple[SuppressionRule, ...] = (
+    suppression_unused,
+    suppression_of_unknown_rule,
+    suppression_without_reason,
+)
+
+
+def apply_suppressions(
+    findings: Sequence[Finding],
+    ignored: Mapping[str, str],
+    *,
+    known_codes: Collection[str],
+    judged_codes: Collection[str],
+    rules: Sequence[SuppressionRule] = SUPPRESSION_RULES,
+) -> tuple[tuple[Finding, ...], tuple[Suppressed, ...]]:
+    """Return the findings that stay, with those on the suppressions themselves, and the suppressed ones.
+
+    A suppression without a reason takes nothing away.
+    """
+    reasons = {code: reason for code, reason in ignored.items() if reason.strip()}
+    suppressed = tuple(
+        Suppressed(finding=finding, reason=reasons[finding.code]) for finding in findings if finding.code in reasons
+    )
+    subject = Suppressions(
+        ignored=ignored,
+        known_codes=known_codes,
+        judged_codes=judged_codes,
+        found_codes={finding.code for finding in findings},
+    )
+    own = [found for rule in rules for found in findings_of(rule, rule.check(subject), max_examples=1)]
+    kept = [finding for finding in findings if finding.code not in reasons]
+    return (*kept, *(replace(found, noticed="") for found in own)), suppressed

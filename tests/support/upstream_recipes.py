@@ -1,0 +1,137 @@
+"""Loads the SFT and PEFT recipes that megatron-bridge ships, offline, and runs the host's own validation on them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import io
+import logging
+import math
+import os
+import pkgutil
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import isfunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.hub_configs import offline_hub
+
+type RecipeFunction = Callable[[], Any]
+
+_RECIPE_NAME = re.compile(r"(?!_).*(sft|peft).*_config")
+_NUM_GPUS = re.compile(r"_(\d+)gpu_")
+_DEFAULT_WORLD_SIZE = 8
+#: Builds the adapter's configuration of a recipe, is none itself.
+_HELPERS = {"default_peft_config"}
+
+
+def recipe_functions() -> list[tuple[str, RecipeFunction]]:
+    """Return (module and name, function) of every SFT and PEFT recipe, each once, where it is defined, sorted."""
+    root = importlib.import_module("megatron.bridge.recipes")
+    found = {}
+    for info in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
+        for value in vars(importlib.import_module(info.name)).values():
+            if isfunction(value) and _RECIPE_NAME.fullmatch(value.__name__) and value.__name__ not in _HELPERS:
+                found[f"{value.__module__}.{value.__name__}"] = value
+    return sorted(found.items())
+
+
+@contextmanager
+def recipes_offline(directory: Path) -> Iterator[None]:
+    """Let recipes be loaded without a network: model configs come from `directory`, a missing one fails at once."""
+    from megatron.bridge.models.conversion import auto_bridge
+
+    without_retries = functools.partial(auto_bridge.safe_load_config_with_retry, max_retries=0)
+    with offline_hub(directory), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_bridge, "safe_load_config_with_retry", without_retries)
+        yield
+
+
+def load_recipe_config(function: RecipeFunction) -> Any:
+    """Return the ConfigContainer of a recipe, made as on a host with the GPU it is named after.
+
+    Wants `recipes_offline()` around it.
+    """
+    with _silence(), pretend_gpu_host(gpu_of(f"{function.__module__}.{function.__name__}")):
+        return function()
+
+
+def gpu_of(name: str) -> str:
+    """Return the GPU a recipe is written for; its module or its name says so."""
+    return "gb200" if "gb200" in name else "h100"
+
+
+def world_size_of(name: str, config: Any = None) -> int:
+    """Return the number of ranks a recipe is written for: `..._16gpu_...` -> 16, 8 where the name has none.
+
+    With its `config`, the next number of ranks that its parallel sizes divide.
+    """
+    named = _NUM_GPUS.search(name)
+    world_size = int(named[1]) if named else _DEFAULT_WORLD_SIZE
+    block = _num_ranks_of_one_replica(config.model) if config is not None else 1
+    return math.ceil(world_size / block) * block
+
+
+def validate(config: Any, world_size: int) -> str | None:
+    """Return what the host's `runtime_config_update` raises for a config on `world_size` ranks, None if it passes.
+
+    Works on a copy, and leaves the environment and the log as they were. PEFT gets a folder as its checkpoint. The
+    verdict is that of the machine at hand: put `pretend_gpu_host()` around it.
+
+    Example:
+        >>> validate(config, 8)
+        'ValueError: Micro batch size should be 1 when training with packed sequence, but got 2 ...'
+    """
+    from megatron.bridge.training.config import runtime_config_update
+
+    with tempfile.TemporaryDirectory() as folder, _environment(WORLD_SIZE=str(world_size)), _silence():
+        try:
+            candidate = copy.deepcopy(config)
+            if candidate.peft is not None:
+                candidate.checkpoint.pretrained_checkpoint = folder
+            runtime_config_update(candidate)
+        # Whatever type upstream raises (ValueError, AssertionError, TypeError, ...) is its verdict.
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).strip().partition('\n')[0]}"
+    return None
+
+
+def _num_ranks_of_one_replica(model: Any) -> int:
+    pipeline = model.pipeline_model_parallel_size
+    dense = model.tensor_model_parallel_size * model.context_parallel_size * pipeline
+    expert_tensor = getattr(model, "expert_tensor_parallel_size", None) or 1
+    expert = expert_tensor * (getattr(model, "expert_model_parallel_size", None) or 1) * pipeline
+    return math.lcm(dense, expert)
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set variables; afterwards the environment is what it was, whatever else was set meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,135 @@
+"""An artifact on disk checked in parts by several processes: one outcome, whatever their number."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bridgepack.data.checking import ArtifactInParts, opened_for_check
+from bridgepack.data.execution import runner
+from bridgepack.data.inputs import hash_file
+from bridgepack.data.shards import shard_name, write_shard
+from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
+from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
+from tests.unit.rules.in_memory_artifact import Row, row_batch
+
+CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
+TOO_WIDE: Row = [[11] * 5000, [0, *[1] * 4998, 0], [0]]
+SHORT_MASK: Row = [[11, 12, 2], [1, 1], [0]]
+NO_TRAINED: Row = [[11, 12, 2], [0, 0, 0], [0]]
+OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from bridgepack.data.checking import ArtifactInParts
+from bridgepack.data.execution import runner
+from bridgepack.rules import check_artifact
+from bridgepack.rules.engine import Execution
+
+class Sleepy:
+    def sha256(self, shard):
+        Path(sys.argv[2], "began").touch()
+        time.sleep(600)
+
+if __name__ == "__main__":
+    artifact = ArtifactInParts(Path(sys.argv[1]))
+    with runner(2) as artifact.tasks:
+        check_artifact(artifact, execution=Execution(reader=Sleepy(), run_tasks=artifact.tasks.run))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two splits, each of several shards of many row groups, with broken rows in most of them."""
+    root = tmp_path_factory.mktemp("packs")
+    for split, num_shards, seed in (("training", 3, 0), ("validation", 2, 1)):
+        for index in range(num_shards):
+            rows = [_row(seed + 1000 * index + 10 * row) for row in range(120)]
+            for offset, broken in enumerate((TOO_WIDE, SHORT_MASK, NO_TRAINED, OUT_OF_VOCABULARY)):
+                rows[(17 * (index + 1) + 23 * offset) % 120] = broken
+            (root / split).mkdir(exist_ok=True)
+            batch = row_batch(rows)
+            write_shard(root / split / shard_name(index, num_shards), iter([batch]), packed_sequence_size=4096)
+    damaged = root / "training" / shard_name(1, 3)
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
+    damaged.write_bytes(content)
+    return root
+
+
+def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
+    scans = [_scan(folder, num_workers) for num_workers in (1, 2, 3)]
+    assert scans[1] == scans[0]
+    assert scans[2] == scans[0]
+    texts = {render_json(report_of_scan(scan)) for scan in scans}
+    assert len(texts) == 1
+    codes = {finding.code for finding in report_of_scan(scans[0]).findings}
+    assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
+    [wide] = [finding for finding in scans[0].findings if finding.code == "BP330"]
+    assert wide.examples[:2] == (f"training/{shard_name(0, 3)} row 17", f"training/{shard_name(2, 3)} row 51")
+    facts = scans[0].facts.shards["training"]
+    assert [shard.sha256 for shard in facts] == [hash_file(folder / shard.path) for shard in facts]
+
+
+def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
+    with opened_for_check(folder, num_workers=8) as artifact:
+        [pid] = set(artifact.tasks.run(_process, range(3)))
+    assert pid == os.getpid()
+
+
+def test_a_crash_in_a_worker_names_the_rule_and_the_shard(folder: Path) -> None:
+    artifact = ArtifactInParts(folder)
+    context = CheckContext(vocab_size="many")  # type: ignore[arg-type]
+    with pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"), runner(2) as tasks:
+        check_artifact(artifact, context=context, execution=Execution(reader=artifact.parts, run_tasks=tasks.run))
+
+
+def test_ctrl_c_ends_all_processes_at_once(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    command = [sys.executable, str(script), str(folder), str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    _wait_until((tmp_path / "began").exists)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert time.monotonic() - begin < 10
+    assert b"KeyboardInterrupt" in errors
+    _wait_until(lambda: _num_processes(process.pid) == 0)
+
+
+def _row(seed: int) -> Row:
+    ids = [11 + (seed * 7 + position * position) % 900 for position in range(40)]
+    if seed % 50 == 0:
+        ids = [11, 12, 13, *range(100, 137)]
+    return [[*ids, 2], [0, 0, *[1] * 38, 0], [0]]
+
+
+def _scan(folder: Path, num_workers: int) -> ArtifactScan:
+    artifact = ArtifactInParts(folder)
+    with runner(num_workers) as artifact.tasks:
+        execution = Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
+        return scan_artifact(artifact, context=CONTEXT, execution=execution)
+
+
+def _process(_: int) -> int:
+    return os.getpid()
+
+
+def _num_processes(session: int) -> int:
+    stats = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    return sum(int(fields[3]) == session and fields[0] != "Z" for fields in stats)
+
+
+def _wait_until(condition: object) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,132 @@
+"""What match rules ask of a split's rows, on rows anyone can count; parts merge to the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridgepack.rules import CheckContext
+from bridgepack.rules import trained_runs as trained_runs_module
+from bridgepack.rules.batches import RawRows, SoundRows, sound_rows
+from bridgepack.rules.totals import SplitTotals
+from bridgepack.rules.truth import SplitTruth
+from tests.unit.rules.in_memory_artifact import Row, row_batch
+
+CONTEXT = CheckContext(packed_sequence_size=8, pad_seq_to_mult=4, eos_token_id=2)
+FULL_END_PADDED: Row = [[11, 12, 13, 14, 2, 21, 2, 2, 2, 2], [0, 1, 1, 1, 0, 0, 1, 0, 0, 0], [0, 5]]
+FULL_PADDED_INSIDE: Row = [[21, 2, 2, 2, 2, 11, 12, 13, 14, 2], [0, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 5]]
+FULL_UNPADDED: Row = [[11, 12, 13, 14, 2, 11, 12, 13, 14, 2], [0, 1, 1, 1, 0] * 2, [0, 5]]
+SHORT_UNPADDED: Row = [[11, 12, 13, 14, 2], [0, 0, 0, 1, 0], [0]]
+SHORT_END_PADDED: Row = [[11, 12, 2, 2, 2], [0, 1, 1, 0, 0], [0]]
+SHORT_TRAINS_EOS_INPUT: Row = [[11, 12, 2, 13, 99], [0, 0, 1, 0, 0], [0]]
+EVERY = [
+    FULL_END_PADDED,
+    FULL_PADDED_INSIDE,
+    FULL_UNPADDED,
+    SHORT_UNPADDED,
+    SHORT_END_PADDED,
+    SHORT_TRAINS_EOS_INPUT,
+]
+
+
+def _sound(rows: list[Row], context: CheckContext) -> SoundRows:
+    return sound_rows(RawRows(batch=row_batch(rows), context=context), np.ones(len(rows), dtype=np.bool_))
+
+
+def _truth(rows: list[Row], context: CheckContext = CONTEXT) -> SplitTruth:
+    return _totals(rows, context).truth("training", is_complete=True)
+
+
+def _totals(rows: list[Row], context: CheckContext = CONTEXT) -> SplitTotals:
+    totals = SplitTotals()
+    if rows:
+        totals.add(_sound(rows, context))
+    return totals
+
+
+def test_lengths_and_widths() -> None:
+    truth = _truth([[[*range(12), *range(18)], [0] * 30, [0, 13]], [[*range(7)], [0] * 7, [0]]])
+    assert (truth.min_runtime_length, truth.max_runtime_length, truth.runtime_length_gcd) == (6, 16, 2)
+    assert (truth.min_row_width, truth.max_row_width, truth.row_width_gcd) == (6, 28, 2)
+    assert (truth.mean_row_width, truth.max_sequences_per_row, truth.max_token_id) == (17, 2, 17)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (FULL_END_PADDED, (1, 0, 1, 1)),
+        (FULL_PADDED_INSIDE, (1, 0, 0, 0)),
+        (FULL_UNPADDED, (1, 1, 0, 0)),
+        (SHORT_UNPADDED, (0, 1, 0, 1)),
+        (SHORT_END_PADDED, (0, 0, 1, 0)),
+    ],
+)
+def test_rows_whose_boundaries_differ_in_the_last_entry_only(row: Row, expected: tuple[int, ...]) -> None:
+    truth = _truth([row])
+    found = (truth.num_full_rows, truth.num_unpadded_rows, truth.num_end_padded_rows, truth.num_blind_rows)
+    assert found == expected
+
+
+def test_blind_rows_are_those_of_the_reference_formula() -> None:
+    assert _truth(EVERY).num_blind_rows == sum(_is_blind(row, size=8, eos=2) for row in EVERY)
+
+
+def test_without_eos_no_row_is_padded_or_blind() -> None:
+    truth = _truth(EVERY, CheckContext(packed_sequence_size=8))
+    assert (truth.num_unpadded_rows, truth.num_end_padded_rows, truth.num_blind_rows) == (len(EVERY), 0, 0)
+
+
+def test_trained_labels_that_the_host_clears_are_not_effective() -> None:
+    truth = _truth([SHORT_UNPADDED, SHORT_TRAINS_EOS_INPUT])
+    assert (truth.num_trained_tokens, truth.num_effective_tokens) == (2, 1)
+    assert (truth.min_trained_tokens_per_row, truth.min_effective_tokens_per_row) == (1, 0)
+
+
+def test_everything_is_zero_without_rows() -> None:
+    truth = _truth([])
+    assert (truth.runtime_length_gcd, truth.min_runtime_length, truth.min_effective_tokens_per_row) == (0, 0, 0)
+    assert truth.mean_row_width == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(EVERY), max_size=12), st.integers(0, 12), st.booleans())
+def test_parts_merge_to_the_whole(rows: list[Row], cut: int, has_eos: bool) -> None:
+    context = CONTEXT if has_eos else CheckContext()
+    merged = SplitTotals()
+    merged.merge(_totals(rows[:cut], context))
+    merged.merge(_totals(rows[cut:], context))
+    whole = _totals(rows, context)
+    assert merged.truth("training", is_complete=True) == whole.truth("training", is_complete=True)
+
+
+def test_a_sample_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trained_runs_module, "MAX_RUNS_PER_PART", 3)
+    monkeypatch.setattr(trained_runs_module, "MAX_RUNS", 5)
+    merged = SplitTotals()
+    for first in (50, 60, 70):
+        part = SplitTotals()
+        for offset in range(4):
+            part.add(_sound([[[first, first + offset, 2], [0, 1, 0], [0]]], CONTEXT))
+        merged.merge(part)
+    runs = merged.trained_runs
+    assert [int(token) for chunk in runs.first for token in chunk] == [50, 51, 52, 60, 61]
+    assert [int(token) for chunk in runs.before for token in chunk] == [50, 50, 50, 60, 60]
+    assert runs.runs().num_runs == sum(len(chunk) for chunk in runs.ends_on_eos) == 5
+
+
+def _is_blind(row: Row, *, size: int, eos: int) -> bool:
+    """Return `padded[:-1] == logical[:-1] and padded[-1] != logical[-1]`, one token after the other."""
+    ids, _, starts = row
+    logical, padded = [0], [0]
+    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        inputs = ids[start : end - 1]
+        padded.append(padded[-1] + len(inputs))
+        while inputs and inputs[-1] == eos:
+            inputs = inputs[:-1]
+        logical.append(logical[-1] + len(inputs))
+    if padded[-1] != size:
+        padded.append(size)
+        logical.append(logical[-1])
+    return padded[:-1] == logical[:-1] and padded[-1] != logical[-1]
