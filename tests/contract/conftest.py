@@ -5,10 +5,18 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
+from tests.support.upstream_recipes import (
+    NOT_LOADED,
+    RecipeFunction,
+    load_recipe_config,
+    recipe_functions,
+    recipes_offline,
+)
 
 install_import_hook()
 
@@ -19,3 +27,20 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEGATRON_CONFIG_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
         yield importlib.import_module("megatron.bridge")
+
+
+@pytest.fixture(scope="session")
+def upstream_recipes(bridge: ModuleType) -> dict[str, RecipeFunction]:
+    """Return every shipped SFT and PEFT recipe function by module and name."""
+    return dict(recipe_functions())
+
+
+@pytest.fixture(scope="session")
+def upstream_configs(
+    upstream_recipes: dict[str, RecipeFunction], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """Return the ConfigContainer of every recipe that can be loaded, by module and name; `validate` copies them."""
+    with recipes_offline(tmp_path_factory.mktemp("hub")):
+        return {
+            name: load_recipe_config(function) for name, function in upstream_recipes.items() if name not in NOT_LOADED
+        }

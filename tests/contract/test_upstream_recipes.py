@@ -14,25 +14,16 @@ import pytest
 from tests.support.gpu_host import GPUS, TRANSFORMER_ENGINE_VERSION, pretend_gpu_host
 from tests.support.hub_configs import model_configs
 from tests.support.upstream_recipes import (
+    NOT_LOADED,
+    RECIPES,
     RecipeFunction,
     gpu_of,
     load_recipe_config,
-    recipe_functions,
-    recipes_offline,
     validate,
     world_size_of,
 )
 
 pytestmark = pytest.mark.bridge
-
-RECIPES = "megatron.bridge.recipes"
-
-#: Raises by design.
-NOT_LOADED = {
-    f"{RECIPES}.qwen.h100.qwen3_next.qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config": (
-        "PEFT is not currently supported for Qwen3-Next"
-    ),
-}
 
 #: What the host's own validation says against recipes as they are shipped, on the number of GPUs they are named after.
 NOT_VALID = {
@@ -75,23 +66,6 @@ NOT_VALID = {
 
 LLAMA_3_8B_SFT = f"{RECIPES}.llama.h100.llama3.llama3_8b_sft_2gpu_h100_bf16_config"
 LLAMA_3_8B_PEFT = f"{RECIPES}.llama.h100.llama3.llama3_8b_peft_1gpu_h100_bf16_config"
-
-
-@pytest.fixture(scope="session")
-def upstream_recipes(bridge: ModuleType) -> dict[str, RecipeFunction]:
-    """Return every shipped SFT and PEFT recipe function by module and name."""
-    return dict(recipe_functions())
-
-
-@pytest.fixture(scope="session")
-def upstream_configs(
-    upstream_recipes: dict[str, RecipeFunction], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    """Return the ConfigContainer of every recipe that can be loaded, by module and name; `validate` copies them."""
-    with recipes_offline(tmp_path_factory.mktemp("hub")):
-        return {
-            name: load_recipe_config(function) for name, function in upstream_recipes.items() if name not in NOT_LOADED
-        }
 
 
 def test_every_recipe_is_found_once(upstream_recipes: dict[str, RecipeFunction]) -> None:

@@ -23,7 +23,9 @@ SCALARS = st.one_of(
     st.integers(-(10**9), 10**9),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12),
-    st.sampled_from(["yes", "null", "1e3", "0x1f", "12:30", "2024-01-01", "- a", "a: b", "a #b", "'", '"', "a\nb", "\\"]),
+    st.sampled_from(
+        ["yes", "null", "1e3", "0x1f", "12:30", "2024-01-01", "- a", "a: b", "a #b", "'", '"', "a\nb", "\\"]
+    ),
 )
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.fixed_dictionaries({"p": SCALARS, "q": SCALARS})
 EDITS = st.lists(st.tuples(st.sampled_from(["set", "set", "add", "section", "remove"]), VALUES), min_size=1, max_size=4)

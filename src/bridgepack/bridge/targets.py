@@ -137,7 +137,8 @@ def _loaded(text: str) -> Any:
     if text.startswith(SHIPPED):
         text = f"{_SHIPPED_MODULE}:{text.removeprefix(SHIPPED)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
-        raise ConfigError(f"target is {text!r}; there is no such file or folder. Allowed: {_FORMS}.")
+        what = "that is a file of another kind" if Path(text).exists() else "there is no such file or folder"
+        raise ConfigError(f"target is {text!r}; {what}. Allowed: {_FORMS}.")
     install_import_hook()
     try:
         with _quiet():

@@ -15,8 +15,8 @@ from bridgepack.data.row_groups import iter_row_groups
 from bridgepack.data.shards import read_shard_facts
 from bridgepack.records import RowBatch, ShardFacts
 
-#: A process takes about a second to start; so much is read meanwhile.
-BYTES_PER_WORKER = 1 << 25
+#: A process takes about a second to start; another one reads and judges half of this meanwhile.
+BYTES_PER_WORKER = 1 << 27
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

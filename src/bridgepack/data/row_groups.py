@@ -21,12 +21,12 @@ _COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
 def iter_row_groups(
     path: Path, name: str, *, max_tokens: int, row_groups: range | None = None, first_row: int = 0
 ) -> Iterator[RowBatch]:
-    """Yield the rows of a shard, or of some of its row groups, in order, whole row groups at a time.
+    """Yield the rows of a shard, or of some of its row groups, in order, in batches of bounded memory.
 
     Args:
         path: of the file.
         name: what the batches call it.
-        max_tokens: bound on the stored tokens of a batch; a single row group may exceed it.
+        max_tokens: bound on the stored tokens of a batch; a single row may exceed it.
         row_groups: which row groups, one after the other; None for all.
         first_row: 0-based index of their first row in the shard.
 
@@ -37,9 +37,9 @@ def iter_row_groups(
         footer = _footer(path, file_stamp(path))
         with pq.ParquetFile(path, memory_map=True, metadata=footer) as file:
             for groups in _groups_within(footer, row_groups, max_tokens):
-                table = file.read_row_groups(groups, columns=list(_COLUMNS), use_threads=False)
-                yield batch_of_table(table, name, first_row)
-                first_row += table.num_rows
+                for table in _tables(file, groups, max_tokens):
+                    yield batch_of_table(table, name, first_row)
+                    first_row += table.num_rows
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
 
@@ -101,6 +101,17 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
         raise ArtifactError(f"{name}: column {column} has a null; the host cannot read it.")
     offsets = np.asarray(array.offsets, dtype=np.int64)
     return values.to_numpy(zero_copy_only=False), offsets - offsets[0]
+
+
+def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:
+    """Yield the rows of some row groups; of a single one that is too large, piece by piece."""
+    first = file.metadata.row_group(groups[0])
+    if len(groups) > 1 or tokens_in(first) <= max_tokens:
+        yield file.read_row_groups(groups, columns=list(_COLUMNS), use_threads=False)
+        return
+    num_rows = max(first.num_rows * max_tokens // tokens_in(first), 1)
+    for batch in file.iter_batches(batch_size=num_rows, row_groups=groups, columns=list(_COLUMNS), use_threads=False):
+        yield pa.Table.from_batches([batch])
 
 
 def _groups_within(footer: Any, row_groups: range | None, max_tokens: int) -> Iterator[list[int]]:

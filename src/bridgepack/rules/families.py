@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,71 +24,111 @@ class Family:
 
 
 #: Family -> what its models are called, in lower case without separators; the first that fits counts.
+#: Source: model ids and provider classes of megatron-bridge 0.6.2, megatron/bridge/models and megatron/bridge/recipes.
 _PATTERNS: tuple[tuple[str, str], ...] = (
+    ("qwen2", r"r1distillqwen"),
+    ("llama", r"r1distillllama"),
     ("qwen3_next", r"qwen3next"),
     ("qwen3_omni", r"qwen3omni"),
-    ("qwen2_5_omni", r"qwen2?5?omni"),
+    ("qwen2_5_omni", r"qwen(25|2)?omni"),
     ("qwen_audio", r"qwen\d*(audio|asr)"),
-    ("qwen3_5_vl", r"qwen35(vl|moevl)?"),
+    ("qwen3_5_vl", r"qwen35(moe)?vl"),
+    ("qwen3_5", r"qwen35"),
     ("qwen3_vl", r"qwen3(moe)?vl"),
-    ("qwen2_5_vl", r"qwen25?vl"),
-    ("qwen3_moe", r"qwen3(moe|\d+ba\d+b)"),
+    ("qwen2_5_vl", r"qwen2?5?vl"),
+    ("qwen3_moe", r"qwen3(moe|coder\w*\d+ba\d+b|\d+ba\d+b)"),
     ("qwen3", r"qwen3"),
-    ("qwen2", r"qwen2"),
-    ("gemma4_vl", r"gemma4"),
-    ("gemma3_vl", r"gemma3(vl|visionlanguage)|gemma3n?\d*b?itvl"),
+    ("qwen2", r"qwen2|qwen15"),
+    ("gemma4_vl", r"gemma4\w*vl"),
+    ("gemma4", r"gemma4"),
+    ("gemma3_vl", r"gemma3\w*vl|gemma3(4|12|27)b"),
     ("gemma3", r"gemma3"),
-    ("gemma2", r"gemma2"),
+    ("gemma2", r"gemma2(?!b)"),
     ("gemma", r"gemma"),
-    ("glm_4_5_vl", r"glm4?5v|glm45v|glmvl"),
-    ("glm_4_5", r"glm4?5(air)?|glm4moe|glm45|glm47"),
+    ("glm_4_5_vl", r"glm4\d?v|glmvl"),
+    ("glm_4_5", r"glm4[567]|glm4moe"),
     ("glm_5", r"glm5|glmmoedsa"),
+    ("glm", r"glm"),
     ("deepseek_v4", r"deepseekv4"),
     ("deepseek_v3_2", r"deepseekv32"),
     ("moonlight", r"moonlight"),
-    ("kimi_vl", r"kimi(k25)?vl|kimik25"),
+    ("kimi_vl", r"kimik25|kimi\w*vl"),
     ("kimi", r"kimi"),
     ("deepseek_v3", r"deepseekv3|deepseekr1"),
     ("deepseek_v2", r"deepseekv2"),
     ("nemotron_omni", r"nemotron\w*omni"),
+    ("nemotron_diffusion", r"nemotron\w*diffusion"),
     ("nemotron_vl", r"nemotron\w*vl"),
     ("llama_nemotron", r"llama\w*nemotron"),
-    ("nemotron_h", r"nemotronh|nemotron3|nemotronnano|nvidianemotron"),
+    ("nemotron_h", r"nvidianemotron|nemotronh|nemotronnano|nemotron3(?!8b|22b)"),
     ("nemotron", r"nemotron"),
     ("falcon_h1", r"falconh1"),
     ("exaone_4_5", r"exaone45"),
+    ("exaone_moe", r"exaonemoe|kexaone"),
     ("exaone", r"exaone"),
     ("gpt_oss", r"gptoss"),
-    ("mimo", r"mimo"),
+    ("mimo", r"(?<!megatron)mimo"),
     ("minimax", r"minimax"),
     ("ministral3", r"ministral3"),
-    ("mistral", r"mistral|mixtral"),
+    ("mistral", r"mi(ni)?stral|mixtral"),
     ("olmoe", r"olmoe"),
     ("step", r"step3|stepfun"),
+    ("ernie_vl", r"ernie\w*vl"),
+    ("ernie", r"ernie"),
+    ("hunyuan", r"hyv3|hunyuan"),
+    ("bailing", r"bailing"),
+    ("sarvam", r"sarvam"),
+    ("llada", r"llada"),
+    ("flux", r"flux"),
+    ("wan", r"^wan(\d|modelprovider)"),
+    ("t5", r"^t5"),
+    ("llava", r"llava"),
     ("llama", r"llama"),
     ("mamba", r"mamba"),
 )
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+#: Classes that models of several families share.
+_SHARED_CLASSES = frozenset({"mambamodelprovider", "llavamegatronmimoprovider"})
 
 
 def family_named(text: str) -> str | None:
-    """Return the family that a model id, a class or a recipe is called after, or None."""
-    plain = _SEPARATORS.sub("", text.lower())
-    return next((name for name, pattern in _PATTERNS if re.search(pattern, plain)), None)
+    """Return the family that a model id, a class or a recipe is called after, or None.
+
+    The last part of a path tells more than the folders above it: `/data/qwen/gemma-2-2b` is Gemma 2.
+    """
+    last = re.split(r"[/\\:]", text.rstrip("/\\"))[-1]
+    return _family_called(last) or _family_called(text)
 
 
 def family_of(config: RunConfig) -> Family | None:
-    """Return the family of a run's model: from its model id, else its class, else what the user named."""
-    model = config.values.get("model")
-    model = model if isinstance(model, Mapping) else {}
-    target = str(model.get("_target_") or "")
-    for evidence in (model.get("hf_model_id"), target.rpartition(".")[2], _tokenizer_model(config), config.place):
+    """Return the family of a run's model.
+
+    The class tells most, since one checkpoint can be loaded as text or with its vision tower; then the model id, the
+    tokenizer, what the user named, and last a class that several families share.
+    """
+    for evidence in _evidence(config):
         name = family_named(str(evidence or ""))
         if name is not None:
             return Family(name=name, evidence=str(evidence))
     return None
 
 
-def _tokenizer_model(config: RunConfig) -> Any:
-    tokenizer = config.values.get("tokenizer")
-    return tokenizer.get("tokenizer_model") if isinstance(tokenizer, Mapping) else None
+def _evidence(config: RunConfig) -> Iterator[Any]:
+    model = _section(config, "model")
+    class_name = str(model.get("_target_") or "").rpartition(".")[2]
+    is_shared = class_name.lower() in _SHARED_CLASSES
+    yield None if is_shared else class_name
+    yield model.get("hf_model_id")
+    yield _section(config, "tokenizer").get("tokenizer_model")
+    yield config.place
+    yield class_name
+
+
+def _section(config: RunConfig, name: str) -> Mapping[str, Any]:
+    section = config.values.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _family_called(text: str) -> str | None:
+    plain = _SEPARATORS.sub("", text.lower())
+    return next((name for name, pattern in _PATTERNS if re.search(pattern, plain)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -37,37 +38,25 @@ class SequenceHashes:
         return f"row {self.row_numbers[row]}, sequence {index - self.start_offsets[row]}"
 
 
-class SequenceHasher:
-    """Hashes of token sequences, the same wherever in a row or a batch a sequence lies.
+def hash_sequences(rows: SoundRows) -> SequenceHashes:
+    """Return hashes that are the same wherever in a row or a batch a sequence lies.
 
     Polynomial modulo 2**64: the sum of `(id + 1) * base ** position`, moved to the sequence's first token by a power
     of the inverse, then mixed so that every bit is uniform. Wrong matches are a matter of chance, about n**2 / 2**64
     for n sequences.
     """
-
-    def __init__(self) -> None:
-        self._powers = np.ones(1, dtype=np.uint64)
-        self._inverses = np.ones(1, dtype=np.uint64)
-
-    def hashes(self, rows: SoundRows) -> HashArray:
-        """Return one hash per sequence; shape [num_sequences], uint64."""
-        num_tokens = len(rows.input_ids)
-        if num_tokens > len(self._powers):
-            self._powers = _powers(_BASE, num_tokens)
-            self._inverses = _powers(_INVERSE, num_tokens)
-        terms = rows.input_ids.astype(np.uint64)
-        terms += np.uint64(1)
-        terms *= self._powers[:num_tokens]
-        return _mixed(np.add.reduceat(terms, rows.sequence_begin) * self._inverses[rows.sequence_begin])
-
-    def hash_sequences(self, rows: SoundRows) -> SequenceHashes:
-        """Return the hashes of the rows' sequences with their places."""
-        return SequenceHashes(
-            hashes=self.hashes(rows), row_numbers=rows.numbers, start_offsets=rows.start_offsets.astype(np.int64)
-        )
+    num_powers = 1 << (len(rows.input_ids) - 1).bit_length()
+    terms = rows.input_ids.astype(np.uint64)
+    terms += np.uint64(1)
+    terms *= _powers(_BASE, num_powers)[: len(terms)]
+    shifts = _powers(_INVERSE, num_powers)[rows.sequence_begin]
+    hashes = _mixed(np.add.reduceat(terms, rows.sequence_begin) * shifts)
+    return SequenceHashes(hashes=hashes, row_numbers=rows.numbers, start_offsets=rows.start_offsets)
 
 
+@lru_cache(maxsize=2)
 def _powers(base: int, num_powers: int) -> HashArray:
+    """Return 1, base, base ** 2, ...; shape [num_powers], uint64. Every batch needs the same ones."""
     factors = np.full(num_powers, base, dtype=np.uint64)
     factors[0] = 1
     return np.cumprod(factors, dtype=np.uint64)

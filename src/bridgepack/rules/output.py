@@ -11,7 +11,7 @@ from bridgepack.rules.report import CheckReport
 from bridgepack.rules.rule import Severity
 
 #: Version of the JSON; keys are only ever added.
-JSON_FORMAT_VERSION = 2
+JSON_FORMAT_VERSION = 1
 #: Where every rule has a page.
 RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
 

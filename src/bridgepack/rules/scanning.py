@@ -16,7 +16,7 @@ from bridgepack.errors import ArtifactError, BridgepackError
 from bridgepack.records import RowBatch
 from bridgepack.rules.batches import BoolArray, Offenders, RawRows, SoundRows, sound_rows
 from bridgepack.rules.context import CannotJudgeError, CheckContext
-from bridgepack.rules.hashing import SequenceHasher, SequenceHashes
+from bridgepack.rules.hashing import SequenceHashes, hash_sequences
 from bridgepack.rules.parts import ShardPart
 from bridgepack.rules.rule import RowRule, Rule, StructureRule
 from bridgepack.rules.tally import Tally
@@ -135,16 +135,20 @@ def scan_part(task: PartTask) -> PartScan:
         RuleCrashError: a rule raised.
     """
     scan = PartScan(part=task.part)
-    hasher = SequenceHasher() if task.has_hashes else None
     try:
-        for batch in _batches(task):
-            _scan_batch(RawRows(batch=batch, context=task.context), task, scan, hasher)
+        for batch in batches_of(task):
+            _scan_batch(RawRows(batch=batch, context=task.context), task, scan)
     except ArtifactError as error:
         scan.read_error = str(error)
     return scan
 
 
-def _batches(task: PartTask) -> Iterator[RowBatch]:
+def batches_of(task: PartTask) -> Iterator[RowBatch]:
+    """Yield the rows of a task's part in order, in batches of at most `max_tokens` stored tokens, or of one row.
+
+    Raises:
+        ArtifactError: as `PartReader.iter_batches`.
+    """
     part = task.part
     batches = task.reader.iter_batches(
         part.shard, row_groups=part.row_groups, first_row=part.first_row, max_tokens=task.max_tokens
@@ -153,7 +157,7 @@ def _batches(task: PartTask) -> Iterator[RowBatch]:
         yield from _pieces(batch, task.max_tokens)
 
 
-def _scan_batch(raw: RawRows, task: PartTask, scan: PartScan, hasher: SequenceHasher | None) -> None:
+def _scan_batch(raw: RawRows, task: PartTask, scan: PartScan) -> None:
     is_sound = _judge_structure(raw, task, scan)
     num_sound = int(np.count_nonzero(is_sound))
     scan.num_rows += raw.num_rows
@@ -165,8 +169,8 @@ def _scan_batch(raw: RawRows, task: PartTask, scan: PartScan, hasher: SequenceHa
     for rule in task.rules.rows:
         _run(rule, rule.check, rows, task, scan)
     scan.totals.add(rows)
-    if hasher is not None:
-        scan.sequences.append(hasher.hash_sequences(rows))
+    if task.has_hashes:
+        scan.sequences.append(hash_sequences(rows))
 
 
 def _judge_structure(raw: RawRows, task: PartTask, scan: PartScan) -> BoolArray:

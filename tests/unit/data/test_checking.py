@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     codes = {finding.code for finding in report_of_scan(scans[0]).findings}
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
     [wide] = [finding for finding in scans[0].findings if finding.code == "BP330"]
-    assert wide.examples[:2] == (f"training/{shard_name(0, 3)} row 17", f"training/{shard_name(2, 3)} row 51")
+    assert wide.examples[:3] == tuple(
+        f"training/{shard_name(index, 3)} row {row}" for index, row in ((0, 17), (1, 34), (2, 51))
+    )
     facts = scans[0].facts.shards["training"]
     assert [shard.sha256 for shard in facts] == [hash_file(folder / shard.path) for shard in facts]
 
@@ -127,8 +130,7 @@ def _num_processes(session: int) -> int:
     return sum(int(fields[3]) == session and fields[0] != "Z" for fields in stats)
 
 
-def _wait_until(condition: object) -> None:
-    assert callable(condition)
+def _wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline

@@ -6,7 +6,7 @@ import numpy as np
 
 from bridgepack.rules import CheckContext
 from bridgepack.rules.batches import RawRows, SoundRows, sound_rows
-from bridgepack.rules.hashing import SequenceHasher
+from bridgepack.rules.hashing import hash_sequences
 from bridgepack.rules.overlap import OverlapFinder, SharedSequences
 from bridgepack.rules.totals import SplitTotals
 from tests.unit.rules.in_memory_artifact import Row, row_batch
@@ -50,19 +50,17 @@ def test_hash_does_not_depend_on_the_place() -> None:
     sequence = [11, 12, 13, 2]
     alone: Row = [sequence, [0] * 4, [0]]
     later: Row = [[5, 6, 7, *sequence, 8, 9], [0] * 9, [0, 3, 7]]
-    hasher = SequenceHasher()
-    [expected] = hasher.hashes(_sound([alone]))
-    assert hasher.hashes(_sound([later, later])).tolist()[1::3] == [expected, expected]
+    [expected] = hash_sequences(_sound([alone])).hashes
+    assert hash_sequences(_sound([later, later])).hashes.tolist()[1::3] == [expected, expected]
 
 
 def test_hash_tells_zeros_apart() -> None:
     rows: list[Row] = [[[0, 0], [0, 0], [0]], [[0, 0, 0], [0, 0, 0], [0]], [[0, 1], [0, 0], [0]]]
-    assert len(set(SequenceHasher().hashes(_sound(rows)).tolist())) == 3
+    assert len(set(hash_sequences(_sound(rows)).hashes.tolist())) == 3
 
 
 def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     finder = OverlapFinder(largest_split="training")
-    hash_sequences = SequenceHasher().hash_sequences
     finder.add("validation", "v", hash_sequences(_sound([PADDED, PLAIN, PLAIN])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, 3], [0] * 3, [0]]])))
     finder.add("training", "t", hash_sequences(_sound([[[1, 2, *PLAIN[0]], [0] * 11, [0, 2]], PLAIN])))
@@ -74,14 +72,13 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
 
 def test_overlap_of_one_split_with_itself_is_none() -> None:
     finder = OverlapFinder(largest_split="training")
-    finder.add("training", "t", SequenceHasher().hash_sequences(_sound([PLAIN, PLAIN])))
+    finder.add("training", "t", hash_sequences(_sound([PLAIN, PLAIN])))
     assert finder.shared() == ()
 
 
 def test_a_split_with_too_many_sequences_is_sampled_alike_in_both() -> None:
     rows: list[Row] = [[[first, first + 1, 2], [0, 1, 0], [0]] for first in range(1000, 2000)]
     half = [*rows[:500], *[[[token, 5], [0, 0], [0]] for token in range(500)]]
-    hash_sequences = SequenceHasher().hash_sequences
     finder = OverlapFinder(largest_split="training", max_hashes=300)
     for first in range(0, 1000, 100):
         finder.add("validation", "v", hash_sequences(_sound(rows[first : first + 100])))

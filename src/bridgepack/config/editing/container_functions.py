@@ -152,14 +152,14 @@ def _replaced(source: Source, node: ast.expr, edit: Edit) -> list[Splice]:
 
 
 def _deciding_statement(definition: Function, target: _Target) -> ast.stmt | None:
-    """Return the last assignment that always runs and that nothing after it may undo; None when there is none."""
+    """Return the last assignment that always runs on which nothing after it depends; None when there is none."""
     for index in reversed(range(len(definition.body))):
         statement = definition.body[index]
         chain, value = _assigned(statement)
         if value is not None and chain in {target.chain, target.mapping} - {None}:
             later = definition.body[index + 1 :]
             has_early_return = any(one.lineno < statement.lineno for one in returns_of(definition))
-            return None if has_early_return or any(_may_undo(one, target) for one in later) else statement
+            return None if has_early_return or any(_depends_on(one, target) for one in later) else statement
     return None
 
 
@@ -184,22 +184,19 @@ def _chain(node: ast.AST) -> Chain | None:
     return None if below is None else (*below, name)
 
 
-def _may_undo(statement: ast.stmt, target: _Target) -> bool:
-    """Say whether a statement assigns what is on the way to a value, or hands it on to be changed."""
+def _depends_on(statement: ast.stmt, target: _Target) -> bool:
+    """Say whether a statement assigns or reads a value, what it is part of, or a part of it."""
     if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Name):
         return False
-    for chain, is_written in _chains(statement):
-        is_above = chain == target.chain[: len(chain)]
-        if is_above and (is_written or len(chain) < len(target.chain)):
-            return True
-    return False
+    pairs = ((chain, min(len(chain), len(target.chain))) for chain in _chains(statement))
+    return any(chain[:common] == target.chain[:common] for chain, common in pairs)
 
 
-def _chains(node: ast.AST) -> Iterator[tuple[Chain, bool]]:
-    """Give the longest chains in a statement and whether they are written; of a method, what it is called on."""
+def _chains(node: ast.AST) -> Iterator[Chain]:
+    """Give the longest chains in a statement; of a method that is called, what it is called on."""
     chain = _chain(node)
     if chain is not None:
-        yield chain, not isinstance(getattr(node, "ctx", None), ast.Load)
+        yield chain
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         yield from _chains(node.func.value)

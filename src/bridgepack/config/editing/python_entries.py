@@ -112,7 +112,7 @@ def removed_entry(source: Source, node: ast.Call | ast.Dict, index: int, edit: E
         start = _tail(text, source.end(entries[index - 1].last), start)[0]
     else:
         end = after
-    if "#" in text[start:end]:
+    if "\n" in text[start:end] and "#" in text[start:end]:
         refuse(edit, "comments stand beside it")
     return Splice(start=start, end=end, text="")
 

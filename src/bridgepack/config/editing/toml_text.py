@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import AoT, Item, String, Table, Trivia
+from tomlkit.items import AoT, InlineTable, Item, String, Table, Trivia
 
 from bridgepack.config.editing.edits import REMOVE, CannotEditError, Edit, applied, is_same, leaf_edits, refuse
 from bridgepack.config.editing.splicing import BYTE_ORDER_MARK, newline_of
@@ -126,7 +126,9 @@ def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> N
         table[name] = tomlkit.item(value)
         return
     if place is None:
-        table[name] = _inline(value)
+        item = _inline(value)
+        item.trivia.indent = " " if isinstance(table, InlineTable) and table else item.trivia.indent
+        table[name] = item
         return
     line = tomlkit.document()
     line[name] = _inline(value)

@@ -131,6 +131,11 @@ def has_comment(stretch: str) -> bool:
     return bool(_COMMENT.search(stretch))
 
 
+def flow_has_comment(stretch: str) -> bool:
+    """Say whether a stretch inside one flow collection may hold a comment, which would end with a line."""
+    return "\n" in stretch and has_comment(stretch)
+
+
 def nested_step(text: str, root: Node | None) -> str:
     """Return the white space that the first nested block mapping is indented by; two spaces when there is none."""
     if isinstance(root, MappingNode) and not root.flow_style:

@@ -33,6 +33,7 @@ from bridgepack.config.editing.yaml_nodes import (
     compose,
     entry_end,
     find_entry,
+    flow_has_comment,
     has_comment,
     has_merge,
     is_empty,
@@ -168,12 +169,11 @@ def _replaced(text: str, edit: Edit, entry: Entry, value: Any, *, is_in_flow: bo
     if isinstance(old, MappingNode | SequenceNode) and not old.flow_style:
         return _replaced_block(text, edit, entry, new)
     start, end = old.start_mark.index, node_end(text, old)
-    if isinstance(old, ScalarNode) and style in {"|", ">"}:
+    has_lost_comment = not isinstance(old, ScalarNode) and flow_has_comment(text[start:end])
+    if style in {"|", ">"}:
         end = start + len(text[start:end].rstrip())
-        lost = text[start : line_end(text, start)]
-    else:
-        lost = "" if isinstance(old, ScalarNode) else text[start:end]
-    if has_comment(lost):
+        has_lost_comment = has_comment(text[start : line_end(text, start)])
+    if has_lost_comment:
         refuse(edit, "comments stand inside its old value")
     return [Splice(start=start, end=end, text=new)]
 
@@ -223,6 +223,6 @@ def _removed_from_flow(text: str, edit: Edit, mapping: MappingNode, index: int) 
         start = entry_end(text, entries[index - 1])
     else:
         start, end = text.index("{", mapping.start_mark.index) + 1, mapping.end_mark.index - 1
-    if has_comment(text[start:end]):
+    if flow_has_comment(text[start:end]):
         refuse(edit, "comments stand beside it")
     return Splice(start=start, end=end, text="")

@@ -19,7 +19,6 @@ _SETS_MULTIPLE_FIRST = re.compile(
 )
 
 
-
 @run_rule(
     code="BP101",
     name="sequences-not-divisible-by-context-parallelism",
@@ -32,8 +31,8 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
     Bad: context_parallel_size 2, pad_seq_to_mult 1.
     Good: context_parallel_size 2, pad_seq_to_mult 4.
-    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again. Recipes
-        derive it when they are made: overriding context_parallel_size later does not move it.
+    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
+        Recipes derive it when they are made: overriding context_parallel_size later does not move it.
     Noticed: never.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
@@ -173,7 +172,7 @@ def multiple_exceeds_longest_sequence(subject: RunSubject) -> Iterator[Violation
     if not splits_packed_by_host(subject):
         return
     multiple, longest = subject.pad_seq_to_mult, longest_sequence(subject)
-    if 1 < multiple and longest < multiple:
+    if multiple > 1 and longest < multiple:
         yield Violation(where=f"{SPECS}.pad_seq_to_mult", found=str(multiple), allowed=f"1 to {longest}")
 
 

@@ -27,7 +27,8 @@ _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn
     code="BP701",
     name="no-backend-for-packed-attention",
     severity=Severity.ERROR,
-    source="PSB701; megatron/bridge/models/gpt_provider.py:277; megatron/core/transformer/dot_product_attention.py:153; "
+    source="PSB701; megatron/bridge/models/gpt_provider.py:277; "
+    "megatron/core/transformer/dot_product_attention.py:153; "
     "TransformerEngine 2.17 dot_product_attention/utils.py:990,1076",
 )
 def no_backend_for_packed_attention(subject: RunSubject) -> Iterator[Violation]:

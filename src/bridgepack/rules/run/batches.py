@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import FINETUNING_DATASETS, is_on, is_text, nearest_multiples, require_plain_gpus
+from bridgepack.rules.run.reading import (
+    FINETUNING_DATASETS,
+    is_on,
+    is_text,
+    nearest_multiples,
+    require_plain_gpus,
+    stated_integer,
+)
 from bridgepack.rules.run_rule import RunRule, change, run_rule
 from bridgepack.rules.run_subject import RunSubject
 
+_EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
 _PARALLEL_SIZES = (
     "model.tensor_model_parallel_size",
@@ -16,7 +24,7 @@ _PARALLEL_SIZES = (
     "model.context_parallel_size",
     "model.expert_model_parallel_size",
     "model.expert_tensor_parallel_size",
-    "dist.eval_context_parallel_size",
+    _EVAL_CONTEXT,
 )
 
 
@@ -50,12 +58,12 @@ def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """
     require_plain_gpus(subject)
     if _does_not_divide(subject):
-        share = subject.micro_batch_size * subject.data_parallel_size
+        size, copies, batch = subject.micro_batch_size, subject.data_parallel_size, subject.global_batch_size
         yield Violation(
             where="train.global_batch_size",
-            found=str(subject.global_batch_size),
-            allowed=f"a multiple of {share} (micro batch {subject.micro_batch_size} x {subject.data_parallel_size} copies "
-            f"of the model), such as {nearest_multiples(subject.global_batch_size, share)}",
+            found=str(batch),
+            allowed=f"a multiple of {size * copies} ({size} on each of {copies} copies of the model), "
+            f"such as {nearest_multiples(batch, size * copies)}",
         )
 
 
@@ -78,7 +86,7 @@ def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """
     require_plain_gpus(subject)
     model_parallel_size = _evaluation_model_parallel_size(subject)
-    is_as_in_training = subject.eval_context_parallel_size is None and all(
+    is_as_in_training = stated_integer(subject, _EVAL_CONTEXT) is None and all(
         subject.settings.value(path) is None for path in _EVAL_SIZES
     )
     if subject.world_size % model_parallel_size or (is_as_in_training and _does_not_divide(subject)):
@@ -89,13 +97,13 @@ def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(
             where=_EVAL_SIZES[1],
             found=str(batch),
-            allowed=f"a multiple of {share} (micro batch {subject.eval_micro_batch_size} x {copies} copies of the model), "
+            allowed=f"a multiple of {share} ({subject.eval_micro_batch_size} on each of {copies} copies), "
             f"such as {nearest_multiples(batch, share)}",
         )
 
 
 def _evaluation_model_parallel_size(subject: RunSubject) -> int:
-    evaluation = subject.eval_context_parallel_size
+    evaluation = stated_integer(subject, _EVAL_CONTEXT)
     context = evaluation if evaluation is not None and evaluation > 0 else subject.context_parallel_size
     return subject.tensor_model_parallel_size * subject.pipeline_model_parallel_size * context
 
@@ -120,7 +128,7 @@ def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Vi
     require_plain_gpus(subject)
     for path, size in (
         ("model.context_parallel_size", subject.model_parallel_size),
-        ("dist.eval_context_parallel_size", _evaluation_model_parallel_size(subject)),
+        (_EVAL_CONTEXT, _evaluation_model_parallel_size(subject)),
     ):
         if subject.world_size % size:
             yield Violation(
@@ -148,6 +156,8 @@ def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Evidence: read in the source.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
+        if path in _EVAL_SIZES and not subject.settings.is_stated(path):
+            continue
         size = subject.settings.integer_or_none(path)
         if (size is None and path not in _EVAL_SIZES) or (size is not None and size <= 0):
             yield Violation(where=path, found=str(size), allowed="a positive number")
@@ -179,92 +189,6 @@ def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
                 found=str(size),
                 allowed="1 or more",
                 changes=change(path, 1, "1 turns that kind of parallelism off"),
-            )
-
-
-@run_rule(
-    code="BP006",
-    name="batch-size-ramp-up-with-packing",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882",
-    versions={"megatron-core": "<0.18"},
-)
-def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
-    """The batch grows during training and rows are packs.
-
-    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the smaller
-        batch has, so a micro batch holds more than one pack.
-    Bad: rampup_batch_size [8, 8, 10000] with global_batch_size 64 and offline packing.
-    Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size.
-    Noticed: first step.
-    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
-    """
-    path = "train.rampup_batch_size"
-    if subject.packs_offline and subject.settings.value(path) is not None:
-        if subject.settings.value("dataset.dataloader_type") == "batch":
-            yield Violation(
-                where=path,
-                found=str(subject.settings.value(path)),
-                allowed="null with offline packing",
-                changes=change(path, None, "the loader always gives the full batch"),
-            )
-
-
-@run_rule(
-    code="BP038",
-    name="batch-size-ramp-up-ignored",
-    severity=Severity.WARNING,
-    source="PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115",
-    versions={"megatron-core": ">=0.18"},
-)
-def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
-    """A growing batch is asked for, in a way that megatron-core no longer reads.
-
-    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
-        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
-    Bad: rampup_batch_size [8, 8, 10000].
-    Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size and step_batch_size_schedule.
-    Noticed: never.
-    Evidence: read in the source of megatron-core 0.18.1 and 0.19.2.
-    """
-    for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
-        if subject.settings.is_stated(path) and subject.settings.value(path) is not None:
-            yield Violation(
-                where=path,
-                found=str(subject.settings.value(path)),
-                allowed="null",
-                changes=change(path, None, "nothing reads it"),
-            )
-
-
-@run_rule(
-    code="BP622",
-    name="batch-size-ramp-up-with-epochs-or-samples",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/training/config.py:484",
-)
-def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[Violation]:
-    """The batch grows during training and its length is counted in epochs or samples.
-
-    Why: Crash at start: validate() refuses it.
-    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
-    Good: rampup_batch_size null with num_epochs 3.
-    Fix: Remove rampup_batch_size.
-    Noticed: validate().
-    Evidence: read in the source.
-    """
-    path = "train.rampup_batch_size"
-    if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
-        return
-    for length in ("train.num_epochs", "train.train_samples"):
-        if subject.settings.value(length) is not None:
-            yield Violation(
-                where=path,
-                found=f"{subject.settings.value(path)} with {length}",
-                allowed="null",
-                changes=change(path, None, "not supported with epochs or samples"),
             )
 
 
@@ -327,14 +251,11 @@ def last_batch_kept_with_custom_dataset(subject: RunSubject) -> Iterator[Violati
 
 
 RULES: tuple[RunRule, ...] = (
-    batch_size_ramp_up_with_packing,
     fewer_micro_batches_than_pipeline_stages,
-    batch_size_ramp_up_ignored,
     global_batch_not_divisible,
     evaluation_batch_not_divisible,
     last_batch_kept_with_custom_dataset,
     gpus_not_a_multiple_of_model_parallelism,
-    batch_size_ramp_up_with_epochs_or_samples,
     batch_size_not_positive,
     parallel_size_not_positive,
 )

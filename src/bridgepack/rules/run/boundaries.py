@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.rule import Severity, Violation
 from bridgepack.rules.run.kernel_facts import replaces_attention
 from bridgepack.rules.run_rule import RunRule, run_rule
@@ -205,7 +206,7 @@ def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]
     if not subject.packs_offline or subject.context_parallel_size == 1:
         return
     for truth in subject.require_artifact().require_truths():
-        num_boundaries = truth.max_sequences_per_row + 2
+        num_boundaries = truth.max_sequences_per_row + CU_SEQLENS_EXTRA_ENTRIES
         if num_boundaries > MAX_BOUNDARIES:
             yield Violation(
                 where=truth.split, found=f"{num_boundaries} boundaries in a row", allowed=f"at most {MAX_BOUNDARIES}"

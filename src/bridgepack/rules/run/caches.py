@@ -177,13 +177,17 @@ def materialized_data_kept(subject: RunSubject) -> Iterator[Violation]:
         that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad, where training.jsonl lies from an earlier run, hf_rewrite false.
     Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not changed
-        since, ignore this.
+    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
+        changed since, ignore this.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     Evidence: read in the source.
     """
     root = subject.settings.text_or_none("dataset.hf_output_root")
-    if root is None or subject.settings.value("dataset.hf_dataset") is None or subject.settings.flag("dataset.hf_rewrite"):
+    if (
+        root is None
+        or subject.settings.value("dataset.hf_dataset") is None
+        or subject.settings.flag("dataset.hf_rewrite")
+    ):
         return
     kept = f"{root.rstrip('/')}/training.jsonl"
     if subject.require_files().exists(kept):

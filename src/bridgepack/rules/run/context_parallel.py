@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_on, require_plain_gpus
+from bridgepack.rules.run.reading import is_on
 from bridgepack.rules.run_rule import RunRule, change, run_rule
 from bridgepack.rules.run_subject import RunSubject
 
@@ -62,34 +61,6 @@ def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
 
 
 @run_rule(
-    code="BP953",
-    name="evaluation-layout-does-not-divide",
-    severity=Severity.ERROR,
-    source="PSC303; megatron/bridge/training/config.py:1318",
-)
-def evaluation_layout_does_not_divide(subject: RunSubject) -> Iterator[Violation]:
-    """The GPUs do not divide by TP x PP x eval_context_parallel_size.
-
-    Why: Crash at start: validate() counts data-parallel ranks for evaluation with eval_context_parallel_size.
-    Bad: 8 GPUs, tensor_model_parallel_size 4, eval_context_parallel_size 4.
-    Good: 8 GPUs, tensor_model_parallel_size 2, eval_context_parallel_size 4.
-    Fix: Choose eval_context_parallel_size so that TP x PP x eval_context_parallel_size divides the GPUs.
-    Noticed: validate().
-    Evidence: executed with the real 0.6.2.
-    """
-    context = subject.eval_context_parallel_size
-    if context is None or context < 1:
-        return
-    others = subject.tensor_model_parallel_size * subject.pipeline_model_parallel_size
-    require_plain_gpus(subject)
-    gpus = subject.world_size
-    if gpus % (others * context):
-        fitting = [size for size in range(1, gpus // others + 1) if gpus % (others * size) == 0]
-        allowed = f"one of {fitting}" if fitting else f"none: TP x PP is {others}"
-        yield Violation(where=_EVALUATION, found=f"{context} on {gpus} GPUs", allowed=allowed)
-
-
-@run_rule(
     code="BP954",
     name="hierarchical-context-parallel-on-decentralized-groups",
     severity=Severity.ERROR,
@@ -111,7 +82,7 @@ def hierarchical_context_parallel_on_decentralized_groups(subject: RunSubject) -
 
 
 @run_rule(
-    code="BP955",
+    code="BP953",
     name="evaluation-context-parallel-without-groups",
     severity=Severity.WARNING,
     source="PSC303; megatron/bridge/training/config.py:164, training/state.py:143",
@@ -133,36 +104,13 @@ def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[
         return
     if not subject.settings.flag("dist.use_decentralized_pg"):
         where = _EVALUATION
-        yield Violation(where=where, found=f"{context} without use_decentralized_pg", allowed="use_decentralized_pg true")
+        yield Violation(
+            where=where, found=f"{context} without use_decentralized_pg", allowed="use_decentralized_pg true"
+        )
 
 
 @run_rule(
-    code="BP956",
-    name="hierarchical-sizes-do-not-multiply",
-    severity=Severity.ERROR,
-    source="PSC304; megatron/bridge/training/config.py:1552",
-)
-def hierarchical_sizes_do_not_multiply(subject: RunSubject) -> Iterator[Violation]:
-    """The product of hierarchical_context_parallel_sizes is not context_parallel_size.
-
-    Why: Crash at start: validate() refuses it.
-    Bad: context_parallel_size 8, hierarchical_context_parallel_sizes [2, 2].
-    Good: context_parallel_size 8, hierarchical_context_parallel_sizes [4, 2].
-    Fix: Choose the sizes, from inside a node outwards, so that their product is context_parallel_size.
-    Noticed: validate().
-    Evidence: executed with the real 0.6.2.
-    """
-    if subject.settings.value(_HIERARCHY) is None:
-        return
-    sizes = subject.settings.items(_HIERARCHY)
-    context = subject.context_parallel_size
-    if all(type(size) is int for size in sizes) and math.prod(sizes) != context:
-        allowed = f"sizes whose product is {context}"
-        yield Violation(where=_HIERARCHY, found=f"{list(sizes)}, product {math.prod(sizes)}", allowed=allowed)
-
-
-@run_rule(
-    code="BP957",
+    code="BP955",
     name="engine-lacks-hierarchical-context-parallel",
     severity=Severity.ERROR,
     source="PSC304; megatron/core/extensions/transformer_engine.py",
@@ -185,7 +133,7 @@ def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[
 
 
 @run_rule(
-    code="BP958",
+    code="BP956",
     name="max-seqlen-per-rank-without-effect",
     severity=Severity.WARNING,
     source="PSC301; megatron/core/model_parallel_config.py:111",
@@ -208,7 +156,7 @@ def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violatio
 
 
 @run_rule(
-    code="BP959",
+    code="BP957",
     name="rank-without-trained-token",
     severity=Severity.WARNING,
     source="PSB101, PSB014; Megatron-LM #1764",
@@ -240,10 +188,8 @@ def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
 RULES: tuple[RunRule, ...] = (
     hybrid_context_parallel,
     dynamic_context_parallel,
-    evaluation_layout_does_not_divide,
     hierarchical_context_parallel_on_decentralized_groups,
     evaluation_context_parallel_without_groups,
-    hierarchical_sizes_do_not_multiply,
     engine_lacks_hierarchical_context_parallel,
     max_seqlen_per_rank_without_effect,
     rank_without_trained_token,

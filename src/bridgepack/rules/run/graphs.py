@@ -1,7 +1,226 @@
-"""Rules on CUDA graphs and FP8 over packed rows."""
+"""Rules on CUDA graphs over packed rows."""
 
 from __future__ import annotations
 
-from bridgepack.rules.run_rule import RunRule
+from collections.abc import Iterator
 
-RULES: tuple[RunRule, ...] = ()
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, stated
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+_NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
+#: Model classes whose construction asks for the graph-safe random state.
+_CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider"})
+
+
+def _described(capture: GraphCapture) -> str:
+    modules = f" of {', '.join(capture.modules)}" if capture.modules else ""
+    return f"{capture.impl} graphs{modules}"
+
+
+@run_rule(
+    code="BP921",
+    name="graphs-over-rows-of-varying-width",
+    severity=Severity.ERROR,
+    source="PSC101; megatron/bridge/training/config.py:1172-1179",
+)
+def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs are on and rows are not all padded to the same width.
+
+    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the check misses it, and the
+        first row of another width breaks the replay.
+    Bad: cuda_graph_impl transformer_engine, no pad_to_max_length.
+    Good: cuda_graph_impl transformer_engine, dataset_kwargs {pad_to_max_length: true}.
+    Fix: Set dataset.dataset_kwargs.pad_to_max_length to true.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    if not subject.packs_offline:
+        return
+    capture = graph_capture(subject)
+    is_captured = capture.is_training or (capture.is_on and capture.path != "model.cuda_graph_impl")
+    if is_captured and not subject.pads_to_max_length:
+        yield Violation(
+            where="dataset.dataset_kwargs.pad_to_max_length",
+            found=f"not true with {_described(capture)}",
+            allowed="true with CUDA graphs",
+            changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "a graph replays one width"),
+        )
+
+
+@run_rule(
+    code="BP922",
+    name="captured-attention-with-varying-boundaries",
+    severity=Severity.ERROR,
+    source="PSC102; megatron/bridge/training/config.py:1181-1188",
+)
+def captured_attention_with_varying_boundaries(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
+
+    Why: Crash in validate(); a graph replays one shape of cu_seqlens.
+    Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false.
+    Good: cuda_graph_impl full_iteration, pad_cu_seqlens true, and the metadata file of the packs.
+    Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to truthful metadata.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
+    """
+    if not subject.has_specs:
+        return
+    capture = graph_capture(subject)
+    if capture.captures_attention and not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
+        yield Violation(
+            where=f"{SPECS}.pad_cu_seqlens",
+            found=f"false with {_described(capture)}",
+            allowed="true where attention is captured",
+        )
+
+
+@run_rule(
+    code="BP923",
+    name="layer-graphs-around-packed-attention",
+    severity=Severity.ERROR,
+    source="PSC103; megatron/core/transformer/transformer_layer.py:1217-1232",
+)
+def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
+
+    Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate()
+        accepts it when pad_cu_seqlens is on.
+    Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on.
+    Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
+    Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
+    Noticed: first replay.
+    Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
+    """
+    if not subject.is_packed:
+        return
+    capture = graph_capture(subject)
+    if capture.impl == "transformer_engine" and capture.captures_attention:
+        yield Violation(
+            where=capture.path,
+            found=f"{_described(capture)}, attention included",
+            allowed="modules without attn, full_iteration or none with packed rows",
+            changes=change(capture.path, capture.off, "the replay takes no packed rows"),
+        )
+
+
+@run_rule(
+    code="BP924",
+    name="local-graphs-of-layers",
+    severity=Severity.ERROR,
+    source="PSC104; megatron/bridge/utils/cuda_graph.py:134-155",
+)
+def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs are local but not of the full iteration.
+
+    Why: Crash in validate(); the host has local graphs for whole iterations and for inference only.
+    Bad: cuda_graph_impl local, cuda_graph_modules [attn].
+    Good: cuda_graph_impl full_iteration.
+    Fix: Set model.cuda_graph_impl to full_iteration, to transformer_engine with modules, or to none.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    capture = graph_capture(subject)
+    if capture.setting != "local" or capture.is_full_iteration:
+        return
+    inference = subject.settings.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
+    if capture.modules or inference not in ("layer", "block"):
+        yield Violation(
+            where="model.cuda_graph_impl",
+            found=_described(capture),
+            allowed="none, transformer_engine, full_iteration",
+            changes=change("model.cuda_graph_impl", "none", "the host has no such graphs"),
+        )
+
+
+@run_rule(
+    code="BP925",
+    name="full-iteration-graph-checks-loss",
+    severity=Severity.ERROR,
+    source="PSC105; megatron/bridge/training/config.py:1369-1374",
+)
+def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]:
+    """The loss is checked for NaN inside a CUDA graph of the full iteration.
+
+    Why: Crash in validate(); the check copies the loss to the CPU, which a graph cannot.
+    Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
+    Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
+    Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    if graph_capture(subject).is_full_iteration and subject.settings.flag(_NAN_CHECK):
+        yield Violation(
+            where=_NAN_CHECK,
+            found="true with a full-iteration graph",
+            allowed="false with a full-iteration graph",
+            changes=change(_NAN_CHECK, False, "the check cannot be captured"),
+        )
+
+
+@run_rule(
+    code="BP926",
+    name="graphs-over-rows-packed-in-the-batch",
+    severity=Severity.ERROR,
+    source="PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101",
+)
+def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
+
+    Why: Crash at capture or replay, or stale shapes: the host pads such rows to no common width and checks nothing.
+    Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine.
+    Good: enable_in_batch_packing true, cuda_graph_impl none.
+    Fix: Set model.cuda_graph_impl to none, or pack offline.
+    Noticed: capture or replay.
+    Evidence: read in the source of megatron-bridge 0.6.2.
+    """
+    if not subject.packs_in_batch:
+        return
+    capture = graph_capture(subject)
+    if capture.is_on:
+        yield Violation(
+            where=capture.path,
+            found=f"{_described(capture)} with enable_in_batch_packing",
+            allowed="no graphs with packing in the batch",
+            changes=change(capture.path, capture.off, "rows packed in the batch have no common width"),
+        )
+
+
+@run_rule(
+    code="BP927",
+    name="graphs-without-graph-safe-random-state",
+    severity=Severity.ERROR,
+    source="PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/bridge/training/config.py:1276",
+)
+def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Violation]:
+    """CUDA graphs are on without TransformerEngine's tracker of random states.
+
+    Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
+    Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default).
+    Good: cuda_graph_impl full_iteration, te_rng_tracker true.
+    Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
+    Noticed: setup.
+    Evidence: read in the source of megatron-bridge 0.6.2.
+    """
+    capture = graph_capture(subject)
+    if not capture.is_on or subject.settings.class_name("model") not in _CHECKS_RANDOM_STATE:
+        return
+    if not subject.settings.flag("rng.te_rng_tracker") and not stated(subject, "model.use_te_rng_tracker"):
+        yield Violation(
+            where="rng.te_rng_tracker",
+            found=f"false with {_described(capture)}",
+            allowed="true with CUDA graphs",
+            changes=change("rng.te_rng_tracker", True, "graphs need random states that they can replay"),
+        )
+
+
+RULES: tuple[RunRule, ...] = (
+    graphs_over_rows_of_varying_width,
+    captured_attention_with_varying_boundaries,
+    layer_graphs_around_packed_attention,
+    local_graphs_of_layers,
+    full_iteration_graph_checks_loss,
+    graphs_over_rows_packed_in_the_batch,
+    graphs_without_graph_safe_random_state,
+)

@@ -104,9 +104,7 @@ def graph_capture(subject: RunSubject) -> GraphCapture:
             setting=setting, impl="none", modules=(), scopes=(), path="model.cuda_graph_impl", off="none"
         )
     scopes = tuple(
-        dict.fromkeys(
-            (*_entries(subject, "model.cuda_graph_modules"), *_entries(subject, "model.cuda_graph_scope"))
-        )
+        dict.fromkeys((*_entries(subject, "model.cuda_graph_modules"), *_entries(subject, "model.cuda_graph_scope")))
     )
     impl = old[flag] if setting == "none" and flag is not None else setting
     if impl == "local" and "full_iteration" in scopes and setting == "local":

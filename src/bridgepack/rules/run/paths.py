@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
@@ -279,8 +280,7 @@ def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
     """
     for path, files in visible_paths(subject):
         names = [name for name in resolved(path, files) if is_parquet_name(name)]
-        pairs = zip(names, names[1:], strict=False)
-        swapped = [pair for pair in pairs if _by_number(pair[0]) > _by_number(pair[1])]
+        swapped = [pair for pair in pairwise(names) if _by_number(pair[0]) > _by_number(pair[1])]
         if swapped:
             found = " before ".join(name.rpartition("/")[2] for name in swapped[0])
             yield Violation(where=path.setting, found=found, allowed="numbers with leading zeros", group=path.setting)

@@ -19,6 +19,11 @@ def is_on(subject: RunSubject, path: str) -> bool:
     return subject.settings.is_stated(path) and subject.settings.flag(path)
 
 
+def is_set(subject: RunSubject, path: str) -> bool:
+    """Say whether a setting is stated and not None."""
+    return subject.settings.is_stated(path) and subject.settings.value(path) is not None
+
+
 def stated_integer(subject: RunSubject, path: str) -> int | None:
     """Return a whole number; None where nobody stated it."""
     return subject.settings.integer_or_none(path) if subject.settings.is_stated(path) else None

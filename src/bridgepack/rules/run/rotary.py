@@ -45,7 +45,8 @@ def single_fused_rotary_embedding(subject: RunSubject) -> Iterator[Violation]:
     code="BP711",
     name="fused-rotary-embedding-loses-yarn-scale",
     severity=Severity.WARNING,
-    source="PSB711; megatron/core/models/common/embeddings/rope_utils.py:318-327; megatron/bridge/utils/fusions.py:84-92",
+    source="PSB711; megatron/core/models/common/embeddings/rope_utils.py:318-327; "
+    "megatron/bridge/utils/fusions.py:84-92",
 )
 def fused_rotary_embedding_loses_yarn_scale(subject: RunSubject) -> Iterator[Violation]:
     """The fused rotary embedding of packed rows leaves out the scale that YaRN multiplies attention with.
@@ -104,7 +105,9 @@ def rotary_embedding_sequence_by_sequence(subject: RunSubject) -> Iterator[Viola
     if not subject.is_packed or stated(subject, _FUSION) is not False:
         return
     if stated(subject, "model.position_embedding_type") == "rope":
-        yield Violation(where=_FUSION, found="false with packed rows", allowed="true, which takes all sequences at once")
+        yield Violation(
+            where=_FUSION, found="false with packed rows", allowed="true, which takes all sequences at once"
+        )
 
 
 @run_rule(

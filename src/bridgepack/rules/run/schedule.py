@@ -105,15 +105,17 @@ def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
         length = subject.settings.number_or_none(path)
         if length is not None and length <= 0:
             yield Violation(where=path, found=f"{length:g}", allowed="a positive number")
+    if subject.settings.value(_LENGTHS[2]) is None and stated_integer(subject, "scheduler.max_steps") is None:
+        yield from _empty_decay(subject)
+
+
+def _empty_decay(subject: RunSubject) -> Iterator[Violation]:
     kind = "samples" if subject.settings.value(_LENGTHS[1]) is not None else "iters"
-    path = f"train.train_{kind}"
-    decay = subject.settings.integer_or_none(f"scheduler.lr_decay_{kind}")
-    if kind == "iters" and stated_integer(subject, "scheduler.max_steps") is not None:
-        path, decay = "scheduler.max_steps", None
-    steps = subject.settings.integer_or_none(path) if decay is None else decay
-    if steps is not None and steps <= 0 and subject.settings.value(_LENGTHS[2]) is None:
-        where = path if decay is None else f"scheduler.lr_decay_{kind}"
-        yield Violation(where=where, found=str(steps), allowed="a positive number")
+    decay = stated_integer(subject, f"scheduler.lr_decay_{kind}")
+    path = f"train.train_{kind}" if decay is None else f"scheduler.lr_decay_{kind}"
+    steps = subject.settings.integer_or_none(path)
+    if (kind == "iters" or decay is not None) and steps is not None and steps <= 0:
+        yield Violation(where=path, found=str(steps), allowed="a positive number")
 
 
 @run_rule(
@@ -232,7 +234,9 @@ def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
     limits = (stated_integer(subject, "scheduler.max_steps"), stated_integer(subject, "scheduler.lr_decay_iters"))
     decay = next((limit for limit in limits if limit is not None), subject.settings.integer(_LENGTHS[0]))
     if warmup >= decay > 0:
-        yield Violation(where="scheduler.lr_warmup_iters", found=str(warmup), allowed=f"below {decay}, the decay's steps")
+        yield Violation(
+            where="scheduler.lr_warmup_iters", found=str(warmup), allowed=f"below {decay}, the decay's steps"
+        )
 
 
 @run_rule(

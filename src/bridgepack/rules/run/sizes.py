@@ -190,7 +190,9 @@ def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
             where=_MULTIPLE,
             found="null" if multiple is None else str(multiple),
             allowed=f"a positive number; {needed} here",
-            changes=change(_MULTIPLE, needed, "the smallest multiple that this topology needs", needs_repack=needed > 1),
+            changes=change(
+                _MULTIPLE, needed, "the smallest multiple that this topology needs", needs_repack=needed > 1
+            ),
         )
 
 

@@ -14,17 +14,19 @@ _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
 #: Options that say what the tokens mean; the host takes them from `preprocessing` now.
 #: Source: megatron/bridge/data/builders/gpt_sft.py:59.
-_SEMANTIC_OPTIONS = frozenset(
+_SEMANTIC_NAMES = (
     "add_bos add_eos add_sep answer_only_loss chat chat_loss_mode label_key prompt_completion_config prompt_template"
-    " truncation_field truncation_method use_hf_tokenizer_chat_template".split()
+    " truncation_field truncation_method use_hf_tokenizer_chat_template"
 )
+_SEMANTIC_OPTIONS = frozenset(_SEMANTIC_NAMES.split())
 #: Options that the host's datasets take besides.
 #: Source: megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:85.
-_OTHER_OPTIONS = frozenset(
+_OTHER_NAMES = (
     "pad_to_max_length pad_seq_length_to_mult hf_dataset global_sample_mapping index_mapping_dir tool_schemas"
     " get_attention_mask_from_fusion min_seq_length ceil_to_power_2 output_original_text virtual_tokens"
-    " tokens_to_generate sep_id special_tokens return_cu_seqlen".split()
+    " tokens_to_generate sep_id special_tokens return_cu_seqlen"
 )
+_OTHER_OPTIONS = frozenset(_OTHER_NAMES.split())
 #: Options that other rules report: BP035 and the rule on chat templates.
 _REPORTED_ELSEWHERE = frozenset({"max_num_samples", "chat_template"})
 #: Values of the host's base recipe. Source: megatron/bridge/recipes/common.py:163,185.
@@ -134,7 +136,9 @@ def dataset_option_refused(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=f"{_OPTIONS}.max_num_samples", found="set", allowed="dataset.max_train_samples")
     for option in sorted(_SEMANTIC_OPTIONS & set(options)):
         if subject.settings.value("dataset.preprocessing") is not None:
-            yield Violation(where=f"{_OPTIONS}.{option}", found="set beside preprocessing", allowed="preprocessing alone")
+            yield Violation(
+                where=f"{_OPTIONS}.{option}", found="set beside preprocessing", allowed="preprocessing alone"
+            )
     for option, value in options.items():
         if _holds_object(value) or not isinstance(option, str):
             yield Violation(where=f"{_OPTIONS}.{option}", found="an object", allowed="plain values under names")

@@ -72,7 +72,9 @@ def _contradictions(subject: RunSubject, stated: Mapping[str, object]) -> Iterat
     if not tests and test is not None:
         yield Violation(where="dataset.do_test", found="false with hf_test_dataset", allowed="true")
     if validates and validation is None and proportion is None and not _has_split(subject, "validation"):
-        yield Violation(where="dataset.do_validation", found="true", allowed="false: the source has no validation split")
+        yield Violation(
+            where="dataset.do_validation", found="true", allowed="false: the source has no validation split"
+        )
     if tests and test is None and not _has_split(subject, "test"):
         yield Violation(where="dataset.do_test", found="true", allowed="false: the source has no test split")
 

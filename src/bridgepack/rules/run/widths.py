@@ -171,38 +171,10 @@ def sequence_exceeds_model_context(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="dataset.seq_length", found=str(longest), allowed=f"at most {limit}: {origin}")
 
 
-@run_rule(
-    code="BP117",
-    name="sequence-exceeds-pack",
-    severity=Severity.ERROR,
-    source="PSB117, PSB008; megatron/bridge/data/packing/algorithms.py:246, "
-    "megatron/bridge/recipes/nemotronh/h100/nemotron_3_super.py:389",
-)
-def sequence_exceeds_pack(subject: RunSubject) -> Iterator[Violation]:
-    """The host is to pack, and a sequence may be longer than a pack.
-
-    Why: Crash when rank 0 packs, with KeyError, as soon as one example is longer; silent otherwise: packs are much
-        shorter than the model's seq_length says. The shipped nemotron_3_super 32k recipe is like this.
-    Bad: dataset.seq_length 32768, packed_sequence_size 2048, no path to packs.
-    Good: dataset.seq_length 32768, packed_sequence_size 32768.
-    Fix: Set packed_sequence_size to dataset.seq_length, or cap sequences with max_single_sequence_length.
-    Noticed: dataset build, or never.
-    Evidence: executed with the real 0.6.2.
-    """
-    if not splits_packed_by_host(subject):
-        return
-    size, longest = subject.packed_sequence_size, longest_sequence(subject)
-    if 0 < size < longest:
-        yield Violation(
-            where=f"{SPECS}.packed_sequence_size", found=f"{size}, sequences up to {longest}", allowed=str(longest)
-        )
-
-
 RULES: tuple[RunRule, ...] = (
     longest_sequence_one_short,
     row_width_not_divisible,
     row_width_differs_among_experts,
     pipeline_expects_other_width,
     sequence_exceeds_model_context,
-    sequence_exceeds_pack,
 )

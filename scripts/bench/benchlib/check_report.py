@@ -1,0 +1,53 @@
+"""The benchmark of checks as a Markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_HEADER = "| rows | tokens | GB | processes | read s | check s | rows/s | Mtokens/s | read MB | check MB | speed |"
+_NOTES = (
+    "each in a fresh process, the two taking turns, the files in the page cache. Reading is decoding the three columns "
+    "of all shards with the same reader and hashing the files, in as many processes. Seconds are without Python's "
+    "imports, with the start of worker processes. Memory is the peak of all processes, mapped files included, shared "
+    "pages once. `speed` is that of checking divided by that of reading."
+)
+
+
+def check_report(result: Mapping[str, Any]) -> str:
+    """Return the page; `result` is what the JSON file holds."""
+    settings, machine = result["settings"], result["machine"]
+    loads = ", ".join(f"{load:.1f}" for load in machine["load_averages"])
+    memory = machine["memory_bytes"] / 2**30
+    lines = [
+        "# bridgepack check against reading",
+        "",
+        f"{machine['num_cores']} cores, {machine['cpu_model']}, {memory:.0f} GiB, Linux {machine['kernel']}; load "
+        f"average before and after: {loads}. Commit {machine['commit']}; pyarrow {machine['versions'].get('pyarrow')}.",
+        "",
+        f"Rows of {settings['packed_sequence_size']:,} runtime tokens; a hundredth as many to validate. Medians of "
+        f"{settings['repeats']}, {_NOTES}",
+        "",
+        _HEADER,
+        "|" + " ---: |" * (_HEADER.count("|") - 1),
+        *(_line(found) for found in result["sizes"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    read, check = found["medians"]["read"], found["medians"]["check"]
+    cells = (
+        f"{found['num_rows']:,}",
+        f"{found['num_tokens']:,}",
+        f"{found['num_bytes'] / 1e9:.2f}",
+        str(found["num_workers"]),
+        f"{read['seconds']:.2f}",
+        f"{check['seconds']:.2f}",
+        f"{found['num_rows'] / check['seconds']:,.0f}",
+        f"{found['num_tokens'] / check['seconds'] / 1e6:,.0f}",
+        f"{read['peak_memory_bytes'] / 1e6:,.0f}",
+        f"{check['peak_memory_bytes'] / 1e6:,.0f}",
+        f"{read['seconds'] / check['seconds']:.2f}",
+    )
+    return f"| {' | '.join(cells)} |"

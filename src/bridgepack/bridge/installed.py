@@ -1,0 +1,116 @@
+"""The environment that a run will use: of this interpreter, or from a file that lists installed distributions."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from bridgepack.errors import ConfigError
+from bridgepack.rules.run_subject import Environment
+
+#: What `environment_from_file` reads, for messages.
+READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"
+#: Names under which conda has distributions that are called otherwise elsewhere.
+_CONDA_NAMES: Mapping[str, str] = {"pytorch": "torch"}
+
+_NAME = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
+_EXTRAS = r"(?:\s*\[[^\]]*\])?"
+_PINNED = re.compile(rf"^{_NAME}{_EXTRAS}\s*={{2,3}}\s*(?P<version>[^\s;,#*]++)(?!\*)")
+_FROM_PLACE = re.compile(rf"^{_NAME}{_EXTRAS}\s*@\s*(?P<place>\S+)")
+_ARCHIVE = re.compile(r"^[^-]+-(?P<version>[^-]+)(?:-[^-]+)*\.(?:whl)$|^.+-(?P<source_version>\d[^-]*)\.tar\.gz$")
+_COLUMNS = re.compile(rf"^{_NAME}\s+(?P<version>\d\S*)(?:\s+\S+)?$")
+_EGG = re.compile(r"[#&]egg=(?P<name>[A-Za-z0-9._-]+)")
+#: A distribution is there, but the line does not tell its version.
+_UNKNOWN_VERSION = "unknown"
+
+
+def environment_here() -> Environment:
+    """Return the environment of this interpreter; nothing is imported."""
+    versions: dict[str, str] = {}
+    for found in distributions():
+        name = found.metadata["Name"]
+        if name:
+            versions.setdefault(canonicalize_name(name), found.version)
+    return Environment(
+        versions=versions, python=platform.python_version(), origin=f"Python {platform.python_version()} here"
+    )
+
+
+def environment_from_file(path: Path) -> Environment:
+    """Return the environment that a file lists.
+
+    `megatron-core==0.19.2` and `megatron-core @ file:///wheels/megatron_core-0.19.2-cp312-cp312-linux_x86_64.whl` both
+    give megatron-core 0.19.2. A distribution from a repository or a folder counts as installed, of a version that is
+    not known. Comments, options and requirements without a version are left out.
+
+    Raises:
+        ConfigError: the file cannot be read, or lists no distribution with its version.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--environment is {path}, which cannot be read: {error}. Allowed: here, or {READABLE}."
+        ) from error
+    versions, python = _from_json(text) if text.lstrip().startswith(("[", "{")) else (dict(_from_lines(text)), None)
+    if not any(version != _UNKNOWN_VERSION for version in versions.values()):
+        raise ConfigError(
+            f"--environment is {path}, which lists no distribution with its version. Allowed: here, or {READABLE}. "
+            "Write it with: pip freeze > environment.txt"
+        )
+    return Environment(versions=versions, python=python, origin=str(path))
+
+
+def _from_json(text: str) -> tuple[dict[str, str], str | None]:
+    """Return the versions and Python's own, where conda lists it, from a JSON listing."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}, None
+    rows = content.get("installed", content.get("packages")) if isinstance(content, dict) else content
+    named = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    pairs = dict(pair for row in named if (pair := _json_pair(row)) is not None)
+    return pairs, pairs.pop("python", None)
+
+
+def _json_pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    facts = row.get("metadata") if isinstance(row.get("metadata"), Mapping) else row
+    name, version = facts.get("name") if facts else None, facts.get("version") if facts else None
+    if not isinstance(name, str) or not isinstance(version, str) or not name or not version:
+        return None
+    canonical = canonicalize_name(name)
+    return _CONDA_NAMES.get(canonical, canonical), version
+
+
+def _from_lines(text: str) -> Iterator[tuple[str, str]]:
+    for raw in text.splitlines():
+        line = raw.strip()
+        pair = None if line.startswith("#") else _line_pair(line)
+        if pair is not None:
+            yield canonicalize_name(pair[0]), pair[1]
+
+
+def _line_pair(line: str) -> tuple[str, str] | None:
+    """Return name and version of one line of a listing; None where it names no installed distribution."""
+    if line.startswith("-e") or line.startswith("--editable"):
+        egg = _EGG.search(line)
+        return (egg["name"], _UNKNOWN_VERSION) if egg else None
+    found = _PINNED.match(line) or _COLUMNS.match(line)
+    if found:
+        return found["name"], found["version"]
+    placed = _FROM_PLACE.match(line)
+    return (placed["name"], _version_in(placed["place"])) if placed else None
+
+
+def _version_in(place: str) -> str:
+    """Return the version that the name of a wheel or source archive tells: `x-1.2-py3-none-any.whl` -> `1.2`."""
+    file_name = re.split(r"[?#]", place)[0].rpartition("/")[2].replace("%2B", "+")
+    found = _ARCHIVE.match(file_name)
+    return (found["version"] or found["source_version"]) if found else _UNKNOWN_VERSION

@@ -1,0 +1,139 @@
+"""Rules on mixtures of experts over packed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.fp8 import num_shares
+from bridgepack.rules.run.kernel_facts import graph_capture, stated
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+#: Tokens that HybridEP's combine kernel takes at a time.
+HYBRID_CHUNK_TOKENS = 128
+_BALANCING = "model.moe_router_load_balancing_type"
+
+
+@run_rule(
+    code="BP802",
+    name="expert-overlap-drops-boundaries",
+    severity=Severity.ERROR,
+    source="PSB802; megatron/bridge/training/gpt_step.py:454-461",
+)
+def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
+    """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
+
+    Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
+        before it in the pack and positions run on; the loss looks plausible.
+    Bad: overlap_moe_expert_parallel_comm true, packing on.
+    Good: overlap_moe_expert_parallel_comm false, packing on.
+    Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
+    Noticed: never.
+    Evidence: read in the source of megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
+    """
+    if not subject.is_packed:
+        return
+    for section in ("model", "comm_overlap"):
+        path = f"{section}.overlap_moe_expert_parallel_comm"
+        if stated(subject, path) is True:
+            yield Violation(
+                where=path,
+                found="true with packed rows",
+                allowed="false with packed rows",
+                changes=change(path, False, "the overlapped schedule forgets the boundaries"),
+            )
+
+
+@run_rule(
+    code="BP806",
+    name="router-counts-padding",
+    severity=Severity.ADVICE,
+    source="PSB806; megatron/bridge/training/gpt_step.py:432-437",
+)
+def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
+    """Padding tokens take part in the statistics that balance the experts.
+
+    Why: Silent: balancing losses and expert biases drift towards what suits EOS tokens, the more padding the more.
+    Bad: an aux loss above 0 and rows with a tail of 20 percent.
+    Good: rows filled to 99 percent.
+    Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
+    Noticed: never.
+    Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
+    """
+    if not subject.packs_offline or not subject.is_mixture_of_experts:
+        return
+    balanced = [name for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff") if stated(subject, f"model.{name}")]
+    balanced += ["moe_router_enable_expert_bias"] if stated(subject, "model.moe_router_enable_expert_bias") else []
+    if balanced and (subject.pads_to_max_length or subject.pad_seq_to_mult > 1):
+        yield Violation(where=f"model.{balanced[0]}", found="counts padding tokens", allowed="little padding")
+
+
+@run_rule(
+    code="BP807",
+    name="balance-per-sequence-means-per-pack",
+    severity=Severity.ADVICE,
+    source="PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792",
+)
+def balance_per_sequence_means_per_pack(subject: RunSubject) -> Iterator[Violation]:
+    """Experts are balanced per sequence, and a pack counts as one sequence.
+
+    Why: Silent: the loss balances experts over all sequences of a pack together, not within each.
+    Bad: moe_router_load_balancing_type seq_aux_loss, packing on.
+    Good: moe_router_load_balancing_type aux_loss or global_aux_loss, packing on.
+    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
+    Noticed: never.
+    Evidence: read in the source; Megatron-LM #6108, #7452.
+    """
+    if not subject.is_packed or not subject.is_mixture_of_experts:
+        return
+    kinds = subject.settings.items(_BALANCING)
+    if "seq_aux_loss" in kinds and stated(subject, "model.moe_aux_loss_coeff"):
+        yield Violation(where=_BALANCING, found="seq_aux_loss with packed rows", allowed="aux_loss, global_aux_loss")
+
+
+@run_rule(
+    code="BP808",
+    name="uneven-tokens-for-hybrid-dispatch",
+    severity=Severity.WARNING,
+    source="PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249",
+)
+def uneven_tokens_for_hybrid_dispatch(subject: RunSubject) -> Iterator[Violation]:
+    """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
+
+    Why: Crash or hang at the first step that differs: kernels combine 128 tokens at a time, and with CUDA graphs the
+        host does not even out the ranks.
+    Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
+    Good: flex dispatcher hybridep, packed_sequence_size 4096, pad_to_max_length true.
+    Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
+    Noticed: first step, or never (hang).
+    Evidence: read in the source; the 128 comes from the documentation.
+    """
+    if not subject.packs_offline or stated(subject, "model.moe_token_dispatcher_type") != "flex":
+        return
+    if stated(subject, "model.moe_flex_dispatcher_backend") != "hybridep":
+        return
+    if not subject.pads_to_max_length:
+        if graph_capture(subject).is_on:
+            yield Violation(
+                where="dataset.dataset_kwargs.pad_to_max_length",
+                found="not true with hybridep and CUDA graphs",
+                allowed="true",
+                changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "every rank then has as many tokens"),
+            )
+        return
+    multiple = HYBRID_CHUNK_TOKENS * num_shares(subject)
+    if subject.packed_sequence_size % multiple:
+        yield Violation(
+            where=f"{SPECS}.packed_sequence_size",
+            found=f"{subject.packed_sequence_size} over {num_shares(subject)} ranks with hybridep",
+            allowed=f"a multiple of {multiple}",
+        )
+
+
+RULES: tuple[RunRule, ...] = (
+    expert_overlap_drops_boundaries,
+    router_counts_padding,
+    balance_per_sequence_means_per_pack,
+    uneven_tokens_for_hybrid_dispatch,
+)

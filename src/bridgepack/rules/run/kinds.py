@@ -1,0 +1,157 @@
+"""Rules on the kinds of values: texts, numbers and switches in each other's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+
+class Kind(StrEnum):
+    """What a setting may be, null apart."""
+
+    WHOLE = "a whole number"
+    NUMBER = "a number"
+    SWITCH = "true or false"
+    TEXT = "a text"
+    MAPPING = "a mapping"
+
+
+_WHOLE = (
+    "train.micro_batch_size train.global_batch_size train.train_iters train.train_samples train.eval_iters"
+    " train.eval_interval validation.eval_micro_batch_size validation.eval_global_batch_size validation.eval_iters"
+    " validation.eval_interval dataset.seq_length dataset.max_train_samples dataset.num_workers dataset.seed"
+    " model.seq_length model.tensor_model_parallel_size model.pipeline_model_parallel_size model.context_parallel_size"
+    " model.virtual_pipeline_model_parallel_size model.expert_model_parallel_size model.expert_tensor_parallel_size"
+    " model.num_moe_experts model.mtp_num_layers model.vocab_size dist.eval_context_parallel_size"
+    " scheduler.max_steps scheduler.lr_decay_iters scheduler.lr_decay_samples scheduler.lr_warmup_iters"
+    " scheduler.lr_warmup_samples"
+)
+_SPEC_WHOLE = "packed_sequence_size max_single_sequence_length num_tokenizer_workers pad_seq_to_mult"
+_SWITCHES = (
+    "dataset.enable_offline_packing dataset.enable_in_batch_packing dataset.do_validation dataset.do_test"
+    " dataset.hf_rewrite dataset.drop_last model.sequence_parallel model.calculate_per_token_loss"
+    " model.hybrid_context_parallel model.apply_rope_fusion model.tp_comm_overlap"
+    " ddp.average_in_collective ddp.use_megatron_fsdp ddp.use_distributed_optimizer"
+    " dist.use_decentralized_pg dist.use_megatron_fsdp validation.skip_train"
+    " rerun_state_machine.check_for_nan_in_loss scheduler.override_opt_param_scheduler"
+)
+_NUMBERS = (
+    "train.num_epochs dataset.hf_validation_proportion scheduler.lr_warmup_fraction scheduler.start_weight_decay"
+    " scheduler.end_weight_decay optimizer.lr optimizer.min_lr"
+)
+#: Setting -> what it may be.
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(_WHOLE.split(), Kind.WHOLE),
+    **{f"{SPECS}.{name}": Kind.WHOLE for name in _SPEC_WHOLE.split()},
+    **dict.fromkeys((*_SWITCHES.split(), f"{SPECS}.pad_cu_seqlens"), Kind.SWITCH),
+    **dict.fromkeys(_NUMBERS.split(), Kind.NUMBER),
+    **dict.fromkeys(("dataset.dataloader_type", f"{SPECS}.tokenizer_model_name"), Kind.TEXT),
+    **dict.fromkeys(("dataset.dataset_kwargs", SPECS, "dataset.hf_dataset"), Kind.MAPPING),
+}
+_TYPES: Mapping[Kind, tuple[type, ...]] = {
+    Kind.WHOLE: (int,),
+    Kind.NUMBER: (int, float),
+    Kind.SWITCH: (bool,),
+    Kind.TEXT: (str,),
+    Kind.MAPPING: (dict,),
+}
+_WORDS: Mapping[str, bool] = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _is_of_kind(value: Any, kind: Kind) -> bool:
+    if value is None or kind is Kind.MAPPING:
+        return value is None or isinstance(value, Mapping)
+    is_number_as_switch = isinstance(value, bool) and kind is not Kind.SWITCH
+    return isinstance(value, _TYPES[kind]) and not is_number_as_switch
+
+
+def _neighbour(value: Any, kind: Kind) -> int | bool | None:
+    """Return the value of the right kind that Python takes for the same, or None: (4096.0, WHOLE) -> 4096."""
+    if kind is Kind.SWITCH and isinstance(value, (int, float)) and value in (0, 1):
+        return bool(value)
+    if kind in (Kind.WHOLE, Kind.NUMBER) and isinstance(value, bool):
+        return int(value)
+    return int(value) if kind is Kind.WHOLE and isinstance(value, float) and value.is_integer() else None
+
+
+def _read(value: Any, kind: Kind) -> int | float | bool | None:
+    """Return what a text says, or None: ("8", WHOLE) -> 8, ("True", SWITCH) -> True."""
+    if not isinstance(value, str):
+        return None
+    if kind is Kind.SWITCH:
+        return _WORDS.get(value.strip().lower())
+    if kind not in (Kind.WHOLE, Kind.NUMBER):
+        return None
+    try:
+        return int(value) if kind is Kind.WHOLE else float(value)
+    except ValueError:
+        return None
+
+
+def _misplaced(subject: RunSubject) -> Iterator[tuple[str, Any, Kind]]:
+    for path, kind in KINDS.items():
+        if subject.settings.is_stated(path):
+            value = subject.settings.value(path)
+            if not _is_of_kind(value, kind):
+                yield path, value, kind
+
+
+@run_rule(
+    code="BP029",
+    name="setting-of-wrong-kind",
+    severity=Severity.ERROR,
+    source="PSB019, PSB020; megatron/bridge/training/config.py:1135",
+)
+def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
+    """A setting holds a value of a kind that it cannot be.
+
+    Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
+        text in place of a switch counts as on, "false" too.
+    Bad: train.micro_batch_size "1"; dataset.enable_offline_packing "false".
+    Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
+    Fix: Write numbers and true or false without quotes.
+    Noticed: validate() for numbers, never for switches.
+    Evidence: read in the source.
+    """
+    for path, value, kind in _misplaced(subject):
+        if _neighbour(value, kind) is None:
+            meant = _read(value, kind)
+            yield Violation(
+                where=path,
+                found=repr(value),
+                allowed=str(kind),
+                changes=() if meant is None else change(path, meant, f"the setting is {kind}"),
+            )
+
+
+@run_rule(
+    code="BP030",
+    name="setting-of-neighbouring-kind",
+    severity=Severity.WARNING,
+    source="PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
+)
+def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
+    """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
+
+    Why: Silent or crash later: most of the host takes 1 for true and 4096.0 for 4096, and some of it does not: it looks
+        for the literal true, or uses the number as a size.
+    Bad: dataset.enable_offline_packing 1; packed_sequence_size 4096.0.
+    Good: dataset.enable_offline_packing true; packed_sequence_size 4096.
+    Fix: Write the value in its own kind.
+    Noticed: by accident.
+    Evidence: read in the source.
+    """
+    for path, value, kind in _misplaced(subject):
+        meant = _neighbour(value, kind)
+        if meant is not None:
+            yield Violation(
+                where=path, found=repr(value), allowed=str(kind), changes=change(path, meant, f"the setting is {kind}")
+            )
+
+
+RULES: tuple[RunRule, ...] = (setting_of_wrong_kind, setting_of_neighbouring_kind)

@@ -1,0 +1,50 @@
+"""What `check` says of every recipe that megatron-bridge 0.6.2 ships; the golden file is reviewed by hand.
+
+`BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_recipe_findings.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.from_container import config_of_container
+from bridgepack.rules.registry import RUN_RULES
+from bridgepack.rules.rule import Severity
+from bridgepack.rules.run_engine import judge_run
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import target_versions
+from tests.support.upstream_recipes import world_size_of
+
+pytestmark = pytest.mark.bridge
+GOLDEN = Path(__file__).parents[1] / "golden" / "recipe_findings.json"
+
+
+def findings_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Return module and name of a recipe -> severity -> codes, for those with findings that are no advice."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, config in configs.items():
+        subject = RunSubject(
+            config=config_of_container(config, place=name),
+            versions=target_versions(),
+            world_size_given=world_size_of(name, config),
+        )
+        findings = judge_run(subject, RUN_RULES).findings
+        for severity in (Severity.ERROR, Severity.WARNING):
+            codes = sorted({finding.code for finding in findings if finding.severity == severity})
+            if codes:
+                found.setdefault(name, {})[str(severity)] = codes
+    return found
+
+
+def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any]) -> None:
+    found = findings_of(upstream_configs)
+    if os.environ.get("BRIDGEPACK_REGENERATE"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert len(upstream_configs) == 190

@@ -1,0 +1,72 @@
+"""`check` and the real `validate()` agree: what the host rejects is reported, and what is said of the host is true."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.from_container import config_of_container
+from bridgepack.rules.registry import RUN_RULES
+from bridgepack.rules.rule import Severity
+from bridgepack.rules.run_engine import judge_run
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import target_versions
+from tests.support.generated_configs import GeneratedConfig, generated
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.upstream_recipes import validate
+
+#: Set it for a longer run.
+NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "5000"))
+BASES = (
+    "llama32_1b_sft_1gpu_h100_bf16_config",
+    "llama32_1b_peft_1gpu_h100_bf16_config",
+    "qwen3_8b_sft_4gpu_h100_bf16_config",
+    "qwen3_30b_a3b_sft_8gpu_h100_bf16_config",
+    "gpt_oss_20b_sft_8gpu_h100_bf16_config",
+    "qwen25_vl_3b_sft_1gpu_h100_bf16_config",
+)
+#: Beginnings of messages that are about something else than packing, context parallelism, batches or sequences.
+OTHER_REASONS: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def bases(upstream_configs: dict[str, Any]) -> dict[str, Any]:
+    by_name = {name.rpartition(".")[2]: config for name, config in upstream_configs.items()}
+    return {name: by_name[name] for name in BASES}
+
+
+def errors_of(generated_config: GeneratedConfig) -> dict[str, str]:
+    """Return code -> when the host notices, of every error that check reports."""
+    config = config_of_container(generated_config.config, place=generated_config.base)
+    subject = RunSubject(config=config, versions=target_versions(), world_size_given=generated_config.world_size)
+    findings = judge_run(subject, RUN_RULES).findings
+    return {found.code: found.noticed for found in findings if found.severity == Severity.ERROR}
+
+
+def test_check_and_validate_agree(bases: dict[str, Any]) -> None:
+    missed: Counter[str] = Counter()
+    examples: dict[str, Any] = {}
+    num_rejected = num_accepted = 0
+    with pretend_gpu_host():
+        for seed in range(NUM_CONFIGS):
+            case = generated(bases, seed)
+            verdict = validate(case.config, case.world_size)
+            errors = errors_of(case)
+            seen = {code for code, noticed in errors.items() if noticed.startswith("validate()")}
+            if verdict is None:
+                num_accepted += 1
+                problems = [f"accepted, but {code} says that validate() notices" for code in seen]
+            else:
+                num_rejected += 1
+                is_other = verdict.startswith(OTHER_REASONS)
+                problems = [] if seen or is_other else [f"rejected, not reported: {verdict[:160]}"]
+            for problem in problems:
+                missed[problem] += 1
+                examples.setdefault(problem, (seed, case.base, case.world_size, case.faults))
+    report = "\n".join(f"{count} x {problem}\n    {examples[problem]}" for problem, count in missed.most_common(20))
+    assert not missed, f"{sum(missed.values())} of {NUM_CONFIGS} disagree:\n{report}"
+    assert num_rejected > NUM_CONFIGS // 5
+    assert num_accepted > NUM_CONFIGS // 5

@@ -1,0 +1,120 @@
+"""Makes configurations of packed runs out of shipped recipes: a sound topology, then a few faults, from a seed."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Dotted path -> values that a fault may set it to; paths that a config does not have are passed over.
+FAULTS: Mapping[str, Sequence[Any]] = {
+    "model.tensor_model_parallel_size": (1, 2, 4),
+    "model.pipeline_model_parallel_size": (1, 2, 4),
+    "model.context_parallel_size": (1, 2, 3, 4, 8),
+    "model.sequence_parallel": (True, False),
+    "model.seq_length": (2048, 4096, 4098, 6144, 8192),
+    "model.calculate_per_token_loss": (True, False),
+    "model.cp_comm_type": (None, "p2p", "a2a", "all_gather", "a2a+p2p", ["p2p", "a2a"], 3),
+    "model.hierarchical_context_parallel_sizes": (None, [2, 2], [1, 2], [2]),
+    "model.cuda_graph_impl": ("none", "transformer_engine", "local", "full_iteration"),
+    "model.cuda_graph_modules": (["attn"], ["mlp"], []),
+    "ddp.average_in_collective": (True, False),
+    "dist.eval_context_parallel_size": (None, 1, 2, 4),
+    "dist.use_decentralized_pg": (True, False),
+    "dataset.seq_length": (2048, 4096, 6144, 8192, 0),
+    "dataset.enable_offline_packing": (True, False),
+    "dataset.enable_in_batch_packing": (True, False),
+    "dataset.offline_packing_specs": (None,),
+    "dataset.offline_packing_specs.packed_sequence_size": (-1, 0, 2048, 4096, 8192),
+    "dataset.offline_packing_specs.pad_seq_to_mult": (1, 2, 4, 8, 16),
+    "dataset.offline_packing_specs.pad_cu_seqlens": (True, False),
+    "dataset.offline_packing_specs.max_single_sequence_length": (None, 1024, 4096),
+    "dataset.dataset_kwargs": (None, {}, {"pad_to_max_length": True}, {"max_num_samples": 4}, {"prompt_template": "x"}),
+    "dataset.dataloader_type": ("batch", "single", "cyclic"),
+    "dataset.hf_rewrite": (True, False),
+    "dataset.dataset_root": (None, "/data/chats"),
+    "dataset.hf_validation_proportion": (None, 0.1, 1.5),
+    "dataset.do_validation": (True, False),
+    "dataset.do_test": (True, False),
+    "train.micro_batch_size": (1, 2, 4),
+    "train.global_batch_size": (1, 2, 6, 8, 16, 32, 128),
+    "train.num_epochs": (None, 2),
+    "train.train_iters": (None, 10, 1000),
+    "train.rampup_batch_size": (None, [2, 2, 100]),
+    "validation.eval_micro_batch_size": (None, 1, 2),
+    "validation.eval_global_batch_size": (None, 1, 3, 8, 16),
+    "rerun_state_machine.check_for_nan_in_loss": (True, False),
+    "scheduler.lr_warmup_iters": (0, 10, 50),
+    "scheduler.lr_decay_iters": (None, 10, 1000),
+}
+_TOPOLOGIES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 1, 2), (1, 2, 2), (4, 1, 1), (2, 2, 1), (1, 1, 4))
+_SEQ_LENGTHS = (2048, 4096, 8192)
+_MAX_FAULTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedConfig:
+    """One configuration.
+
+    Attributes:
+        base: name of the recipe that it is made of.
+        config: the ConfigContainer.
+        world_size: number of ranks.
+        faults: dotted path -> value of what was set after a sound topology.
+    """
+
+    base: str
+    config: Any
+    world_size: int
+    faults: Mapping[str, Any]
+
+
+def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
+    """Return the configuration of a seed."""
+    choose = random.Random(seed)
+    base = choose.choice(sorted(bases))
+    config = copy.deepcopy(bases[base])
+    faults: dict[str, Any] = {}
+    world_size = _set_topology(config, choose)
+    for path in choose.sample(sorted(FAULTS), choose.randint(0, _MAX_FAULTS)):
+        _set(config, path, choose.choice(FAULTS[path]), faults)
+    if choose.random() < 0.05:
+        world_size = choose.choice((1, 2, 3, 8, 12))
+    return GeneratedConfig(base=base, config=config, world_size=world_size, faults=faults)
+
+
+def _set_topology(config: Any, choose: random.Random) -> int:
+    tensor, pipeline, context = choose.choice(_TOPOLOGIES)
+    size, data = choose.choice(_SEQ_LENGTHS), choose.choice((1, 2, 4))
+    micro = 2 if getattr(config.dataset, "enable_in_batch_packing", False) else 1
+    for path, value in {
+        "model.tensor_model_parallel_size": tensor,
+        "model.pipeline_model_parallel_size": pipeline,
+        "model.virtual_pipeline_model_parallel_size": None,
+        "model.context_parallel_size": context,
+        "model.sequence_parallel": tensor > 1,
+        "model.expert_model_parallel_size": 1,
+        "model.calculate_per_token_loss": True,
+        "ddp.average_in_collective": False,
+        "model.seq_length": size,
+        "dataset.seq_length": size,
+        "dataset.offline_packing_specs.packed_sequence_size": size,
+        "dataset.offline_packing_specs.pad_seq_to_mult": 2 * context * tensor,
+        "train.micro_batch_size": micro,
+        "train.global_batch_size": 8 * micro * data,
+    }.items():
+        _set(config, path, value, {})
+    return tensor * pipeline * context * data
+
+
+def _set(config: Any, path: str, value: Any, record: dict[str, Any]) -> None:
+    """Set a path where the config has one."""
+    *sections, leaf = path.split(".")
+    node = config
+    for section in sections:
+        node = getattr(node, section, None)
+    if node is not None and hasattr(node, leaf):
+        setattr(node, leaf, copy.deepcopy(value))
+        record[path] = value

@@ -1,0 +1,198 @@
+"""What a check is pointed at is told apart; a recipe and a saved config become settings in the host's paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.from_recipe import recipe_field
+from bridgepack.bridge.locations import line_of
+from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.targets import load_target
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+RECIPE = """\
+name: mine
+data:
+  train: rows.jsonl
+tokenizer:
+  name_or_path: tokenizer
+packing:
+  packed_sequence_size: 4096
+parallelism:
+  context_parallel_size: 2
+  num_gpus: 16
+bridge_overrides:
+  model:
+    cp_comm_type: a2a
+  dataset:
+    dataset_kwargs:
+      pad_to_max_length: false
+ignore:
+  BP014: an old run
+"""
+SAVED = """\
+_target_: megatron.bridge.training.config.ConfigContainer
+model:
+  _target_: megatron.bridge.models.gpt_provider.GPTModelProvider
+  context_parallel_size: 1
+train:
+  _target_: megatron.bridge.training.config.TrainingConfig
+  micro_batch_size: 1
+dataset:
+  _target_: megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig
+  offline_packing_specs:
+    _target_: megatron.bridge.data.packing.config.PackedSequenceSpecs
+    packed_metadata_path:
+      _target_: pathlib.PosixPath
+      _call_: true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    (tmp_path / "saved.yaml").write_text(SAVED)
+    return tmp_path
+
+
+class Mode(enum.Enum):
+    FLASH = 1
+
+
+@dataclasses.dataclass
+class Part:
+    """One section of a container."""
+
+    size: int = 1
+    mode: Mode = Mode.FLASH
+    path: Path = Path("/data")
+    function: Any = len
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": (1, 2)})
+
+
+@dataclasses.dataclass
+class ConfigContainer:
+    """Looks like the host's."""
+
+    model: Part = dataclasses.field(default_factory=Part)
+    train: Part = dataclasses.field(default_factory=Part)
+    dataset: Part = dataclasses.field(default_factory=Part)
+
+
+def test_recipe(folder: Path) -> None:
+    target = load_target("mine.yaml")
+    assert (target.kind, target.file) == ("recipe", Path("mine.yaml"))
+    config = target.config
+    assert config is not None
+    assert not config.is_complete
+    assert config.world_size == 16
+    assert config.ignored == {"BP014": "an old run"}
+    assert config.values["model"]["cp_comm_type"] == "a2a"
+    assert config.values["model"]["seq_length"] == 4096
+    assert config.values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 4
+    assert config.values["dataset"]["dataset_kwargs"] == {"pad_to_max_length": False}
+    assert recipe_field(config, "train.micro_batch_size") == "batch.micro_batch_size"
+    assert recipe_field(config, "model.cp_comm_type") == "bridge_overrides.model.cp_comm_type"
+    assert recipe_field(config, "model.fp8") == "bridge_overrides.model.fp8"
+
+
+def test_recipe_with_overrides_and_an_artifact(folder: Path) -> None:
+    target = load_target("mine.yaml", {"parallelism.context_parallel_size": 4}, artifact=Path("packs"))
+    assert target.config is not None
+    specs = target.config.values["dataset"]["offline_packing_specs"]
+    assert specs["pad_seq_to_mult"] == 8
+    assert specs["packed_train_data_path"] == "packs/training"
+    assert specs["packed_metadata_path"] == Path("packs/bridge_metadata.json")
+
+
+def test_the_quickstart_recipe_object_is_a_target() -> None:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "r",
+            "data": {"train": "a.jsonl"},
+            "tokenizer": {"name_or_path": "t"},
+            "packing": {"packed_sequence_size": 8},
+        }
+    )
+    assert load_target(recipe).kind == "recipe"
+
+
+def test_saved_config(folder: Path) -> None:
+    target = load_target("saved.yaml", {"model.context_parallel_size": 8})
+    assert target.kind == "saved"
+    assert target.config is not None
+    assert target.config.is_complete
+    assert target.config.values["model"]["context_parallel_size"] == 8
+    specs = target.config.values["dataset"]["offline_packing_specs"]
+    assert specs["packed_metadata_path"] == PurePosixPath()  # what the host itself reads back
+
+
+@pytest.mark.parametrize("path", ["model.contxt_parallel_size", "modle.size", "train.micro_batch_size.x"])
+def test_an_override_that_leads_nowhere(folder: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match=f"--set {path}: the config has no field"):
+        load_target("saved.yaml", {path: 1})
+
+
+def test_live_container() -> None:
+    container = ConfigContainer()
+    container.dataset.pack_sequences_in_batch = True  # type: ignore[attr-defined]
+    target = load_target(container)
+    assert target.kind == "container"
+    assert target.config is not None
+    assert target.config.values["dataset"]["pack_sequences_in_batch"] is True
+
+
+def test_python_function_in_a_file(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from tests.unit.bridge.test_targets import ConfigContainer\nmy_config = ConfigContainer\n"
+    )
+    target = load_target("mine.py:my_config")
+    assert (target.kind, target.file, target.function) == ("container", Path("mine.py"), "my_config")
+
+
+def test_artifact(folder: Path) -> None:
+    assert load_target(str(folder)).kind == "artifact"
+    assert load_target("packs/*.parquet").kind == "artifact"
+    assert load_target("training_4096.npy").kind == "artifact"
+    with pytest.raises(ConfigError, match="an artifact has no settings"):
+        load_target(str(folder), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nothing", "there is no such file or folder"),
+        ("rows.jsonl", "there is no such file or folder"),
+        ("none.yaml", "there is no such file"),
+        ("no.module:function", "there is no module"),
+        ("json:dumps_config", "there is no 'dumps_config'"),
+        ("json:__name__", "gives a str; allowed: an SFTRecipe or a ConfigContainer"),
+        ("bridge:no_such_recipe_config", "no_such_recipe_config"),
+    ],
+)
+def test_mistakes(folder: Path, target: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_target(target)
+
+
+def test_plain_values() -> None:
+    values = plain_values(Part())
+    assert values["mode"] == {"_target_": f"{__name__}.Mode", "_name_": "FLASH"}
+    assert values["path"] == Path("/data")
+    assert values["function"] == {"_target_": "builtins.len", "_call_": False}
+    assert values["kwargs"] == {"a": [1, 2]}
+
+
+def test_lines(folder: Path) -> None:
+    file = Path("mine.yaml")
+    assert line_of(file, ["parallelism.context_parallel_size"]) == 9
+    assert line_of(file, ["packing.pad_seq_to_mult"]) == 6
+    assert line_of(file, ["nothing", "name"]) == 1
+    assert line_of(Path("mine.toml"), ["name"]) is None

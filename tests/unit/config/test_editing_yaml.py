@@ -1,0 +1,154 @@
+"""Edits of YAML: each layout by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edited_text
+
+TEXT = """\
+# head
+name: "small"   # ours
+packing:  # p
+  packed_sequence_size: 4096  # tokens
+  # packed_sequence_size: 8192
+
+# data
+data: {train: a.jsonl}
+sources:
+- a
+- b # second
+empty:
+notes: |
+  one
+  two
+
+last: 'q'
+"""
+SAVED = """\
+_target_: megatron.bridge.training.config.ConfigContainer
+dataset:
+  _target_: megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig
+  dataset_kwargs: null
+  offline_packing_specs:
+    _target_: megatron.bridge.data.packing.config.PackedSequenceSpecs
+    pad_seq_to_mult: 1
+model:
+  context_parallel_size: 1
+  cuda_graph_scope:
+  - attn
+  init_method_std: 0.02
+"""
+
+
+def _edited(text: str, *edits: tuple[str, Any]) -> str:
+    return edited_text(text, ".yaml", [Edit(path=path, value=value) for path, value in edits])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "old", "new"),
+    [
+        ("packing.packed_sequence_size", 8192, "size: 4096  # tokens", "size: 8192  # tokens"),
+        ("name", "new", 'name: "small"   # ours', 'name: "new"   # ours'),
+        ("last", "it's", "last: 'q'", "last: 'it''s'"),
+        ("last", None, "last: 'q'", "last: null"),
+        ("data.train", ["a", "b: c"], "{train: a.jsonl}", "{train: [a, 'b: c']}"),
+        ("data.validation_fraction", 1e-5, "{train: a.jsonl}", "{train: a.jsonl, validation_fraction: 1.0e-05}"),
+        ("data.train", REMOVE, "{train: a.jsonl}", "{}"),
+        ("packing.seed", 3, "4096  # tokens\n", "4096  # tokens\n  seed: 3\n"),
+        ("packing.inner.x", True, "4096  # tokens\n", "4096  # tokens\n  inner:\n    x: true\n"),
+        (
+            "packing.packed_sequence_size",
+            REMOVE,
+            "packing:  # p\n  packed_sequence_size: 4096  # tokens\n",
+            "packing: {}  # p\n",
+        ),
+        ("empty", "yes", "empty:\n", "empty: 'yes'\n"),
+        ("empty.x", 1, "empty:\n", "empty: {x: 1}\n"),
+        ("notes", "line\n", "|\n  one\n  two\n", '"line\\n"\n'),
+        ("notes", REMOVE, "notes: |\n  one\n  two\n", ""),
+        ("sources", REMOVE, "sources:\n- a\n- b # second\n", ""),
+        ("batch.micro_batch_size", 1, "last: 'q'\n", "last: 'q'\nbatch:\n  micro_batch_size: 1\n"),
+        ("packing", {"packed_sequence_size": 4096, "seed": 1}, "# tokens\n", "# tokens\n  seed: 1\n"),
+        ("name", "small", "", ""),
+        ("nowhere.x", REMOVE, "", ""),
+    ],
+)
+def test_only_what_is_edited_changes(path: str, value: Any, old: str, new: str) -> None:
+    assert old in TEXT
+
+    assert _edited(TEXT, (path, value)) == TEXT.replace(old, new, 1)
+
+
+def test_several_edits() -> None:
+    edited = _edited("a: 1", ("b.c", 1), ("b.d", [1]), ("a", REMOVE), ("b.c", REMOVE))
+
+    assert edited == "b:\n  d: [1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "expected"),
+    [
+        ("", ("a.b", 1), "a:\n  b: 1\n"),
+        ("# only", ("a", 1), "# only\na: 1\n"),
+        ("a: 1\n", ("a", REMOVE), "{}\n"),
+        ("a: 1\r\nb:\r\n    c: 2", ("b.d", 1), "a: 1\r\nb:\r\n    c: 2\r\n    d: 1"),
+        ("a:\n    b: 1\n", ("c.d", 1), "a:\n    b: 1\nc:\n    d: 1\n"),
+        ("a: |+\n  x\n\n\n# c\n", ("b", 1), "a: |+\n  x\n\n\nb: 1\n# c\n"),
+        ("a: &x 1\nb: 2 # c\n", ("a", 3), "a: 3\nb: 2 # c\n"),
+        ("a: &x {c: 2}\nb:\n  <<: *x # m\n", ("b.c", 1), "a: &x {c: 2}\nb:\n  <<: *x # m\n  c: 1\n"),
+        ('{"a": 1,\n "b": "x"}\n', ("b", "y"), '{"a": 1,\n "b": "y"}\n'),
+        ('{"a": {\n  "b": 1\n}}\n', ("a.c", 2), '{"a": {\n  "b": 1,\n  "c": 2\n}}\n'),
+        ("a: {x, y: , }\n", ("a.x", 1), "a: {x: 1, y: , }\n"),
+        ("a: {x: 1, y: 2,}\n", ("a.y", REMOVE), "a: {x: 1,}\n"),
+        ("a: {x: 1, y: 2}\n", ("a.x", REMOVE), "a: {y: 2}\n"),
+        ("---\na: 1\n...\n", ("b", 2), "---\na: 1\nb: 2\n...\n"),
+        ("a: foo\n  bar # c\n", ("a", "x"), "a: x # c\n"),
+        ("a:\n- 1\n- 2\nb: 1\n", ("a", [3]), "a: [3]\nb: 1\n"),
+    ],
+)
+def test_layouts(text: str, edit: tuple[str, Any], expected: str) -> None:
+    assert _edited(text, edit) == expected
+
+
+def test_saved_megatron_bridge_configuration() -> None:
+    edited = _edited(
+        SAVED,
+        ("dataset.offline_packing_specs.pad_seq_to_mult", 8),
+        ("dataset.offline_packing_specs.packed_train_data_path", "out/training"),
+        ("dataset.dataset_kwargs.pad_to_max_length", True),
+        ("model.cuda_graph_scope", []),
+        ("model.calculate_per_token_loss", True),
+    )
+
+    assert edited == (
+        SAVED.replace("pad_seq_to_mult: 1", "pad_seq_to_mult: 8\n    packed_train_data_path: out/training")
+        .replace("dataset_kwargs: null", "dataset_kwargs: {pad_to_max_length: true}")
+        .replace("scope:\n  - attn", "scope: []")
+        + "  calculate_per_token_loss: true\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "reason"),
+    [
+        ("a: 1\n", ("a.b", 1), "a is 1 in the file, not a section"),
+        ("a: [1]\n", ("a.0", 1), r"a is \[1\] in the file, not a section"),
+        ("a: &x {c: 1}\nb: *x\n", ("a.c", 2), "a has an anchor that is used in another place too"),
+        ("a: &x 1\nb: *x\n", ("b", 2), "b has an anchor that is used in another place too"),
+        ("a: &x {c: {d: 1}}\nb:\n  <<: *x\n", ("b.c.e", 1), "b.c comes from a merge key"),
+        ("a: &x {c: 1}\nb:\n  <<: *x\n  d: 1\n", ("b.d", REMOVE), "its section has a merge key"),
+        ("a:\n- 1 # c\n", ("a", 2), "comments stand inside its old value"),
+        ("a: [1, # c\n 2]\n", ("a", 2), "comments stand inside its old value"),
+        ("? a\n: b: 1\n", ("c", 1), "not laid out as one key per line"),
+        ("a:\n  1: x\n", ("a.1", 2), "the key 1 is not text"),
+    ],
+)
+def test_refused(text: str, edit: tuple[str, Any], reason: str) -> None:
+    with pytest.raises(CannotEditError, match=reason) as raised:
+        _edited(text, edit)
+    assert raised.value.edit == Edit(path=edit[0], value=edit[1])
+    assert f"{edit[0]} " in str(raised.value)
+    assert "by hand" in str(raised.value)
