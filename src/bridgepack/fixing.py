@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking import CheckOptions, check_target, checked_artifact
-from bridgepack.config.editing import Edit, FileEdit, edit_file
+from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 from bridgepack.rules.report import CheckReport
@@ -25,11 +25,13 @@ class Fixed:
         edit: the file before and after; None where there is nothing to change.
         changes: in the file's own paths, each path once.
         report: what a check says with the changes.
+        by_hand: what cannot be written into the file, and what to type instead.
     """
 
     edit: FileEdit | None
     changes: tuple[Change, ...]
     report: CheckReport
+    by_hand: tuple[str, ...] = ()
 
     @property
     def needs_repack(self) -> bool:
@@ -62,8 +64,9 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     else:
         paths = ", ".join(sorted(_proposed(report)))
         raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
-    edit = _edit(loaded, changes) if changes else None
-    return Fixed(edit=edit, changes=tuple(changes.values()), report=report)
+    edit, by_hand = _edit(loaded, changes)
+    written = tuple(change for path, change in changes.items() if path not in by_hand)
+    return Fixed(edit=edit, changes=written, report=report, by_hand=tuple(by_hand.values()))
 
 
 def _proposed(report: CheckReport) -> Mapping[str, Change]:
@@ -76,7 +79,10 @@ def _proposed(report: CheckReport) -> Mapping[str, Change]:
     return proposed
 
 
-def _edit(loaded: Target, changes: Mapping[str, Change]) -> FileEdit:
+def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | None, dict[str, str]]:
+    """Return the edit of the file, and path -> what to do for what cannot be written there."""
+    if not changes:
+        return None, {}
     if loaded.file is None:
         lines = "; ".join(f"{path} = {change.value}" for path, change in changes.items())
         raise ConfigError(
@@ -84,4 +90,13 @@ def _edit(loaded: Target, changes: Mapping[str, Change]) -> FileEdit:
         )
     place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
     edits = [Edit(path=path, value=change.value) for path, change in changes.items()]
-    return edit_file(place, edits, kind="recipe" if loaded.kind == "recipe" else "container")
+    by_hand: dict[str, str] = {}
+    while edits:
+        try:
+            return edit_file(place, edits, kind="recipe" if loaded.kind == "recipe" else "container"), by_hand
+        except CannotEditError as error:
+            if error.edit is None:
+                raise
+            by_hand[error.edit.path] = str(error)
+            edits = [edit for edit in edits if edit.path != error.edit.path]
+    return None, by_hand

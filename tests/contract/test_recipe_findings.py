@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.from_container import changed, config_of_container
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.rule import Severity
 from bridgepack.rules.run_engine import judge_run
@@ -21,6 +21,8 @@ from bridgepack.rules.versions import target_versions
 from tests.support.upstream_recipes import world_size_of
 
 pytestmark = pytest.mark.bridge
+#: Every recipe leaves it to the user.
+CHECKPOINT = "checkpoint.pretrained_checkpoint"
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipe_findings.json"
 
 
@@ -29,7 +31,7 @@ def findings_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for name, config in configs.items():
         subject = RunSubject(
-            config=config_of_container(config, place=name),
+            config=changed(config_of_container(config, place=name), {CHECKPOINT: "/checkpoints/pretrained"}),
             versions=target_versions(),
             world_size_given=world_size_of(name, config),
         )

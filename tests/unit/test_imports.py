@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,13 @@ sys.meta_path.insert(0, Blocker())
 """
 PRINT_HELP = "from bridgepack.cli import main; main(['--help'])"
 HELP_LIMIT_S = 0.5
+RECIPE = """
+name: mine
+data: {train: rows.jsonl}
+tokenizer: {name_or_path: tokenizer}
+packing: {packed_sequence_size: 4096}
+batch: {micro_batch_size: 2, global_batch_size: 8}
+"""
 
 
 def _run(code: str) -> subprocess.CompletedProcess[str]:
@@ -41,10 +49,19 @@ def test_loads_without_heavy_libraries(code: str) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
+def test_a_recipe_is_checked_without_heavy_libraries(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    finished = _run(f"{BLOCK_HEAVY_LIBRARIES}\nfrom bridgepack.cli import main; main(['check', {str(recipe)!r}])")
+
+    assert finished.returncode == 1, finished.stderr
+    assert "error[BP004]" in finished.stdout
+
+
 def test_help_names_the_commands() -> None:
     finished = _run(PRINT_HELP)
 
-    assert all(command in finished.stdout for command in ("build", "check", "inspect"))
+    assert all(command in finished.stdout for command in ("build", "check", "explain", "inspect", "rules"))
 
 
 def test_help_answers_fast() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_HEADER = "| rows | tokens | GB | processes | read s | check s | rows/s | Mtokens/s | read MB | check MB | speed |"
+_HEADER = (
+    "| rows | tokens | GB | processes | read s | check s | rows/s | Mtokens/s | read CPU s | check CPU s | read MB "
+    "| check MB | speed | CPU |"
+)
 _NOTES = (
     "each in a fresh process, the two taking turns, the files in the page cache. Reading is decoding the three columns "
     "of all shards with the same reader and hashing the files, in as many processes. Seconds are without Python's "
-    "imports, with the start of worker processes. Memory is the peak of all processes, mapped files included, shared "
-    "pages once. `speed` is that of checking divided by that of reading."
+    "imports, with the start of worker processes; CPU seconds are with both. Memory is the peak of all processes, "
+    "shared pages once. The last two columns are reading divided by checking: the speed of a check."
 )
 
 
@@ -28,8 +31,7 @@ def check_report(result: Mapping[str, Any]) -> str:
         f"Rows of {settings['packed_sequence_size']:,} runtime tokens; a hundredth as many to validate. Medians of "
         f"{settings['repeats']}, {_NOTES}",
         "",
-        _HEADER,
-        "|" + " ---: |" * (_HEADER.count("|") - 1),
+        f"{_HEADER}\n|{' ---: |' * (_HEADER.count('|') - 1)}",
         *(_line(found) for found in result["sizes"]),
     ]
     return "\n".join(lines) + "\n"
@@ -46,8 +48,11 @@ def _line(found: Mapping[str, Any]) -> str:
         f"{check['seconds']:.2f}",
         f"{found['num_rows'] / check['seconds']:,.0f}",
         f"{found['num_tokens'] / check['seconds'] / 1e6:,.0f}",
+        f"{read['cpu_s']:.1f}",
+        f"{check['cpu_s']:.1f}",
         f"{read['peak_memory_bytes'] / 1e6:,.0f}",
         f"{check['peak_memory_bytes'] / 1e6:,.0f}",
         f"{read['seconds'] / check['seconds']:.2f}",
+        f"{read['cpu_s'] / check['cpu_s']:.2f}",
     )
     return f"| {' | '.join(cells)} |"

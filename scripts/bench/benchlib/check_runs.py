@@ -14,7 +14,7 @@ from typing import Any
 from benchlib.check_side import CHECK, READ
 from benchlib.measuring import measure
 
-_METRICS = ("seconds", "peak_memory_bytes")
+_METRICS = ("seconds", "cpu_s", "peak_memory_bytes")
 _tell = partial(print, file=sys.stderr, flush=True)
 
 

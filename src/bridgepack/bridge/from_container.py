@@ -100,7 +100,7 @@ def _restored(value: Any) -> Any:
     """Return saved values with path objects restored."""
     if isinstance(value, Mapping):
         if str(value.get("_target_", "")).startswith("pathlib."):
-            parts = value.get("_args_")  # the host saves none, and reads the path back as the current folder
+            parts = value.get("_args_")  # megatron-bridge 0.6.2 saves none, so the path is lost
             return PurePosixPath(*(str(part) for part in parts if part)) if isinstance(parts, list) else PurePosixPath()
         return {str(key): _restored(item) for key, item in value.items()}
     return [_restored(item) for item in value] if isinstance(value, list) else value

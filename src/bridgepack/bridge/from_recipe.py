@@ -14,6 +14,8 @@ from bridgepack.records import RunConfig
 
 OVERRIDES = "bridge_overrides"
 _SPECS = "dataset.offline_packing_specs"
+#: What the host wants as path objects; a recipe file has texts.
+_PATHS = frozenset({f"{_SPECS}.packed_metadata_path"})
 _SFT = "megatron.bridge.data.sft_processing"
 _TOPOLOGY = (
     "tensor_model_parallel_size",
@@ -53,7 +55,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
     values = _wired(recipe, artifact)
     overridden = dict(_leaves(recipe.bridge_overrides))
     for path, value in overridden.items():
-        _set(values, path, value)
+        _set(values, path, Path(value) if path in _PATHS and isinstance(value, str) else value)
     user_paths = {**RECIPE_FIELDS, **{path: f"{OVERRIDES}.{path}" for path in overridden}}
     return RunConfig(
         values=values,

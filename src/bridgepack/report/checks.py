@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bridgepack.errors import ConfigError
-from bridgepack.fixing import Fixed
 from bridgepack.rules.output import render_json, render_text
 from bridgepack.rules.registry import ALL_RULES
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.sarif import render_github, render_sarif
+
+if TYPE_CHECKING:
+    from bridgepack.fixing import Fixed
 
 
 def rendered(report: CheckReport, form: str, *, has_colour: bool, shows_advice: bool, shows_skipped: bool) -> str:
@@ -47,8 +50,8 @@ def write_report(path: Path, text: str) -> None:
 def describe_fix(outcome: Fixed) -> str:
     """Return what was changed, one line each, and the command that a re-pack needs."""
     if outcome.edit is None:
-        return "nothing to fix\n"
+        return "\n".join(["nothing to fix", *outcome.by_hand, ""])
     lines = [f"fixed {change.path} = {change.value}: {change.why}" for change in outcome.changes]
     if outcome.needs_repack:
         lines.append(f"packs that exist already must be built again: bridgepack build {outcome.edit.path}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *outcome.by_hand]) + "\n"

@@ -80,7 +80,7 @@ def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, A
     if kind == "prompt_completion":
         eos = _integer(tokenizer.get("eos_token_id"))
         return None if eos is None else (eos,)
-    return tuple(ids) if kind != "tokenized" and isinstance(ids, list) else None
+    return tuple(ids) if kind != "tokenized" and isinstance(ids, (list, tuple)) else None
 
 
 def _integer(value: Any) -> int | None:

@@ -162,7 +162,7 @@ def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=truth.split, found=found, allowed=f"padding with EOS, {eos}")
 
 
-@artifact_rule(code="BP336", name="end-of-turn-never-trained", severity=Severity.WARNING, source="PSB505")
+@artifact_rule(code="BP336", name="end-of-turn-never-trained", severity=Severity.WARNING, source="PSB505, PSB506")
 def end_of_turn_never_trained(facts: ArtifactFacts) -> Iterator[Violation]:
     """No trained label of a split is EOS.
 

@@ -66,7 +66,7 @@ def _with_edit(text: str, edit: Edit, function: str | None) -> str:
     source = parse_python(text)
     definition = find_function(source.tree, function, "_config")
     returns = returns_of(definition)
-    names = [_returned_name(source, one, edit) for one in returns]
+    names = [_returned_name(one, edit) for one in returns]
     if not names:
         raise CannotEditError(f"{definition.name} returns nothing. Edit it by hand.", edit)
     target = _target(edit, names[0])
@@ -81,9 +81,9 @@ def _with_edit(text: str, edit: Edit, function: str | None) -> str:
     return result
 
 
-def _returned_name(source: Source, node: ast.Return, edit: Edit) -> str:
+def _returned_name(node: ast.Return, edit: Edit) -> str:
     if not isinstance(node.value, ast.Name):
-        expression = source.segment(node.value) if node.value is not None else "None"
+        expression = ast.unparse(node.value) if node.value is not None else "None"
         lines = f"`cfg = {expression}`, `{_target(edit, 'cfg').assignment(edit)}`, `return cfg`"
         refuse(edit, "the function returns an expression, not a variable", f"Write these lines instead: {lines}.")
     return node.value.id

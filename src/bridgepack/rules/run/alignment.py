@@ -23,7 +23,7 @@ _SETS_MULTIPLE_FIRST = re.compile(
     code="BP101",
     name="sequences-not-divisible-by-context-parallelism",
     severity=Severity.ERROR,
-    source="PSB101, PSB105, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222",
+    source="PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222",
 )
 def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
@@ -56,7 +56,7 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     code="BP102",
     name="pack-not-divisible-by-sequence-parallelism",
     severity=Severity.ERROR,
-    source="PSB102; megatron/core/tensor_parallel/mappings.py:74",
+    source="PSB102, PSC303; megatron/core/tensor_parallel/mappings.py:74",
 )
 def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
@@ -81,7 +81,7 @@ def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[
     code="BP103",
     name="pack-not-divisible-by-context-parallelism",
     severity=Severity.ERROR,
-    source="PSB103; megatron/bridge/data/packing/gpt_sft.py:221",
+    source="PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221",
 )
 def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.

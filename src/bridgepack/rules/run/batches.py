@@ -31,7 +31,7 @@ _PARALLEL_SIZES = (
 def _does_not_divide(subject: RunSubject) -> bool:
     """Say whether the training batch is no whole number of micro batches on every copy of the model.
 
-    Source: megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:330.
+    Source: megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381.
     """
     share = subject.micro_batch_size * subject.data_parallel_size
     if share <= 0 or subject.global_batch_size <= 0 or subject.global_batch_size % share == 0:
@@ -44,7 +44,7 @@ def _does_not_divide(subject: RunSubject) -> bool:
     code="BP602",
     name="global-batch-not-divisible",
     severity=Severity.ERROR,
-    source="PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:330",
+    source="PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381",
 )
 def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """The global batch is not a whole number of micro batches on every copy of the model.
@@ -71,7 +71,7 @@ def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     code="BP603",
     name="evaluation-batch-not-divisible",
     severity=Severity.ERROR,
-    source="PSB603; megatron/bridge/training/config.py:1333",
+    source="PSB603; megatron/bridge/training/config.py:1335",
 )
 def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """The evaluation batch is not a whole number of micro batches on every copy of the model.
@@ -86,10 +86,7 @@ def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """
     require_plain_gpus(subject)
     model_parallel_size = _evaluation_model_parallel_size(subject)
-    is_as_in_training = stated_integer(subject, _EVAL_CONTEXT) is None and all(
-        subject.settings.value(path) is None for path in _EVAL_SIZES
-    )
-    if subject.world_size % model_parallel_size or (is_as_in_training and _does_not_divide(subject)):
+    if subject.world_size % model_parallel_size:
         return
     copies, batch = subject.world_size // model_parallel_size, subject.eval_global_batch_size
     share = subject.eval_micro_batch_size * copies
@@ -112,7 +109,7 @@ def _evaluation_model_parallel_size(subject: RunSubject) -> int:
     code="BP619",
     name="gpus-not-a-multiple-of-model-parallelism",
     severity=Severity.ERROR,
-    source="PSB602, PSC303; megatron/bridge/training/config.py:1024,1318",
+    source="PSB602, PSC303; megatron/bridge/training/config.py:1024,1328",
 )
 def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """The GPUs cannot be shared out among copies of the model.
@@ -143,7 +140,7 @@ def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Vi
     code="BP628",
     name="batch-size-not-positive",
     severity=Severity.ERROR,
-    source="PSB602, PSB603; megatron/bridge/training/config.py:1283",
+    source="PSB602, PSB603; megatron/bridge/training/config.py:1335",
 )
 def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """A batch size is missing, zero or negative.
@@ -152,7 +149,7 @@ def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Bad: train.global_batch_size null.
     Good: train.global_batch_size 64.
     Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
-    Noticed: validate() or setup.
+    Noticed: setup, mostly validate() already.
     Evidence: read in the source.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
@@ -176,7 +173,7 @@ def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Bad: model.context_parallel_size 0.
     Good: model.context_parallel_size 1.
     Fix: Set it to 1 to turn that kind of parallelism off.
-    Noticed: validate().
+    Noticed: setup, mostly validate() already.
     Evidence: read in the source.
     """
     for path in _PARALLEL_SIZES:

@@ -94,8 +94,9 @@ def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
     """
     if not subject.packs_offline or not subject.pads_to_max_length or subject.pad_seq_to_mult != 1:
         return
+    size = max(subject.packed_sequence_size, 1)
     for truth in subject.require_artifact().require_truths():
-        tail_fraction = 1 - truth.num_tokens / (truth.num_rows * subject.packed_sequence_size)
+        tail_fraction = 1 - truth.num_tokens / (truth.num_rows * size)
         if tail_fraction > _MUCH_TAIL_FRACTION:
             yield Violation(
                 where=truth.split, found=f"{tail_fraction:.1%} of the tokens are tail", allowed="a few percent"
@@ -161,30 +162,24 @@ def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
 
 @run_rule(
     code="BP720",
-    name="packed-attention-kernels-not-pinned",
+    name="attention-kernels-older-than-the-host",
     severity=Severity.WARNING,
     source="PSB720; megatron-bridge 0.6.2 METADATA",
-    versions={BRIDGE: ">=0.6"},
+    versions={BRIDGE: ">=0.6", ENGINE: "<2.17"},
 )
-def packed_attention_kernels_not_pinned(subject: RunSubject) -> Iterator[Violation]:
-    """The environment has another TransformerEngine or megatron-core than the host was tested with, or none.
+def attention_kernels_older_than_the_host(subject: RunSubject) -> Iterator[Violation]:
+    """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
-    Why: Crash at import or at the first step: the host's package asks for no version of either, so pip may bring one
-        that lacks what packed rows with context parallelism need.
-    Bad: context_parallel_size 2 and an environment without transformer-engine.
-    Good: transformer-engine 2.17.1 and megatron-core 0.19.2.
-    Fix: Use the container of the release, or pin transformer-engine 2.17.1 and megatron-core 0.19.2.
-    Noticed: import, or first step.
+    Why: Crash or silent: the host's package asks for no version of it, so pip may leave an old one, without the fixes
+        that packed rows with context parallelism need.
+    Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, context_parallel_size 2, packing on.
+    Good: transformer-engine 2.17.1.
+    Fix: Use the container of the release, or install transformer-engine 2.17.1.
+    Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349.
     """
-    if not subject.is_packed or subject.context_parallel_size == 1:
-        return
-    installed = subject.require_environment().versions
-    if not any(name.startswith("transformer-engine") for name in installed):
-        yield Violation(where="transformer-engine", found="not installed", allowed="2.17.1 or newer")
-    for name, oldest in ((ENGINE, "2.17"), (CORE, "0.19")):
-        if name in installed and subject.versions[name] < Version(oldest):
-            yield Violation(where=name, found=str(subject.versions[name]), allowed=f"{oldest} or newer")
+    if subject.is_packed and subject.context_parallel_size > 1:
+        yield Violation(where=ENGINE, found=str(subject.versions[ENGINE]), allowed="2.17.1, or newer")
 
 
 @run_rule(
@@ -219,6 +214,6 @@ RULES: tuple[RunRule, ...] = (
     tail_attends_as_a_sequence,
     very_short_sequences_with_old_kernels,
     core_cannot_split_packed_rows,
-    packed_attention_kernels_not_pinned,
+    attention_kernels_older_than_the_host,
     too_many_boundaries_for_a_kernel,
 )

@@ -2,6 +2,334 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.run_rule import RunRule
+from collections.abc import Iterator, Mapping
 
-RULES: tuple[RunRule, ...] = ()
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.installed import installed_version, is_in, is_installed
+from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
+
+#: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
+#: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
+_CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
+_CORE_RELEASED: Mapping[str, str] = {
+    "0.3": ">=0.15,<0.17",
+    "0.4": ">=0.17.dev0,<0.18.dev0",
+    "0.5": ">=0.18.dev0,<0.19.dev0",
+    "0.6": ">=0.19.dev0,<0.20.dev0",
+}
+#: Distributions without which the host does not start, as their names are in a listing.
+#: Source: importing megatron.bridge 0.6.2, its recipes, its data and its training loop, with each left out.
+_NEEDED = (
+    BRIDGE,
+    CORE,
+    "torch",
+    "triton",
+    "transformers",
+    "accelerate",
+    "datasets",
+    "diffusers",
+    "einops",
+    "megatron-energon",
+    "multi-storage-client",
+    "nvidia-modelopt",
+    "nvidia-resiliency-ext",
+    "omegaconf",
+    "opentelemetry-api",
+    "peft",
+    "pillow",
+    "rich",
+    "six",
+    "tensorboard",
+)
+#: Distributions that stand in for another, in images that build their own.
+_STAND_INS: Mapping[str, tuple[str, ...]] = {"triton": ("pytorch-triton", "triton-nightly"), "pillow": ("pillow-simd",)}
+#: Versions of Python -> of megatron-bridge.
+_PYTHONS: tuple[tuple[str, str], ...] = ((">=0.4.dev0", ">=3.12,<3.13"), ("<0.4.dev0", ">=3.10"))
+_TRANSFORMERS = ">=5.8,<=5.12.1"
+
+
+def _release(subject: RunSubject) -> str:
+    version = installed_version(subject, BRIDGE) or subject.versions[BRIDGE]
+    return f"{version.major}.{version.minor}"
+
+
+@run_rule(
+    code="BP964",
+    name="pyarrow-missing",
+    severity=Severity.ERROR,
+    source="PSC404; megatron/bridge/data/packing/parquet.py:52-63",
+)
+def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are Parquet files and pyarrow is not installed, or too old.
+
+    Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets".
+    Bad: offline packing, no pyarrow; it is an extra of megatron-bridge.
+    Good: offline packing, pyarrow 19.0.1.
+    Fix: pip install "megatron-bridge[parquet]", or pyarrow 14 or newer.
+    Noticed: dataset build.
+    Evidence: read in the source and metadata of 0.6.2.
+    """
+    if not subject.packs_offline:
+        return
+    version = installed_version(subject, "pyarrow")
+    if not is_in(version, ">=14"):
+        yield Violation(where="pyarrow", found=str(version or "not installed"), allowed="14.0 or newer")
+
+
+@run_rule(
+    code="BP980",
+    name="megatron-core-too-old",
+    severity=Severity.ERROR,
+    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2",
+)
+def megatron_core_too_old(subject: RunSubject) -> Iterator[Violation]:
+    """megatron-core is older than this release of megatron-bridge can work with.
+
+    Why: Crash on import or at the first step. A plain pip install takes megatron-core 0.13.1 on a system with a glibc
+        older than 2.39, since nvidia-resiliency-ext 0.5 and newer are tagged for that one.
+    Bad: megatron-bridge 0.6.2, megatron-core 0.13.1.
+    Good: megatron-bridge 0.6.2, megatron-core 0.19.2.
+    Fix: Install megatron-core 0.19.2, and nvidia-resiliency-ext first where pip goes back to an old core.
+    Noticed: import, or first step.
+    Evidence: executed: the resolution to 0.13.1; the older limits are those of the wheels' own metadata.
+    """
+    release, core = _release(subject), installed_version(subject, CORE)
+    if core is not None and release in _CORE_WORKS and not is_in(core, _CORE_WORKS[release]):
+        yield Violation(
+            where=CORE, found=f"{core} with megatron-bridge {release}", allowed=f"{_CORE_WORKS[release]} for {release}"
+        )
+
+
+@run_rule(
+    code="BP981",
+    name="megatron-core-of-another-release",
+    severity=Severity.WARNING,
+    source="PSB719, PSC409; rule catalogue section 3",
+)
+def megatron_core_of_another_release(subject: RunSubject) -> Iterator[Violation]:
+    """megatron-core is not of the series that this release of megatron-bridge was made with.
+
+    Why: Crash or silent: the two share private interfaces, and packed rows go through several of them.
+    Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0.
+    Good: megatron-bridge 0.6.2, megatron-core 0.19.2.
+    Fix: Install the two as they were released together.
+    Noticed: import, first step, or never.
+    Evidence: release notes and pins; single combinations are not tried.
+    """
+    release, core = _release(subject), installed_version(subject, CORE)
+    if core is None or release not in _CORE_RELEASED or not is_in(core, _CORE_WORKS[release]):
+        return
+    if not is_in(core, _CORE_RELEASED[release]):
+        yield Violation(
+            where=CORE,
+            found=f"{core} with megatron-bridge {release}",
+            allowed=f"{_CORE_RELEASED[release]} for {release}".replace(".dev0", ""),
+        )
+
+
+@run_rule(
+    code="BP982",
+    name="resiliency-extension-too-old",
+    severity=Severity.ERROR,
+    source="PSC404; megatron-core 0.19.2, extra dev",
+    versions={"megatron-core": ">=0.18"},
+)
+def resiliency_extension_too_old(subject: RunSubject) -> Iterator[Violation]:
+    """nvidia-resiliency-ext is too old for megatron-core.
+
+    Why: Crash on import: 0.4.1 is what pip falls back to on a system with a glibc older than 2.39.
+    Bad: megatron-core 0.19.2, nvidia-resiliency-ext 0.4.1.
+    Good: megatron-core 0.19.2, nvidia-resiliency-ext 0.6.0.
+    Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip is told the platform manylinux_2_39.
+    Noticed: import.
+    Evidence: executed with 0.4.1, 0.6.0 and 0.7.0.
+    """
+    version = installed_version(subject, "nvidia-resiliency-ext")
+    if is_in(version, "<0.5"):
+        yield Violation(where="nvidia-resiliency-ext", found=str(version), allowed="0.5 or newer")
+
+
+@run_rule(
+    code="BP983",
+    name="package-missing",
+    severity=Severity.ERROR,
+    source="PSC404; imports of megatron-bridge 0.6.2",
+    versions={"megatron-bridge": ">=0.6"},
+)
+def package_missing(subject: RunSubject) -> Iterator[Violation]:
+    """A package without which the host does not start is not installed.
+
+    Why: Crash on import of its recipes, its data or its training loop.
+    Bad: an environment without nvidia-modelopt.
+    Good: an environment from pip install "megatron-bridge[recipes,parquet]==0.6.2".
+    Fix: pip install what is missing, in the version that megatron-core's extra dev names.
+    Noticed: import.
+    Evidence: executed: each was needed at import.
+    """
+    for name in _NEEDED:
+        if not any(is_installed(subject, choice) for choice in (name, *_STAND_INS.get(name, ()))):
+            yield Violation(where=name, found="not installed", allowed="installed", group="packages")
+
+
+@run_rule(
+    code="BP984",
+    name="transformer-engine-missing",
+    severity=Severity.ERROR,
+    source="PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153",
+)
+def transformer_engine_missing(subject: RunSubject) -> Iterator[Violation]:
+    """TransformerEngine is not installed, and only its attention takes packed rows.
+
+    Why: Crash on import of the model's layers, or at the first packed step.
+    Bad: an environment without transformer-engine.
+    Good: an environment with transformer-engine 2.17.1, its torch extension and its CUDA libraries.
+    Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Noticed: when the model is built.
+    Evidence: read in the source of 0.6.2; nvidia's images have it built in.
+    """
+    names = subject.require_environment().versions
+    if subject.is_packed and not any(name.startswith("transformer-engine") for name in names):
+        yield Violation(where=ENGINE, found="not installed", allowed="2.17.1, as released with megatron-bridge 0.6.2")
+
+
+@run_rule(
+    code="BP985",
+    name="transformer-engine-incomplete",
+    severity=Severity.WARNING,
+    source="PSB904; distribution transformer-engine on the package index",
+)
+def transformer_engine_incomplete(subject: RunSubject) -> Iterator[Violation]:
+    """The distribution transformer-engine is installed without its extension for torch or its CUDA libraries.
+
+    Why: Crash on import: by itself it is empty and raises RuntimeError; a build from source is complete without them.
+    Bad: transformer-engine 2.17.1, no transformer-engine-torch.
+    Good: transformer-engine 2.17.1, transformer-engine-torch 2.17.1, transformer-engine-cu13 2.17.1.
+    Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Noticed: import.
+    Evidence: executed with the bare distribution.
+    """
+    version = installed_version(subject, ENGINE)
+    if version is None or version.local:
+        return
+    names = subject.require_environment().versions
+    missing = [] if "transformer-engine-torch" in names else ["transformer-engine-torch"]
+    if not any(name.startswith("transformer-engine-cu") for name in names):
+        missing.append("transformer-engine-cu12 or -cu13")
+    if missing:
+        yield Violation(
+            where=ENGINE, found=f"{version} without {' and '.join(missing)}", allowed="all three of one version"
+        )
+
+
+@run_rule(
+    code="BP986",
+    name="leptonai-too-new",
+    severity=Severity.WARNING,
+    source="PSC404; nemo-run 0.11.1",
+)
+def leptonai_too_new(subject: RunSubject) -> Iterator[Violation]:
+    """The launcher nemo-run 0.11 cannot import this version of leptonai.
+
+    Why: Crash on import of nemo_run, which launches runs; training without it is not touched.
+    Bad: nemo-run 0.11.1, leptonai 0.28.0.
+    Good: nemo-run 0.11.1, leptonai 0.27.3.
+    Fix: pip install "leptonai<=0.27.3"
+    Noticed: import of nemo_run.
+    Evidence: executed with nemo-run 0.11.1.
+    """
+    nemo_run, lepton = installed_version(subject, "nemo-run"), installed_version(subject, "leptonai")
+    if is_in(nemo_run, "<0.12") and is_in(lepton, ">0.27.3"):
+        yield Violation(where="leptonai", found=f"{lepton} with nemo-run {nemo_run}", allowed="up to 0.27.3")
+
+
+@run_rule(
+    code="BP987",
+    name="yanked-release",
+    severity=Severity.WARNING,
+    source="PSC409; megatron-bridge 0.6.1 on the package index",
+)
+def yanked_release(subject: RunSubject) -> Iterator[Violation]:
+    """The installed release of megatron-bridge was withdrawn by its authors.
+
+    Why: Crash or silent: what was wrong with it is not known to this package, and it cannot be installed anew.
+    Bad: megatron-bridge 0.6.1.
+    Good: megatron-bridge 0.6.2.
+    Fix: pip install megatron-bridge==0.6.2
+    Noticed: never.
+    Evidence: the package index.
+    """
+    version = installed_version(subject, BRIDGE)
+    if is_in(version, "==0.6.1"):
+        yield Violation(where=BRIDGE, found=str(version), allowed="0.6.2")
+
+
+@run_rule(
+    code="BP988",
+    name="python-not-supported",
+    severity=Severity.ERROR,
+    source="PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2",
+)
+def python_not_supported(subject: RunSubject) -> Iterator[Violation]:
+    """This release of megatron-bridge cannot be installed for this version of Python.
+
+    Why: Crash while installing, or on import of syntax that an older Python does not know.
+    Bad: megatron-bridge 0.6.2 with Python 3.11.
+    Good: megatron-bridge 0.6.2 with Python 3.12.
+    Fix: Use Python 3.12.
+    Noticed: installation, or import.
+    Evidence: the wheels' own metadata.
+    """
+    python = subject.require_environment().python
+    if python is None:
+        raise CannotJudgeError("the environment does not tell its version of Python")
+    bridge = installed_version(subject, BRIDGE) or subject.versions[BRIDGE]
+    allowed = next(pythons for bridges, pythons in _PYTHONS if is_in(bridge, bridges))
+    try:
+        is_allowed = SpecifierSet(allowed).contains(Version(python), prereleases=True)
+    except InvalidVersion:
+        raise CannotJudgeError(f"{python!r} is no version of Python") from None
+    if not is_allowed:
+        yield Violation(where="python", found=f"{python} with megatron-bridge {bridge}", allowed=allowed)
+
+
+@run_rule(
+    code="BP989",
+    name="transformers-out-of-range",
+    severity=Severity.WARNING,
+    source="PSC404; wheel metadata of megatron-bridge 0.6.2",
+    versions={"megatron-bridge": ">=0.6,<0.7"},
+)
+def transformers_out_of_range(subject: RunSubject) -> Iterator[Violation]:
+    """The version of transformers is none that megatron-bridge 0.6 allows.
+
+    Why: Crash or silent: models, templates and tokenizers of another version behave otherwise.
+    Bad: megatron-bridge 0.6.2, transformers 4.57.1.
+    Good: megatron-bridge 0.6.2, transformers 5.8.0.
+    Fix: pip install "transformers>=5.8,<=5.12.1"
+    Noticed: import, or never.
+    Evidence: the wheel's own metadata.
+    """
+    version = installed_version(subject, "transformers")
+    if version is not None and not is_in(version, _TRANSFORMERS):
+        yield Violation(where="transformers", found=str(version), allowed=_TRANSFORMERS)
+
+
+RULES: tuple[RunRule, ...] = (
+    pyarrow_missing,
+    megatron_core_too_old,
+    megatron_core_of_another_release,
+    resiliency_extension_too_old,
+    package_missing,
+    transformer_engine_missing,
+    transformer_engine_incomplete,
+    leptonai_too_new,
+    yanked_release,
+    python_not_supported,
+    transformers_out_of_range,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from bridgepack.rules.rule import Severity, Violation
@@ -12,6 +13,9 @@ from bridgepack.rules.run_subject import SPECS, RunSubject
 
 #: Tokens that HybridEP's combine kernel takes at a time.
 HYBRID_CHUNK_TOKENS = 128
+#: Settings that megatron-core refuses without the overlap.
+#: Source: megatron/core/transformer/transformer_config.py:2749-2775.
+_NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
@@ -32,17 +36,20 @@ def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     Noticed: never.
     Evidence: read in the source of megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
     """
-    if not subject.is_packed:
+    sections = ("model", "comm_overlap")
+    paths = [f"{section}.overlap_moe_expert_parallel_comm" for section in sections]
+    switched_on = [path for path in paths if stated(subject, path) is True]
+    if not subject.is_packed or not switched_on:
         return
-    for section in ("model", "comm_overlap"):
-        path = f"{section}.overlap_moe_expert_parallel_comm"
-        if stated(subject, path) is True:
-            yield Violation(
-                where=path,
-                found="true with packed rows",
-                allowed="false with packed rows",
-                changes=change(path, False, "the overlapped schedule forgets the boundaries"),
-            )
+    overlap = [change(path, False, "the overlapped schedule forgets the boundaries") for path in switched_on]
+    dependents = [f"{section}.{name}" for section in sections for name in _NEED_OVERLAP]
+    others = [change(path, False, "it needs the overlap") for path in dependents if stated(subject, path) is True]
+    yield Violation(
+        where=switched_on[0],
+        found="true with packed rows",
+        allowed="false with packed rows",
+        changes=tuple(itertools.chain(*overlap, *others)),
+    )
 
 
 @run_rule(

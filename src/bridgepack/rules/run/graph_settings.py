@@ -43,7 +43,7 @@ def full_recompute_inside_layer_graphs(subject: RunSubject) -> Iterator[Violatio
 
 
 @run_rule(
-    code="BP985",
+    code="BP817",
     name="graph-settings-contradict",
     severity=Severity.ERROR,
     source="PSC101, PSC104; megatron/core/transformer/transformer_config.py:2365-2463",
@@ -59,6 +59,7 @@ def graph_settings_contradict(subject: RunSubject) -> Iterator[Violation]:
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(subject)
+    yield from _wrong_inference_scope(subject, capture)
     old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if stated(subject, f"model.{name}")]
     if old and (len(old) > 1 or capture.setting != "none"):
         yield Violation(
@@ -76,6 +77,15 @@ def graph_settings_contradict(subject: RunSubject) -> Iterator[Violation]:
     yield from _wrong_entries(capture)
 
 
+def _wrong_inference_scope(subject: RunSubject, capture: GraphCapture) -> Iterator[Violation]:
+    path = "model.inference_cuda_graph_scope"
+    scope = subject.settings.text_or_none(path) if subject.settings.is_stated(path) else None
+    fits = scope in ("layer", "block") if capture.impl == "local" else scope == "none"
+    if scope is not None and not fits:
+        allowed = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
+        yield Violation(where=path, found=scope, allowed=allowed)
+
+
 def _wrong_entries(capture: GraphCapture) -> Iterator[Violation]:
     if capture.setting == "full_iteration" and capture.modules:
         yield Violation(where=_MODULES, found=", ".join(capture.modules), allowed="none with full_iteration")
@@ -87,7 +97,7 @@ def _wrong_entries(capture: GraphCapture) -> Iterator[Violation]:
 
 
 @run_rule(
-    code="BP986",
+    code="BP818",
     name="graph-modules-do-not-fit-the-model",
     severity=Severity.ERROR,
     source="PSC103, PSB815; megatron/core/transformer/transformer_config.py:2467-2520",

@@ -105,7 +105,7 @@ def _misplaced(subject: RunSubject) -> Iterator[tuple[str, Any, Kind]]:
     code="BP029",
     name="setting-of-wrong-kind",
     severity=Severity.ERROR,
-    source="PSB019, PSB020; megatron/bridge/training/config.py:1135",
+    source="PSB019, PSB020; megatron/bridge/training/config.py:1466",
 )
 def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     """A setting holds a value of a kind that it cannot be.
@@ -115,7 +115,7 @@ def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     Bad: train.micro_batch_size "1"; dataset.enable_offline_packing "false".
     Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
     Fix: Write numbers and true or false without quotes.
-    Noticed: validate() for numbers, never for switches.
+    Noticed: start for numbers, never for switches.
     Evidence: read in the source.
     """
     for path, value, kind in _misplaced(subject):

@@ -129,7 +129,7 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
 @run_rule(
     code="BP613",
     name="packs-read-in-file-order",
-    severity=Severity.WARNING,
+    severity=Severity.ADVICE,
     source="PSB613; megatron/bridge/data/samplers.py before 0.6",
     versions={"megatron-bridge": "<0.6"},
 )
@@ -158,7 +158,7 @@ def packs_read_in_file_order(subject: RunSubject) -> Iterator[Violation]:
     code="BP616",
     name="splits-from-two-artifacts",
     severity=Severity.ADVICE,
-    source="PSB616; megatron/bridge/data/builders/gpt_sft.py:845",
+    source="PSB616; megatron/bridge/data/builders/gpt_sft.py:868",
 )
 def splits_from_two_artifacts(subject: RunSubject) -> Iterator[Violation]:
     """Training and validation packs lie in different artifacts.

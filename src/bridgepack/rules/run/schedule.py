@@ -47,7 +47,7 @@ def epochs_without_finite_batches(subject: RunSubject) -> Iterator[Violation]:
     code="BP632",
     name="dataloader-type-unknown",
     severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/loaders.py:447, data/samplers.py:119",
+    source="PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111",
 )
 def dataloader_type_unknown(subject: RunSubject) -> Iterator[Violation]:
     """The loader's type is none that the host has.
@@ -89,7 +89,7 @@ def training_length_not_said_once(subject: RunSubject) -> Iterator[Violation]:
     code="BP621",
     name="training-length-not-positive",
     severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:483,487,1660",
+    source="PSB612; megatron/bridge/training/config.py:483,487,1654",
 )
 def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """The run, or the decay of its learning rate, has no steps.
@@ -105,7 +105,8 @@ def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
         length = subject.settings.number_or_none(path)
         if length is not None and length <= 0:
             yield Violation(where=path, found=f"{length:g}", allowed="a positive number")
-    if subject.settings.value(_LENGTHS[2]) is None and stated_integer(subject, "scheduler.max_steps") is None:
+    is_left_to_data = subject.settings.value(_LENGTHS[2]) is not None
+    if subject.global_batch_size > 0 and not is_left_to_data and stated_integer(subject, "scheduler.max_steps") is None:
         yield from _empty_decay(subject)
 
 
@@ -190,7 +191,7 @@ def _is_used(subject: RunSubject, name: str) -> bool:
     code="BP624",
     name="warmup-said-twice",
     severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:432",
+    source="PSB612; megatron/bridge/training/config.py:434",
 )
 def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
     """The warmup is given as a fraction and as a number.
@@ -215,7 +216,7 @@ def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
     code="BP631",
     name="warmup-longer-than-decay",
     severity=Severity.WARNING,
-    source="PSB612; megatron/bridge/training/config.py:1667",
+    source="PSB612; megatron/bridge/training/config.py:1660",
 )
 def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
     """The learning rate is still rising when its decay is over.
@@ -269,7 +270,7 @@ def schedule_refused(subject: RunSubject) -> Iterator[Violation]:
     code="BP618",
     name="evaluation-steps-missing",
     severity=Severity.ERROR,
-    source="PSB604; megatron/bridge/data/loaders.py:127,365",
+    source="PSB604; megatron/bridge/data/loaders.py:133,365",
 )
 def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
     """The number of evaluation steps is null.

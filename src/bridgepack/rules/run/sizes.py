@@ -8,8 +8,16 @@ from bridgepack.records import Change
 from bridgepack.rules.rule import Severity, Violation
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, is_text, stated_integer
 from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, RunSubject
 
+_COLLATE_SIZES = (
+    "pad_to_multiple_of",
+    "in_batch_packing_pad_to_multiple_of",
+    "micro_batch_size",
+    "shuffle_buffer_size",
+    "max_samples_per_sequence",
+    "packing_buffer_size",
+)
 _SIZE = f"{SPECS}.packed_sequence_size"
 _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
@@ -45,7 +53,7 @@ def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation
     code="BP007",
     name="sequence-lengths-differ",
     severity=Severity.ERROR,
-    source="PSB007; megatron/bridge/training/config.py:1502",
+    source="PSB007; megatron/bridge/training/config.py:1505",
 )
 def sequence_lengths_differ(subject: RunSubject) -> Iterator[Violation]:
     """The model and the dataset have different sequence lengths.
@@ -221,6 +229,30 @@ def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
 
 
 @run_rule(
+    code="BP039",
+    name="collate-size-not-positive",
+    severity=Severity.ERROR,
+    source="PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92",
+)
+def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+    """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: DirectHFSFTDatasetConfig with pad_to_multiple_of 0.
+    Good: DirectHFSFTDatasetConfig with pad_to_multiple_of 128.
+    Fix: Set it to a positive number; 1 for a multiple that does nothing.
+    Noticed: validate().
+    Evidence: read in the source.
+    """
+    if subject.dataset_kind not in COLLATE_DATASETS:
+        return
+    for name in _COLLATE_SIZES:
+        size = stated_integer(subject, f"dataset.{name}")
+        if size is not None and size <= 0:
+            yield Violation(where=f"dataset.{name}", found=str(size), allowed="a positive number")
+
+
+@run_rule(
     code="BP022",
     name="text-not-packed",
     severity=Severity.ADVICE,
@@ -250,4 +282,5 @@ RULES: tuple[RunRule, ...] = (
     text_not_packed,
     packs_narrower_than_model,
     seq_length_not_positive,
+    collate_size_not_positive,
 )

@@ -20,7 +20,7 @@ _SEMANTIC_NAMES = (
 )
 _SEMANTIC_OPTIONS = frozenset(_SEMANTIC_NAMES.split())
 #: Options that the host's datasets take besides.
-#: Source: megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:85.
+#: Source: megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92.
 _OTHER_NAMES = (
     "pad_to_max_length pad_seq_length_to_mult hf_dataset global_sample_mapping index_mapping_dir tool_schemas"
     " get_attention_mask_from_fusion min_seq_length ceil_to_power_2 output_original_text virtual_tokens"
@@ -91,7 +91,7 @@ def rewrite_of_explicit_packs(subject: RunSubject) -> Iterator[Violation]:
     code="BP019",
     name="dataset-option-unknown",
     severity=Severity.ERROR,
-    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:85",
+    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92",
     versions={"megatron-bridge": ">=0.6"},
 )
 def dataset_option_unknown(subject: RunSubject) -> Iterator[Violation]:
@@ -180,7 +180,7 @@ def base_recipe_values_with_own_data(subject: RunSubject) -> Iterator[Violation]
     code="BP024",
     name="adapter-without-pretrained-weights",
     severity=Severity.ERROR,
-    source="PSB024; megatron/bridge/training/config.py:1486",
+    source="PSB024; megatron/bridge/training/config.py:1488",
 )
 def adapter_without_pretrained_weights(subject: RunSubject) -> Iterator[Violation]:
     """An adapter is trained and no pretrained checkpoint is named.

@@ -6,9 +6,9 @@ import string
 from collections.abc import Iterator, Mapping
 
 from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_on, is_text
+from bridgepack.rules.run.reading import is_on, is_set, is_text
 from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.run_subject import TEXT_DATASETS, RunSubject
 
 #: Named sources of the host and the splits that they have.
 #: Source: megatron/bridge/data/sources/hf.py:141.
@@ -25,6 +25,12 @@ _PRESET_SPLITS: Mapping[str, frozenset[str]] = {
     "squad": frozenset({"train", "validation"}),
     "tulu3": frozenset({"train"}),
 }
+_DIRECT = "DirectHFSFTDatasetConfig"
+#: Dataset config -> where its sources are, and the switch without which the host does not look at one.
+_SOURCES: Mapping[str, Mapping[str, str | None]] = {
+    **{kind: {"hf_dataset": None, "hf_validation_dataset": None, "hf_test_dataset": None} for kind in TEXT_DATASETS},
+    _DIRECT: {"source": None, "validation_source": "do_validation", "test_source": "do_test"},
+}
 _HF_ONLY = ("hf_validation_dataset", "hf_test_dataset", "hf_output_root", "hf_validation_proportion")
 _CHAT_LOSS_MODES = ("assistant", "last_turn", "full")
 _COMPLETION_LOSS_MODES = ("completion", "full")
@@ -34,7 +40,7 @@ _COMPLETION_LOSS_MODES = ("completion", "full")
     code="BP033",
     name="hugging-face-splits-contradict",
     severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/builders/gpt_sft.py:144",
+    source="PSB017; megatron/bridge/data/builders/gpt_sft.py:142",
 )
 def hugging_face_splits_contradict(subject: RunSubject) -> Iterator[Violation]:
     """Settings of Hugging Face splits contradict each other or the source.
@@ -55,6 +61,10 @@ def hugging_face_splits_contradict(subject: RunSubject) -> Iterator[Violation]:
         for name in named:
             yield Violation(where=f"dataset.{name}", found="set with dataset_root", allowed="hf_dataset instead")
         return
+    if stated["hf_output_root"] is not None and not str(stated["hf_output_root"]).strip():
+        yield Violation(
+            where="dataset.hf_output_root", found=repr(stated["hf_output_root"]), allowed="a folder, or null"
+        )
     yield from _contradictions(subject, stated)
 
 
@@ -89,7 +99,7 @@ def _has_split(subject: RunSubject, split: str) -> bool:
     code="BP040",
     name="hugging-face-source-refused",
     severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/sources/hf.py:64",
+    source="PSB017; megatron/bridge/data/sources/hf.py:65",
 )
 def hugging_face_source_refused(subject: RunSubject) -> Iterator[Violation]:
     """The Hugging Face source names no data, two, or a preset that the host does not have.
@@ -101,10 +111,8 @@ def hugging_face_source_refused(subject: RunSubject) -> Iterator[Violation]:
     Noticed: validate().
     Evidence: read in the source.
     """
-    if not is_text(subject):
-        return
-    for field in ("hf_dataset", "hf_validation_dataset", "hf_test_dataset"):
-        if subject.settings.is_stated(f"dataset.{field}") and subject.settings.value(f"dataset.{field}") is not None:
+    for field, switch in _SOURCES.get(subject.dataset_kind, {}).items():
+        if is_set(subject, f"dataset.{field}") and (switch is None or subject.settings.flag(f"dataset.{switch}")):
             yield from _source_problems(subject, f"dataset.{field}")
 
 
@@ -118,8 +126,19 @@ def _source_problems(subject: RunSubject, where: str) -> Iterator[Violation]:
         yield Violation(where=f"{where}.dataset_name", found=repr(name), allowed=", ".join(_PRESET_SPLITS))
     elif name is not None and (source.get("subset") is not None or source.get("schema_adapter") is not None):
         yield Violation(where=where, found="a preset with subset or schema_adapter", allowed="the preset alone")
+    elif isinstance(name, str) and not _has_preset_split(name, source.get("split")):
+        allowed = ", ".join(sorted(_PRESET_SPLITS[name]))
+        yield Violation(where=f"{where}.split", found=repr(source.get("split")), allowed=allowed)
     elif path is not None and not str(path).strip():
         yield Violation(where=f"{where}.path_or_dataset", found=repr(path), allowed="the name of a data set")
+    elif path is not None and source.get("split") is not None and not str(source.get("split")).strip():
+        yield Violation(where=f"{where}.split", found=repr(source.get("split")), allowed="null, or the name of a split")
+
+
+def _has_preset_split(name: str, split: object) -> bool:
+    """Say whether a named source has every split of an expression such as `train[:90%]+validation`."""
+    parts = () if split is None else str(split).split("+")
+    return all(part.partition("[")[0] in _PRESET_SPLITS[name] for part in parts)
 
 
 @run_rule(
@@ -138,10 +157,11 @@ def preprocessing_refused(subject: RunSubject) -> Iterator[Violation]:
     Noticed: validate().
     Evidence: read in the source.
     """
-    if not is_text(subject) or not subject.settings.is_stated("dataset.preprocessing"):
-        return
-    kind = subject.settings.class_name("dataset.preprocessing")
     where = "dataset.preprocessing"
+    is_required = subject.dataset_kind == _DIRECT
+    if not (is_required or is_text(subject)) or not subject.settings.is_stated(where):
+        return
+    kind = subject.settings.class_name(where)
     values = subject.settings.mapping(where)
     if kind == "ChatSFTPreprocessingConfig":
         yield from _outside(values, "loss_mode", _CHAT_LOSS_MODES)
@@ -149,9 +169,9 @@ def preprocessing_refused(subject: RunSubject) -> Iterator[Violation]:
         yield from _outside(values, "loss_mode", _COMPLETION_LOSS_MODES)
         yield from _outside(values, "truncation_method", ("left", "right"))
         yield from _column_problems(values)
-    elif kind is not None:
+    elif kind is not None or is_required:
         allowed = "ChatSFTPreprocessingConfig or PromptCompletionSFTPreprocessingConfig"
-        yield Violation(where=where, found=kind, allowed=allowed)
+        yield Violation(where=where, found=str(kind), allowed=allowed)
 
 
 def _outside(values: Mapping[str, object], field: str, allowed: tuple[str, ...]) -> Iterator[Violation]:

@@ -233,7 +233,7 @@ def batch_of_many_sequences(subject: RunSubject) -> Iterator[Violation]:
     code="BP614",
     name="packs-run-out",
     severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/samplers.py:124, data/loaders.py:449",
+    source="PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456",
 )
 def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
     """The loader reads the packs once, and they are fewer than the steps take.

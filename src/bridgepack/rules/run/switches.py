@@ -98,7 +98,7 @@ def micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
     code="BP005",
     name="evaluation-micro-batch-size-not-one",
     severity=Severity.ERROR,
-    source="PSB005; megatron/bridge/training/utils/packed_seq_utils.py:240, training/gpt_step.py:98",
+    source="PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98",
 )
 def evaluation_micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
     """Validation packs are read more than one to a micro batch.

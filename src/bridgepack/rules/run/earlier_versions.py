@@ -1,0 +1,186 @@
+"""Rules on earlier versions of the host, and on artifacts that they made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.hybrid_models import has_mamba_layers
+from bridgepack.rules.run.packed_paths import splits_packed_by_host
+from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_subject import SPECS, RunSubject
+
+_TRAIN_PATH = f"{SPECS}.packed_train_data_path"
+
+
+@run_rule(
+    code="BP967",
+    name="artifact-of-earlier-host",
+    severity=Severity.ERROR,
+    source="PSC407; megatron/bridge/data/packing/offline.py:119-215",
+    versions={"megatron-bridge": ">=0.6"},
+)
+def artifact_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+    """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
+
+    Why: Silent or crash at the first step: every sequence is one token short of the multiple that kernels rely on.
+    Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens.
+    Good: pad_seq_to_mult 8, sequences of 9 stored and 8 runtime tokens.
+    Fix: Pack the data again with 0.6, or with this package.
+    Noticed: never, or first step.
+    Evidence: Megatron-Bridge issues 4056, 4598 and 4489; the stored lengths read in the source of 0.3.1 and 0.6.2.
+    """
+    if not subject.has_specs or subject.pad_seq_to_mult < 2:
+        return
+    multiple = subject.pad_seq_to_mult
+    artifact = subject.require_artifact()
+    if artifact.context.pad_seq_to_mult != multiple:
+        raise CannotJudgeError(f"the packs are checked for another multiple than {multiple}")
+    for truth in artifact.require_complete_truths():
+        if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
+            yield Violation(
+                where=truth.split,
+                found=f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not",
+                allowed=f"runtime lengths that are multiples of {multiple}",
+                group=truth.split,
+            )
+
+
+@run_rule(
+    code="BP968",
+    name="mamba-state-leaks-in-earlier-host",
+    severity=Severity.ERROR,
+    source="PSC408; megatron/bridge/training/gpt_step.py:441-451",
+    versions={"megatron-bridge": "<0.5"},
+)
+def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+    """Packing is on for a model with Mamba layers, in a version that never restarts their state.
+
+    Why: Silent: the state of one sequence runs on into the next, whatever is_hybrid_model says.
+    Bad: a model with Mamba layers packed with megatron-bridge 0.4.2.
+    Good: the same with megatron-bridge 0.6.2 and is_hybrid_model true.
+    Fix: Install megatron-bridge 0.6.2, or train unpacked.
+    Noticed: never.
+    Evidence: Megatron-Bridge issue 3474 and pull request 3484, released with 0.5.0.
+    """
+    if subject.is_packed and has_mamba_layers(subject):
+        yield Violation(
+            where="dataset.enable_offline_packing",
+            found=f"packed Mamba layers with megatron-bridge {subject.versions['megatron-bridge']}",
+            allowed="megatron-bridge 0.5 or newer",
+        )
+
+
+@run_rule(
+    code="BP969",
+    name="packs-of-first-releases",
+    severity=Severity.WARNING,
+    source="PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py",
+    versions={"megatron-bridge": "<0.4"},
+)
+def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are not .npy files, or are left for the host to find, in a version that reads .npy only.
+
+    Why: Crash while the dataset is built, as 0.3 reads no Parquet. Silent: it names the folder of its own packs after
+        a hash that changes with every process where the tokenizer has no name, and packs again.
+    Bad: megatron-bridge 0.3.1, packed_train_data_path training_4096.idx.parquet.
+    Good: megatron-bridge 0.3.1, packed_train_data_path training_4096.npy.
+    Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
+    Noticed: dataset build, or never.
+    Evidence: read in the source of 0.3.1.
+    """
+    if not subject.has_specs:
+        return
+    path = subject.settings.text_or_none(_TRAIN_PATH)
+    if path is None or not path.lower().endswith(".npy"):
+        yield Violation(
+            where=_TRAIN_PATH,
+            found=f"{path or 'not set'} with megatron-bridge {subject.versions['megatron-bridge']}",
+            allowed="a .npy file",
+        )
+
+
+@run_rule(
+    code="BP970",
+    name="context-parallelism-before-it-packed",
+    severity=Severity.ERROR,
+    source="PSC410; Megatron-Bridge pull requests 1292 and 1867",
+    versions={"megatron-bridge": "<0.3"},
+)
+def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violation]:
+    """Context parallelism meets packed rows in a version where the two did not work together.
+
+    Why: Crash at the first step, or silent.
+    Bad: megatron-bridge 0.2.0, context_parallel_size 2, packing on.
+    Good: megatron-bridge 0.6.2, context_parallel_size 2, packing on.
+    Fix: Install megatron-bridge 0.6.2.
+    Noticed: first step, or never.
+    Evidence: Megatron-Bridge pull requests 1292 and 1867.
+    """
+    if subject.is_packed and subject.context_parallel_size > 1:
+        yield Violation(
+            where="model.context_parallel_size",
+            found=f"{subject.context_parallel_size} with megatron-bridge {subject.versions['megatron-bridge']}",
+            allowed="1, or megatron-bridge 0.3 or newer",
+        )
+
+
+@run_rule(
+    code="BP974",
+    name="packing-inside-job-of-earlier-host",
+    severity=Severity.WARNING,
+    source="PSC407; Megatron-Bridge pull requests 4056 and 4598",
+    versions={"megatron-bridge": "<0.6"},
+)
+def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+    """A version up to 0.5.1 packs sequences to a multiple, which it applies to the stored length.
+
+    Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
+    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job.
+    Good: megatron-bridge 0.5.1, packs made by this package.
+    Fix: Install megatron-bridge 0.6.2, or name packs made by this package.
+    Noticed: dataset build, first step, or never.
+    Evidence: Megatron-Bridge issues 4056, 4598 and 4489.
+    """
+    if splits_packed_by_host(subject) and subject.pad_seq_to_mult > 1:
+        yield Violation(
+            where=f"{SPECS}.pad_seq_to_mult",
+            found=f"{subject.pad_seq_to_mult}, packed by megatron-bridge {subject.versions['megatron-bridge']}",
+            allowed="1, or packs made otherwise",
+        )
+
+
+@run_rule(
+    code="BP975",
+    name="pack-cache-without-fingerprint",
+    severity=Severity.WARNING,
+    source="PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407",
+    versions={"megatron-bridge": "<0.6"},
+)
+def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
+    """The host finds its own packs again by tokenizer, multiple and size only.
+
+    Why: Silent: packs made for another sequence length, seed, template, loss or data are used without a word.
+    Bad: megatron-bridge 0.5.1, packs made inside the job under a dataset_root that was used before.
+    Good: megatron-bridge 0.5.1, packed_train_data_path and packed_val_data_path set.
+    Fix: Name the packs explicitly, or delete the packed folder before every change.
+    Noticed: never.
+    Evidence: read in the source of 0.3.1 and 0.5.1.
+    """
+    if splits_packed_by_host(subject):
+        yield Violation(
+            where=_TRAIN_PATH,
+            found=f"not set, with megatron-bridge {subject.versions['megatron-bridge']}",
+            allowed="explicit paths to packs",
+        )
+
+
+RULES: tuple[RunRule, ...] = (
+    artifact_of_earlier_host,
+    mamba_state_leaks_in_earlier_host,
+    packs_of_first_releases,
+    context_parallelism_before_it_packed,
+    packing_inside_job_of_earlier_host,
+    pack_cache_without_fingerprint,
+)
