@@ -28,6 +28,8 @@ BASES = (
     "gpt_oss_20b_sft_8gpu_h100_bf16_config",
     "qwen25_vl_3b_sft_1gpu_h100_bf16_config",
 )
+#: Code -> numbers of the catalogue that it follows from.
+EVIDENCE = {rule.code: rule.catalogue_ids for rule in RUN_RULES}
 #: Beginnings of messages that are about something else than packing, context parallelism, batches or sequences.
 OTHER_REASONS = (
     "AssertionError: Bias in Moe is only supported when ETP==1",
@@ -63,6 +65,7 @@ def test_check_and_validate_agree(bases: dict[str, Any]) -> None:
             if verdict is None:
                 num_accepted += 1
                 problems = [f"accepted, but {code} says that validate() notices" for code in seen]
+                problems += [f"accepted, and {code} has no evidence" for code in errors if not EVIDENCE[code]]
             else:
                 num_rejected += 1
                 is_other = verdict.startswith(OTHER_REASONS)

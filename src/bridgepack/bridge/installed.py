@@ -19,6 +19,8 @@ from bridgepack.rules.run_subject import Environment
 READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"
 #: Names under which conda has distributions that are called otherwise elsewhere.
 _CONDA_NAMES: Mapping[str, str] = {"pytorch": "torch"}
+#: Folder of a checkout -> its distribution, where they are called otherwise.
+_CHECKOUTS: Mapping[str, str] = {"megatron-lm": "megatron-core"}
 
 _NAME = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
 _EXTRAS = r"(?:\s*\[[^\]]*\])?"
@@ -27,6 +29,7 @@ _FROM_PLACE = re.compile(rf"^{_NAME}{_EXTRAS}\s*@\s*(?P<place>\S+)")
 _ARCHIVE = re.compile(r"^[^-]+-(?P<version>[^-]+)(?:-[^-]+)*\.(?:whl)$|^.+-(?P<source_version>\d[^-]*)\.tar\.gz$")
 _COLUMNS = re.compile(rf"^{_NAME}\s+(?P<version>\d\S*)(?:\s+\S+)?$")
 _EGG = re.compile(r"[#&]egg=(?P<name>[A-Za-z0-9._-]+)")
+_EDITABLE_NOTE = re.compile(rf"^# Editable .*\({_NAME}==(?P<version>[^\s)]+)\)")
 #: A distribution is there, but the line does not tell its version.
 _UNKNOWN_VERSION = "unknown"
 
@@ -72,7 +75,7 @@ def _from_json(text: str) -> tuple[dict[str, str], str | None]:
     """Return the versions and Python's own, where conda lists it, from a JSON listing."""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}, None
     rows = content.get("installed", content.get("packages")) if isinstance(content, dict) else content
     named = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -90,23 +93,33 @@ def _json_pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _from_lines(text: str) -> Iterator[tuple[str, str]]:
+    noted: tuple[str, str] | None = None
     for raw in text.splitlines():
         line = raw.strip()
-        pair = None if line.startswith("#") else _line_pair(line)
+        note = _EDITABLE_NOTE.match(line)
+        pair = _line_pair(line) if noted is None or not _is_editable(line) else noted
+        noted = (note["name"], note["version"]) if note else None
         if pair is not None:
             yield canonicalize_name(pair[0]), pair[1]
 
 
 def _line_pair(line: str) -> tuple[str, str] | None:
     """Return name and version of one line of a listing; None where it names no installed distribution."""
-    if line.startswith("-e") or line.startswith("--editable"):
+    if line.startswith("#"):
+        return None
+    if _is_editable(line):
         egg = _EGG.search(line)
-        return (egg["name"], _UNKNOWN_VERSION) if egg else None
+        name = egg["name"] if egg else canonicalize_name(re.split(r"[/\\]", line.rstrip("/\\"))[-1])
+        return _CHECKOUTS.get(name, name), _UNKNOWN_VERSION
     found = _PINNED.match(line) or _COLUMNS.match(line)
     if found:
         return found["name"], found["version"]
     placed = _FROM_PLACE.match(line)
     return (placed["name"], _version_in(placed["place"])) if placed else None
+
+
+def _is_editable(line: str) -> bool:
+    return line.startswith(("-e ", "--editable"))
 
 
 def _version_in(place: str) -> str:

@@ -15,15 +15,15 @@ def line_of(file: Path, paths: Iterable[str]) -> int | None:
     """
     if file.suffix.lower() not in {".yaml", ".yml"}:
         return None
-    root = _nodes(file)
+    root = _nodes(file.read_text(encoding="utf-8-sig"))
     return next((line for path in paths if (line := _line(root, path.split("."))) is not None), None)
 
 
 @lru_cache(maxsize=4)
-def _nodes(file: Path) -> Any:
+def _nodes(text: str) -> Any:
     from ruamel.yaml import YAML
 
-    return YAML(typ="rt", pure=True).load(file.read_text(encoding="utf-8-sig"))
+    return YAML(typ="rt", pure=True).load(text)
 
 
 def _line(node: Any, keys: list[str]) -> int | None:

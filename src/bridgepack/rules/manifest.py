@@ -13,7 +13,7 @@ from bridgepack.rules.truth import SplitTruth
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
 
 
-@artifact_rule(code="BP302", name="split-empty", severity=Severity.ERROR, source="PSB302")
+@artifact_rule(code="BP302", name="split-empty", severity=Severity.ERROR, source="PSB302, PSB512")
 def split_empty(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split has no rows, or an artifact has no training split.
 
@@ -74,8 +74,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("there is only one split with rows")
     for shared in facts.shared:
-        found = f"{shared.num_sequences} of {shared.num_distinct} distinct sequences of {shared.split}"
-        yield Violation(where=shared.where, found=found, allowed=f"none of them in {shared.other}")
+        yield Violation(where=shared.where, found=shared.found, allowed=f"none of them in {shared.other}")
 
 
 @artifact_rule(code="BP321", name="pack-size-overflows-int32", severity=Severity.ERROR, source="PSB321")

@@ -25,7 +25,7 @@ _REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, 
     code="BP508",
     name="many-chats-without-mask",
     severity=Severity.WARNING,
-    source="PSB508; megatron/bridge/data/datasets/gpt_sft.py:738",
+    source="PSB508; megatron/bridge/data/datasets/utils.py:957",
 )
 def many_chats_without_mask(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
@@ -66,7 +66,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Iterator[Violation]:
     code="BP511",
     name="cut-completions-end-with-eos",
     severity=Severity.WARNING,
-    source="PSB511; megatron/bridge/data/sft_processing.py:444",
+    source="PSB511; megatron/bridge/data/sft_processing.py:445",
 )
 def cut_completions_end_with_eos(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.

@@ -163,7 +163,7 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
     code="BP532",
     name="bos-missing",
     severity=Severity.WARNING,
-    source="PSB516; megatron/bridge/data/sft_processing.py:391",
+    source="PSB516; megatron/bridge/data/sft_processing.py:393",
 )
 def bos_missing(rows: SoundRows) -> Offenders | None:
     """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.

@@ -60,7 +60,9 @@ def test_distributions_from_places(tmp_path: Path) -> None:
             "causal_conv1d @ https://example.org/causal_conv1d-1.5.3.tar.gz\n"
             "megatron-core @ git+https://example.org/megatron.git@1234\n"
             "-e git+https://example.org/bridge.git@1234#egg=megatron_bridge\n"
-            "-e /workspace/mine\n",
+            "# Editable install with no version control (nemo_run==0.11.1)\n"
+            "-e /opt/NeMo-Run\n"
+            "-e file:///opt/Energon\n",
         )
     )
     assert environment.versions == {
@@ -69,7 +71,14 @@ def test_distributions_from_places(tmp_path: Path) -> None:
         "causal-conv1d": "1.5.3",
         "megatron-core": "unknown",
         "megatron-bridge": "unknown",
+        "nemo-run": "0.11.1",
+        "energon": "unknown",
     }
+
+
+def test_a_checkout_is_called_after_its_distribution(tmp_path: Path) -> None:
+    text = "-e /opt/Megatron-LM\ntorch==2.13.0\n"
+    assert environment_from_file(_listing(tmp_path, text)).versions == {"megatron-core": "unknown", "torch": "2.13.0"}
 
 
 def test_pip_list_in_columns(tmp_path: Path) -> None:

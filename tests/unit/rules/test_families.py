@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from bridgepack.records import RunConfig
@@ -77,7 +79,9 @@ def test_the_last_part_of_a_path_counts_more_than_its_folders() -> None:
     assert family_named("/models/llama-3.2-1b/hf") == "llama"
 
 
-def _family(model: dict[str, object], *, tokenizer: str | None = None, place: str = "my_run.yaml") -> tuple[str, str]:
+def _family(
+    model: Mapping[str, object], *, tokenizer: str | None = None, place: str = "my_run.yaml"
+) -> tuple[str, str]:
     values = {"model": model, "tokenizer": {"tokenizer_model": tokenizer}}
     family = family_of(RunConfig(values=values, is_complete=False, place=place))
     assert family is not None

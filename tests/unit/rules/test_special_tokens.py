@@ -33,9 +33,10 @@ def test_padding_after_a_trained_end_is_no_untrained_end() -> None:
     assert _codes([11, 12, 2, 2, 2], [0, 1, 0, 0, 0], {"end_of_turn_ids": [2]}, pad_seq_to_mult=4) == set()
 
 
+@pytest.mark.parametrize("ids", [[7], (7,)], ids=["as built", "as read from a file"])
 @pytest.mark.parametrize(("mask", "expected"), [([0, 1, 1, 0, 0], set()), ([0, 1, 0, 0, 0], {"BP506"})])
-def test_answers_that_end_with_another_token_than_eos(mask: list[int], expected: set[str]) -> None:
-    assert _codes([11, 12, 13, 7, 5], mask, {"end_of_turn_ids": [7]}) == expected
+def test_answers_that_end_with_another_token_than_eos(mask: list[int], expected: set[str], ids: Any) -> None:
+    assert _codes([11, 12, 13, 7, 5], mask, {"end_of_turn_ids": ids}) == expected
 
 
 def test_eos_is_expected_where_the_end_of_turn_is_not_known() -> None:

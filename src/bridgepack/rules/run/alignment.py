@@ -56,7 +56,7 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     code="BP102",
     name="pack-not-divisible-by-sequence-parallelism",
     severity=Severity.ERROR,
-    source="PSB102, PSC303; megatron/core/tensor_parallel/mappings.py:74",
+    source="PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74",
 )
 def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.

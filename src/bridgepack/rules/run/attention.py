@@ -99,7 +99,7 @@ def flash_attention_over_padded_sequences(subject: RunSubject) -> Iterator[Viola
     code="BP717",
     name="deterministic-gated-delta-net",
     severity=Severity.ERROR,
-    source="PSB717; megatron/core/ssm/gated_delta_net/gdn.py:97",
+    source="PSB717, PSB907; megatron/core/ssm/gated_delta_net/gdn.py:97",
 )
 def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
     """Deterministic mode is on for a model with gated delta net layers over packed rows.

@@ -109,7 +109,7 @@ def _evaluation_model_parallel_size(subject: RunSubject) -> int:
     code="BP619",
     name="gpus-not-a-multiple-of-model-parallelism",
     severity=Severity.ERROR,
-    source="PSB602, PSC303; megatron/bridge/training/config.py:1024,1328",
+    source="PSB602, PSC303, PSB603; megatron/bridge/training/config.py:1024,1328",
 )
 def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """The GPUs cannot be shared out among copies of the model.

@@ -198,7 +198,7 @@ def materialized_data_kept(subject: RunSubject) -> Iterator[Violation]:
     code="BP218",
     name="rewrites-data-at-every-start",
     severity=Severity.WARNING,
-    source="PSB218; megatron/bridge/data/builders/gpt_sft.py:608",
+    source="PSB218, PSC414; megatron/bridge/data/builders/gpt_sft.py:608",
 )
 def rewrites_data_at_every_start(subject: RunSubject) -> Iterator[Violation]:
     """hf_rewrite is on with offline packing.

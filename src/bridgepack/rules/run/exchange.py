@@ -221,6 +221,28 @@ def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
+@run_rule(
+    code="BP727",
+    name="exchange-of-wrong-kind",
+    severity=Severity.ERROR,
+    source="megatron/bridge/training/config.py, _validate_cp_comm_type",
+)
+def exchange_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
+    """cp_comm_type is neither a name nor a list of names.
+
+    Why: Crash at start: validate() looks for a name in it.
+    Bad: cp_comm_type 3.
+    Good: cp_comm_type p2p, or null.
+    Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
+    Noticed: validate().
+    Evidence: executed with the real 0.6.2.
+    """
+    value = stated(subject, _KIND)
+    names = value if isinstance(value, (list, tuple)) else [value]
+    if value is not None and not all(isinstance(name, str) for name in names):
+        yield Violation(where=_KIND, found=repr(value), allowed="p2p, a2a, a2a+p2p, all_gather, or a list of these")
+
+
 def _cudnn_version(subject: RunSubject) -> Version | None:
     installed = subject.environment.versions if subject.environment is not None else {}
     found = [text for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")]
@@ -237,4 +259,5 @@ RULES: tuple[RunRule, ...] = (
     hierarchical_sizes_do_not_fit,
     sliding_window_over_the_ring,
     softmax_offset_over_the_ring,
+    exchange_of_wrong_kind,
 )

@@ -43,7 +43,7 @@ def exchange_kinds_not_one_per_layer(subject: RunSubject) -> Iterator[Violation]
     code="BP725",
     name="sparse-attention-without-all-gather",
     severity=Severity.ERROR,
-    source="PSB704; megatron/core/transformer/transformer_config.py:2837-2852",
+    source="PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852",
 )
 def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violation]:
     """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
@@ -71,7 +71,7 @@ def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violati
     code="BP726",
     name="linear-heads-do-not-divide",
     severity=Severity.ERROR,
-    source="PSB706; megatron/core/transformer/transformer_config.py:1368-1382",
+    source="PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382",
 )
 def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.

@@ -75,7 +75,7 @@ def completions_without_eos(subject: RunSubject) -> Iterator[Violation]:
     code="BP507",
     name="chat-template-in-dataset-kwargs",
     severity=Severity.ERROR,
-    source="PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:516",
+    source="PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515",
 )
 def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     """dataset_kwargs holds a chat_template.
@@ -96,7 +96,7 @@ def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     code="BP513",
     name="legacy-mask",
     severity=Severity.WARNING,
-    source="PSB513; megatron/bridge/data/packing/algorithms.py:279",
+    source="PSB513; megatron/bridge/data/packing/algorithms.py:286",
 )
 def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
@@ -117,7 +117,7 @@ def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     code="BP515",
     name="prompt-glued-to-completion",
     severity=Severity.WARNING,
-    source="PSB515; megatron/bridge/data/sft_processing.py:377",
+    source="PSB515; megatron/bridge/data/sft_processing.py:389",
 )
 def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
     """The host packs prompts and completions with nothing between them.
@@ -142,7 +142,7 @@ def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
     code="BP516",
     name="prompts-without-bos",
     severity=Severity.ADVICE,
-    source="PSB516; megatron/bridge/data/sft_processing.py:391",
+    source="PSB516; megatron/bridge/data/sft_processing.py:393",
 )
 def prompts_without_bos(subject: RunSubject) -> Iterator[Violation]:
     """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
@@ -186,7 +186,7 @@ def bos_wanted_but_missing(subject: RunSubject) -> Iterator[Violation]:
     code="BP520",
     name="tokenizer-not-hugging-face",
     severity=Severity.WARNING,
-    source="PSB520; megatron/bridge/data/sft_processing.py:310, data/datasets/gpt_sft.py:738",
+    source="PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739",
     versions={BRIDGE: "<0.7"},
 )
 def tokenizer_not_hugging_face(subject: RunSubject) -> Iterator[Violation]:

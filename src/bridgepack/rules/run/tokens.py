@@ -47,7 +47,7 @@ def tokenizer_without_eos(subject: RunSubject) -> Iterator[Violation]:
     code="BP525",
     name="model-vocabulary-smaller-than-tokenizer",
     severity=Severity.ERROR,
-    source="PSB525; megatron/bridge/training/setup.py:706",
+    source="PSB525; megatron/bridge/training/setup.py:707",
 )
 def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
@@ -72,7 +72,7 @@ def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Vio
     code="BP530",
     name="token-beyond-model-vocabulary",
     severity=Severity.ERROR,
-    source="PSB311; megatron/core/tensor_parallel/layers.py:335, megatron/core/tensor_parallel/cross_entropy.py:41",
+    source="PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45",
 )
 def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
     """A token id of the packs lies beyond the model's embedding.

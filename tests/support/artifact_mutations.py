@@ -1,0 +1,158 @@
+"""What a mutation of a built artifact is, and how one edits the artifact's files on disk.
+
+Mutations of files leave the manifest as it is: the checksums give them away. Mutations of rows go through
+`rewrite_rows` or `rewrite_table`, which put the new size, checksum and number of rows into the manifest, so that only a
+rule on what the rows hold can tell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack.data.inputs import hash_file
+from bridgepack.data.shards import SCHEMA
+
+#: One pack: column name -> values.
+Row = dict[str, list[Any]]
+
+#: Stands in every base artifact, and is what mutations break where they need not break another one.
+SHARD = "training/shard-00001-of-00003.idx.parquet"
+OTHER_SHARD = "training/shard-00002-of-00003.idx.parquet"
+VALIDATION_SHARD = "validation/shard-00000-of-00001.idx.parquet"
+MANIFEST = "manifest.json"
+METADATA = "bridge_metadata.json"
+IDS, MASK, STARTS = "input_ids", "loss_mask", "seq_start_id"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutation:
+    """One way to break an artifact.
+
+    Attributes:
+        name: of the function that does it.
+        apply: does it, in a folder of its own.
+        codes: rules that must report it.
+        where: text in the places that the first of them names.
+        base: artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
+        given: facts that the check is told.
+        message: text of the error where the manifest cannot be read; then there are no codes.
+        fits_manifest: sizes, checksums and row counts are those of the manifest.
+        needs_manifest: without the manifest no rule can tell.
+    """
+
+    name: str
+    apply: Callable[[Path], None]
+    codes: tuple[str, ...] = ()
+    where: str = ""
+    base: str = "aligned"
+    given: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+    fits_manifest: bool = True
+    needs_manifest: bool = True
+
+
+def breaks(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+    """Return a decorator that makes a mutation of a function which changes files in a folder."""
+    return lambda apply: Mutation(name=apply.__name__, apply=apply, codes=codes, **fields)
+
+
+def breaks_file(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+    """Return `breaks` for a mutation that the manifest's sizes and checksums do not fit."""
+    return breaks(*codes, **{"where": SHARD, "fits_manifest": False, **fields})
+
+
+def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+    """Return `breaks` for a mutation that rules can tell from the rows of `SHARD` alone."""
+    return breaks(*codes, **{"where": SHARD, "needs_manifest": False, **fields})
+
+
+def mutations_of(*modules: ModuleType) -> list[Mutation]:
+    """Return the mutations of modules, in the order of their definition."""
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Mutation)]
+
+
+def rewrite_rows(
+    folder: Path, change: Callable[[list[Row]], object], *, shard: str = SHARD, schema: Any = SCHEMA
+) -> None:
+    """Change the rows of a shard and write it anew, with its record in the manifest."""
+    rows = read_rows(folder, shard)
+    change(rows)
+    rewrite_table(folder, lambda _: pa.Table.from_pylist(rows, schema=schema), shard=shard)
+
+
+def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: Any = SCHEMA) -> None:
+    """Change every row of every training shard."""
+    for shard in training_shards(folder):
+        rewrite_rows(folder, lambda rows: [change(row) for row in rows], shard=shard, schema=schema)
+
+
+def read_rows(folder: Path, shard: str) -> list[Row]:
+    """Return the rows of a shard."""
+    rows: list[Row] = pq.ParquetFile(folder / shard).read().to_pylist()
+    return rows
+
+
+def rewrite_table(folder: Path, change: Callable[[Any], Any], *, shard: str = SHARD, row_group_size: int = 16) -> None:
+    """Change a shard as an Arrow table and write it anew, with its record in the manifest."""
+    path = folder / shard
+    table = change(pq.ParquetFile(path).read())
+    pq.write_table(table, path, row_group_size=row_group_size)
+    restate_record(folder, shard)
+
+
+def restate_record(folder: Path, shard: str) -> None:
+    """Put a shard's size, checksum and number of rows into the manifest."""
+    path = folder / shard
+
+    def restate(manifest: dict[str, Any]) -> None:
+        for split in manifest["splits"]:
+            for record in split["shards"]:
+                if record["path"] == shard:
+                    record.update(record_of(path, shard))
+
+    edit_manifest(folder, restate)
+
+
+def record_of(path: Path, shard: str) -> dict[str, Any]:
+    """Return a manifest's record of a file."""
+    num_rows = pq.read_metadata(path).num_rows
+    return {"path": shard, "num_rows": num_rows, "num_bytes": path.stat().st_size, "sha256": hash_file(path)}
+
+
+def training_shards(folder: Path) -> list[str]:
+    """Return the paths of the training shards."""
+    return [record["path"] for record in read_manifest(folder)["splits"][0]["shards"]]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest as it is written."""
+    content: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    return content
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest in place."""
+    content = read_manifest(folder)
+    change(content)
+    (folder / MANIFEST).write_text(json.dumps(content))
+
+
+def edit_metadata(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the host's metadata in place."""
+    content = json.loads((folder / METADATA).read_text())
+    change(content)
+    (folder / METADATA).write_text(json.dumps(content))
+
+
+def sequences_of(row: Row) -> list[tuple[int, int]]:
+    """Return (begin, end) of each sequence of a row, in stored tokens."""
+    starts = row[STARTS]
+    return list(zip(starts, [*starts[1:], len(row[IDS])], strict=True))
