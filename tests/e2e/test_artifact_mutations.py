@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import bridgepack
 from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import checking, splits
+from bridgepack.data import splits
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Finding
 from bridgepack.rules import CheckReport
@@ -27,16 +26,11 @@ from tests.support import (
     artifact_mutations_rows,
 )
 from tests.support.artifact_mutations import (
-    IDS,
-    MASK,
-    METADATA,
     SHARD,
-    STARTS,
     VALIDATION_SHARD,
     Mutation,
     mutations_of,
     read_manifest,
-    rewrite_table,
 )
 from tests.support.small_builds import chat_row, run_cli, tokenized_row, write_json_lines
 
@@ -53,9 +47,7 @@ SEEN_IN_ROWS = [mutation for mutation in REPORTED if not mutation.needs_manifest
 #: What the manifest promises of a file's bytes.
 PROMISES = {"BP342", "BP343", "BP344"}
 
-WORDS = (
-    "the user asks a question and the assistant answers it in one line of twelve and thirty words left to you".split()
-)
+WORDS = ("the", "user", "asks", "a", "question", "and", "assistant", "answers", "in", "one", "line", "of", "twelve")
 PACKED_SEQUENCE_SIZE = 256
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -76,6 +68,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = random.Random(1234)
     for split, num_rows in (("training", 240), ("validation", 40)):
         texts = [(f"{split} {index}: {_text(rng, 2, 8)}?", _text(rng, 2, 24)) for index in range(num_rows)]
+        texts[7] = (texts[7][0], _text(rng, 800, 800))
         write_json_lines(folder / f"{split}.jsonl", (chat_row(*text) for text in texts))
         pairs = ({"prompt": question, "completion": answer} for question, answer in texts)
         write_json_lines(folder / f"{split}-pairs.jsonl", pairs)

@@ -29,6 +29,16 @@ def _statistics(folder: Path, **changes: int) -> None:
     edit_manifest(folder, change)
 
 
+def _histogram(folder: Path, change: Callable[[list[list[int]]], list[list[int]]]) -> None:
+    """Change the histogram of training."""
+
+    def replace(manifest: Content) -> None:
+        statistics = manifest["splits"][0]["statistics"]
+        statistics["length_histogram"] = change(statistics["length_histogram"])
+
+    edit_manifest(folder, replace)
+
+
 def _record(folder: Path, **changes: Any) -> None:
     """Change the record of `SHARD`."""
     edit_manifest(folder, lambda manifest: manifest["splits"][0]["shards"][1].update(changes))
@@ -58,12 +68,12 @@ def checksum_emptied(folder: Path) -> None:
     _record(folder, sha256="")
 
 
-@breaks_file("BP340", "BP345")
+@breaks_file("BP340", "BP345", where="training/shard-00007")
 def shard_listed_under_another_name(folder: Path) -> None:
     _record(folder, path="training/shard-00007-of-00003.idx.parquet")
 
 
-@breaks_file("BP346")
+@breaks_file("BP346", "BP345", where=OTHER_SHARD)
 def record_of_another_shard(folder: Path) -> None:
     _record(folder, path=OTHER_SHARD)
 
@@ -120,11 +130,22 @@ def histogram_with_another_sum(folder: Path) -> None:
 
 @breaks("BP348", where="training length_histogram")
 def histogram_of_longer_sequences(folder: Path) -> None:
-    def change(manifest: Content) -> None:
-        statistics = manifest["splits"][0]["statistics"]
-        statistics["length_histogram"] = [[4096, statistics["num_sequences"]]]
+    _histogram(folder, lambda buckets: [[2 * bound, count] for bound, count in buckets])
 
-    edit_manifest(folder, change)
+
+@breaks("BP348", where="training length_histogram")
+def histogram_of_shorter_sequences(folder: Path) -> None:
+    _histogram(folder, lambda buckets: [[bound // 2, count] for bound, count in buckets])
+
+
+@breaks("BP348", where="training length_histogram")
+def histogram_with_a_gap(folder: Path) -> None:
+    _histogram(folder, lambda buckets: [[32, 0], [4096, sum(count for _, count in buckets)]])
+
+
+@breaks("BP348", where="training length_histogram")
+def histogram_with_a_negative_count(folder: Path) -> None:
+    _histogram(folder, lambda buckets: [[16, -1], [32, buckets[0][1] + 1], *buckets[1:]])
 
 
 @breaks("BP349", where="training num_rows_in")
@@ -261,7 +282,7 @@ def smaller_vocabulary(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(vocab_size=100))
 
 
-@breaks("BP336", where="training")
+@breaks("BP334", where="training")
 def eos_of_another_tokenizer(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(eos_token_id=0))
 
@@ -271,12 +292,12 @@ def eos_out_of_vocabulary(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(eos_token_id=400))
 
 
-@breaks("BP501", where="loses_text")
+@breaks("BP501", where=MANIFEST)
 def tokenizer_that_loses_text(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(loses_text=True))
 
 
-@breaks("BP351", where="recipe")
+@breaks("BP351", where="packed_sequence_size")
 def recipe_of_another_artifact(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["recipe"]["packing"].update(packed_sequence_size=4096))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,14 +40,19 @@ def _all(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
     rewrite_all_rows(folder, lambda row: _masks(row, change))
 
 
-@breaks_rows("BP332", where="training")
+@breaks_rows("BP309", where="training")
 def masks_not_rolled(folder: Path) -> None:
     _all(folder, lambda ids, mask: [0, *mask[:-1]])
 
 
+@breaks_rows("BP332", where="training", base="plain")
+def masks_not_rolled_and_without_the_last_newline(folder: Path) -> None:
+    _all(folder, lambda ids, mask: [0, *mask[:-2], 0])
+
+
 @breaks_rows("BP336", where="training")
-def masks_rolled_twice(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [*mask[1:], 0])
+def masks_rolled_too_often(folder: Path) -> None:
+    _all(folder, lambda ids, mask: [*mask[2:], 0, 0])
 
 
 @breaks_rows("BP309")
@@ -137,8 +143,8 @@ def masks_of_two_rows_swapped(folder: Path) -> None:
 @breaks_rows("BP335")
 def padding_trained(folder: Path) -> None:
     def change(ids: list[int], mask: Mask) -> Mask:
-        is_padding = [token == following == EOS for token, following in zip(ids, ids[1:], strict=False)]
-        return [max(value, pads) for value, pads in zip(mask, [*is_padding, False], strict=True)]
+        is_padding = [int(token == following == EOS) for token, following in pairwise(ids)]
+        return [max(value, pads) for value, pads in zip(mask, [*is_padding, 0], strict=True)]
 
     rewrite_rows(folder, lambda rows: [_masks(row, change) for row in rows])
 

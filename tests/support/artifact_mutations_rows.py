@@ -12,7 +12,6 @@ from bridgepack.data.shards import SCHEMA
 from tests.support.artifact_mutations import (
     IDS,
     MASK,
-    SHARD,
     STARTS,
     Row,
     breaks,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
 
-from bridgepack.records import SPLITS, TRAIN, SplitStatistics
+from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.rules.context import CannotJudgeError, known
 from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation, artifact_rule
 from bridgepack.rules.truth import SplitTruth
 
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: What the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
+_FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq)")
 
 
 @artifact_rule(code="BP302", name="split-empty", severity=Severity.ERROR, source="PSB302, PSB512")
@@ -79,7 +86,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
 
 @artifact_rule(code="BP321", name="pack-size-overflows-int32", severity=Severity.ERROR, source="PSB321")
 def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
-    """packed_sequence_size does not fit the host's cu_seqlens, which are int32.
+    """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
 
     Why: Crash at the first collate: overflow.
     Bad: packed_sequence_size 2147483648.
@@ -87,7 +94,7 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
     Fix: Lower packed_sequence_size.
     """
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
-    if size > MAX_PACKED_SEQUENCE_SIZE:
+    if not 1 <= size <= MAX_PACKED_SEQUENCE_SIZE:
         where = f"{MANIFEST_FILE} packed_sequence_size"
         yield Violation(where=where, found=str(size), allowed=f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 
@@ -117,17 +124,19 @@ def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
 
 @artifact_rule(code="BP350", name="shard-in-wrong-folder", severity=Severity.ERROR, source="PSB212")
 def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
-    """A split lists a shard outside its own folder.
+    """A split lists a shard that does not lie in its own folder, or has a name that the host does not look for.
 
     Why: Silent: the host reads folders, so validation rows are trained, or training rows are left out.
-    Bad: the split validation lists training/shard-00000-of-00001.idx.parquet.
+    Bad: the split validation lists training/shard-00000-of-00001.idx.parquet; training/deeper/shard.idx.parquet.
     Good: the split validation lists validation/shard-00000-of-00001.idx.parquet.
     Fix: Build again; shards lie in the folder of their split.
     """
     for split in facts.require_manifest().splits:
         for shard in split.shards:
-            if not shard.path.startswith(f"{split.name}/"):
-                yield Violation(where=shard.path, found=f"listed by {split.name}", allowed=f"a path in {split.name}/")
+            folder, _, name = shard.path.rpartition("/")
+            if folder != split.name or not _FOUND_BY_HOST.fullmatch(name):
+                allowed = f"{split.name}/NAME.parquet or .pq"
+                yield Violation(where=shard.path, found=f"listed by {split.name}", allowed=allowed)
 
 
 @artifact_rule(code="BP348", name="statistics-differ", severity=Severity.ERROR, source="bridgepack manifest")
@@ -152,23 +161,111 @@ def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
         if facts.context.eos_token_id is not None and claimed > most:
             where = f"{MANIFEST_FILE} {truth.split} num_alignment_tokens"
             yield Violation(where=where, found=str(claimed), allowed=f"at most {most}, from the rows", group=where)
+        yield from _wrong_histogram(split, truth)
 
 
 @artifact_rule(code="BP349", name="drops-not-balanced", severity=Severity.ERROR, source="bridgepack manifest")
 def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
-    """Rows read are not sequences plus drops.
+    """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
 
     Why: Silent: examples were lost or repeated without a reason in the ledger.
     Bad: 10 rows read, 7 sequences, 2 drops.
     Good: 10 rows read, 7 sequences, 3 drops.
     Fix: Build again; report it as a bug of bridgepack where it stays.
     """
-    for split in facts.require_manifest().splits:
+    manifest = facts.require_manifest()
+    yield from _unbalanced_inputs(manifest)
+    for split in manifest.splits:
+        yield from _impossible_counts(split)
         statistics, num_drops = split.statistics, sum(split.drops.values())
         if statistics.num_rows_in != statistics.num_sequences + num_drops:
             found = f"{statistics.num_rows_in} rows read"
             allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
             yield Violation(where=f"{MANIFEST_FILE} {split.name} num_rows_in", found=found, allowed=allowed)
+
+
+@artifact_rule(code="BP351", name="manifest-contradicts-itself", severity=Severity.ERROR, source="bridgepack manifest")
+def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
+    """A value of the manifest is none that a build writes, or not what its recipe says.
+
+    Why: Silent: rows are judged against it, so a wrong or missing value lets wrong rows pass.
+    Bad: pad_seq_to_mult 4, the recipe resolved to 8; a tokenizer without eos_token_id; an empty fingerprint.
+    Good: pad_seq_to_mult 8, the recipe resolved to 8.
+    Fix: Copy the manifest again, or build the artifact again; never edit a manifest.
+    """
+    manifest = facts.require_manifest()
+    packing, multiple = _part(manifest.recipe, "packing"), _part(manifest.resolved, "pad_seq_to_mult")
+    size = manifest.packed_sequence_size
+    vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
+    limit = vocab_size if type(vocab_size) is int else 0
+    for field, is_right, found, allowed in (
+        (
+            "fingerprint",
+            _SHA256.fullmatch(manifest.fingerprint),
+            manifest.fingerprint,
+            "a sha256, 64 hexadecimal digits",
+        ),
+        ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
+        _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
+        _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
+        ("tokenizer.vocab_size", limit > 0, vocab_size, "a number of token ids"),
+        ("tokenizer.eos_token_id", type(eos) is int and 0 <= eos < limit, eos, "an id of the vocabulary"),
+    ):
+        if not is_right:
+            yield Violation(where=f"{MANIFEST_FILE} {field}", found=repr(found), allowed=allowed, group=field)
+
+
+def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:
+    """Return whether a value is what another place of the manifest states, if it does."""
+    return field, stated in (None, value), value, f"{stated}, {whose}"
+
+
+def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = values.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _unbalanced_inputs(manifest: Manifest) -> Iterator[Violation]:
+    """Yield where the input files have not as many rows as were read; splits share them where a fraction is set."""
+    is_shared = bool(_part(manifest.recipe, "data").get("validation_fraction"))
+    groups = [manifest.splits] if is_shared else [(split,) for split in manifest.splits]
+    for group in groups:
+        inputs = group[0].inputs if group else ()
+        num_rows, num_read = sum(file.num_rows for file in inputs), sum(split.statistics.num_rows_in for split in group)
+        if inputs and num_rows != num_read:
+            where = f"{MANIFEST_FILE} {group[0].name} inputs"
+            yield Violation(where=where, found=f"{num_rows} rows in the files", allowed=f"{num_read} rows read")
+
+
+def _impossible_counts(split: SplitRecord) -> Iterator[Violation]:
+    for reason, count in split.drops.items():
+        if count < 0:
+            where = f"{MANIFEST_FILE} {split.name} drops.{reason}"
+            yield Violation(where=where, found=str(count), allowed="at least 0")
+    num_truncated, num_sequences = split.statistics.num_truncated, split.statistics.num_sequences
+    if not 0 <= num_truncated <= num_sequences:
+        where = f"{MANIFEST_FILE} {split.name} num_truncated"
+        yield Violation(where=where, found=str(num_truncated), allowed=f"0 to {num_sequences}, its sequences")
+
+
+def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Iterator[Violation]:
+    """Yield where the buckets cannot hold as many tokens as there are, or the longest sequence is not in the last.
+
+    Buckets count logical lengths, which alignment makes longer by less than the multiple.
+    """
+    histogram = [(bound, count) for bound, count in split.statistics.length_histogram if count]
+    bounds = [bound for bound, _ in split.statistics.length_histogram]
+    below = dict(zip(bounds, [0, *bounds], strict=False))
+    least = sum((below[bound] + 1) * count for bound, count in histogram)
+    most = sum(bound * count for bound, count in histogram)
+    doubles = all(2 * one == other for one, other in pairwise(bounds)) and all(count > 0 for _, count in histogram)
+    longest = below[histogram[-1][0]] if histogram else 0
+    if doubles and least <= split.statistics.num_tokens <= most and longest < truth.max_runtime_length:
+        return
+    where = f"{MANIFEST_FILE} {split.name} length_histogram"
+    found = f"{least} to {most} tokens, the longest sequence above {longest}"
+    allowed = f"{split.statistics.num_tokens} tokens, the longest sequence {truth.max_runtime_length}"
+    yield Violation(where=where, found=found, allowed=allowed, group=where)
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:
@@ -194,4 +291,5 @@ RULES = (
     shard_in_wrong_folder,
     statistics_differ,
     drops_not_balanced,
+    manifest_contradicts_itself,
 )

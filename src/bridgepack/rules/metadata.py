@@ -172,14 +172,16 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Iterator[Violation]:
     if len(entries) != len(splits):
         raise CannotJudgeError("the metadata has not one entry per split")
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    if size < 1:
+        raise CannotJudgeError("packed_sequence_size is less than 1 (BP321)")
     for truth in facts.require_complete_truths():
         position = splits.index(truth.split)
         for key, actual in _expected(truth, size).items():
-            claimed = entries[position].get(key)
-            if isinstance(claimed, int | float) and _misleads(key, claimed, actual):
+            if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
                 where = f"{facts.metadata.path}[{position}].{key}"
+                found = repr(entries[position][key]) if key in entries[position] else "no such key"
                 allowed = f"{actual}, from the rows of {truth.split}"
-                yield Violation(where=where, found=str(claimed), allowed=allowed, group=where)
+                yield Violation(where=where, found=found, allowed=allowed, group=where)
 
 
 def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -196,8 +198,11 @@ def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
     }
 
 
-def _misleads(key: str, claimed: float, actual: float) -> bool:
-    """Return whether a value is off; bounds that are too narrow are other rules' findings."""
+def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: bool) -> bool:
+    """Return whether a value is off; bounds that are too narrow, or no integers, are other rules' findings."""
+    claimed = entry.get(key)
+    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+        return key not in REQUIRED_KEYS and (is_ours or key in entry)
     if key in (MAX_LENGTH, MAX_SEQUENCES):
         return claimed > actual
     return claimed < actual if key == MIN_WIDTH else claimed != actual

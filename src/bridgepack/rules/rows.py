@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bridgepack.rules.batches import Offenders, SoundRows
-from bridgepack.rules.context import known
+from bridgepack.rules.context import CannotJudgeError, known
 from bridgepack.rules.rule import Severity, row_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
@@ -44,6 +44,8 @@ def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
     Fix: Build again with the pad_seq_to_mult of the topology; runtime length is stored length - 1.
     """
     multiple = known(rows.context.pad_seq_to_mult, "pad_seq_to_mult")
+    if multiple < 1:
+        raise CannotJudgeError("pad_seq_to_mult is less than 1 (BP351)")
     bad = np.flatnonzero(rows.runtime_lengths % multiple)
     if not len(bad):
         return None
