@@ -263,7 +263,7 @@ def test_algorithms_are_those_of_the_recipe() -> None:
 
 
 def test_example_finding_is_the_rule_s() -> None:
-    rule = find_rule("BP343")
+    rule = find_rule("BP101")
     example = next(block.text for block in blocks("text", page="check.md"))
 
     assert rule is not None
