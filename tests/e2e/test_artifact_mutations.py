@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import splits
+from bridgepack.data import checking
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Finding
 from bridgepack.rules import CheckReport
 from bridgepack.rules.registry import find_rule
 from bridgepack.rules.rule import Severity
 from tests.support import (
+    artifact_mutations_columns,
     artifact_mutations_files,
     artifact_mutations_manifest,
     artifact_mutations_masks,
     artifact_mutations_metadata,
     artifact_mutations_rows,
+    artifact_mutations_unreadable,
 )
 from tests.support.artifact_mutations import (
+    IDS,
+    MASK,
+    OTHER_SHARD,
     SHARD,
+    STARTS,
     VALIDATION_SHARD,
     Mutation,
     mutations_of,
     read_manifest,
+    rewrite_table,
 )
-from tests.support.small_builds import chat_row, run_cli, tokenized_row, write_json_lines
+from tests.support.small_builds import run_cli
+from tests.support.varied_builds import PACKED_SEQUENCE_SIZE, Variant, build_variant, write_inputs
 
 MUTATIONS = mutations_of(
     artifact_mutations_files,
+    artifact_mutations_columns,
     artifact_mutations_rows,
     artifact_mutations_masks,
     artifact_mutations_manifest,
+    artifact_mutations_unreadable,
     artifact_mutations_metadata,
 )
 REPORTED = [mutation for mutation in MUTATIONS if not mutation.message]
@@ -47,73 +56,102 @@ SEEN_IN_ROWS = [mutation for mutation in REPORTED if not mutation.needs_manifest
 #: What the manifest promises of a file's bytes.
 PROMISES = {"BP342", "BP343", "BP344"}
 
-WORDS = ("the", "user", "asks", "a", "question", "and", "assistant", "answers", "in", "one", "line", "of", "twelve")
-PACKED_SEQUENCE_SIZE = 256
-VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "aligned": {"pad_seq_to_mult": 8},
-    "wide": {"pad_seq_to_mult": 8, "packed_sequence_size": 512},
-    "shuffled": {"pad_seq_to_mult": 8, "algorithm": "first_fit_shuffle", "seed": 7},
+
+BASES = (
+    Variant(name="plain"),
+    Variant(name="aligned", packing={"pad_seq_to_mult": 8}),
+    Variant(name="wide", packing={"pad_seq_to_mult": 8, "packed_sequence_size": 512}),
+    Variant(name="shuffled", packing={"pad_seq_to_mult": 8, "algorithm": "first_fit_shuffle", "seed": 7}),
+)
+#: The host makes Python lists of the rows, so none of this matters to it.
+HARMLESS: dict[str, Callable[[Any], Any]] = {
+    "the same again": lambda table: table,
+    "wider integers": lambda table: table.cast(_schema(pa.list_(pa.int64()))),
+    "unsigned integers": lambda table: table.cast(_schema(pa.list_(pa.uint32()))),
+    "large lists": lambda table: table.cast(_schema(pa.large_list(pa.int32()))),
+    "mask of booleans": lambda table: table.set_column(1, MASK, table.column(MASK).cast(pa.list_(pa.bool_()))),
+    "columns in another order": lambda table: table.select([STARTS, MASK, IDS]),
+    "one column more": lambda table: table.append_column("source", pa.array(["chats"] * table.num_rows)),
+    "metadata of the writer": lambda table: table.replace_schema_metadata({"writer": "another"}),
 }
+MULTIPLES = {"plain": 1, "aligned": 8}
 
 
-def _by_name(mutation: Mutation) -> str:
-    return mutation.name
+def _schema(kind: Any) -> Any:
+    return pa.schema([(IDS, kind), (MASK, kind), (STARTS, kind)])
+
+
+def _prompt_completion(**fields: Any) -> dict[str, Any]:
+    return {"kind": "prompt_completion", **fields}
+
+
+def _chat(**fields: Any) -> dict[str, Any]:
+    return {"kind": "chat", **fields}
+
+
+UNBROKEN = (
+    *(
+        Variant(name=f"{algorithm}-{multiple}", packing={"algorithm": algorithm, "pad_seq_to_mult": multiple})
+        for algorithm in ("best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle")
+        for multiple in (1, 8)
+    ),
+    *(
+        Variant(
+            name=f"chat-{loss_mode}-{multiple}",
+            rows="turns",
+            preprocessing=_chat(loss_mode=loss_mode),
+            packing={"pad_seq_to_mult": multiple},
+        )
+        for loss_mode in ("assistant", "last_turn", "full")
+        for multiple in (1, 8)
+    ),
+    *(
+        Variant(
+            name=f"pairs-{loss_mode}-{multiple}",
+            rows="pairs",
+            preprocessing=_prompt_completion(loss_mode=loss_mode),
+            packing={"pad_seq_to_mult": multiple},
+        )
+        for loss_mode in ("completion", "full")
+        for multiple in (1, 8)
+    ),
+    Variant(name="ids-1", rows="ids", preprocessing={"kind": "tokenized"}),
+    Variant(name="ids-8", rows="ids", preprocessing={"kind": "tokenized"}, packing={"pad_seq_to_mult": 8}),
+    Variant(name="multiple-of-topology", parallelism={"context_parallel_size": 2}),
+    Variant(name="multiple-of-128", packing={"pad_seq_to_mult": 128}),
+    Variant(name="few-sequences", packing={"max_sequences_per_pack": 3, "pad_seq_to_mult": 8}),
+    Variant(name="one-sequence", packing={"max_sequences_per_pack": 1}),
+    Variant(name="short-sequences", packing={"max_sequence_length": 64}),
+    Variant(name="padded-boundaries", packing={"pad_cu_seqlens": True, "pad_seq_to_mult": 8}),
+    Variant(name="cut", preprocessing=_chat(over_long="truncate"), packing={"pad_seq_to_mult": 8}),
+    Variant(name="cut-pairs", rows="pairs", preprocessing=_prompt_completion(over_long="truncate")),
+    Variant(name="begins-with-bos", rows="pairs", preprocessing=_prompt_completion(add_bos=True)),
+    Variant(name="control-tokens-trained", preprocessing=_chat(masks_control_tokens=False)),
+    Variant(name="validation-fraction", has_validation=False, data={"validation_fraction": 0.2}),
+    Variant(name="no-validation", has_validation=False),
+)
+
+
+def _by_name(item: Mutation | Variant) -> str:
+    return item.name
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with chats, prompts and ids for training and validation, every row of them different."""
-    folder = tmp_path_factory.mktemp("inputs")
-    rng = random.Random(1234)
-    for split, num_rows in (("training", 240), ("validation", 40)):
-        texts = [(f"{split} {index}: {_text(rng, 2, 8)}?", _text(rng, 2, 24)) for index in range(num_rows)]
-        texts[7] = (texts[7][0], _text(rng, 800, 800))
-        write_json_lines(folder / f"{split}.jsonl", (chat_row(*text) for text in texts))
-        pairs = ({"prompt": question, "completion": answer} for question, answer in texts)
-        write_json_lines(folder / f"{split}-pairs.jsonl", pairs)
-        write_json_lines(folder / f"{split}-turns.jsonl", (_two_turns(*text) for text in texts))
-        ids = ([5 + (split == "training"), *rng.choices(range(10, 400), k=rng.randint(5, 90)), 2] for _ in texts)
-        write_json_lines(folder / f"{split}-ids.jsonl", (tokenized_row(*row, num_prompt=3) for row in ids))
-    return folder
-
-
-def _text(rng: random.Random, shortest: int, longest: int) -> str:
-    return " ".join(rng.choices(WORDS, k=rng.randint(shortest, longest)))
-
-
-def _two_turns(question: str, answer: str) -> dict[str, Any]:
-    return {"messages": [*chat_row(question, answer)["messages"], *chat_row("And?", answer[:20])["messages"]]}
-
-
-def _build(folder: Path, inputs: Path, tokenizer: Path, *, data: str = "", **sections: Any) -> Path:
-    sources = {split: str(inputs / f"{name}{data}.jsonl") for split, name in _SOURCES.items()}
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "mutated",
-            "data": sections.pop("data_section", sources),
-            "tokenizer": {"name_or_path": str(tokenizer)},
-            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, **sections.pop("packing", {})},
-            **sections,
-        }
-    )
-    return bridgepack.build(recipe, output=folder).output
-
-
-_SOURCES = {"train": "training", "validation": "validation"}
+    """Return a folder with inputs of every kind."""
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory: pytest.TempPathFactory, inputs: Path, chatml_tokenizer: Path) -> Path:
-    """Return a folder with the artifacts of `VARIANTS`, each of three training shards and one of validation."""
+    """Return a folder with the artifacts of `BASES`, each of three training shards and one of validation."""
     folder = tmp_path_factory.mktemp("artifacts")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splits, "_SHARD_TOKENS", 4000)
-        for name, packing in VARIANTS.items():
-            _build(folder / name, inputs, chatml_tokenizer, packing=packing)
-            shards = [shard["path"] for split in read_manifest(folder / name)["splits"] for shard in split["shards"]]
-            assert len(shards) == 4
-            assert {SHARD, VALIDATION_SHARD} < set(shards)
+    for variant in BASES:
+        built = build_variant(variant, folder, inputs=inputs, tokenizer=chatml_tokenizer)
+        manifest = read_manifest(built)
+        shards = [shard["path"] for split in manifest["splits"] for shard in split["shards"]]
+        assert (len(shards), shards[1], shards[2], shards[3]) == (4, SHARD, OTHER_SHARD, VALIDATION_SHARD)
+        assert [split["drops"] for split in manifest["splits"]] == [{"over_long": 1}] * 2
     return folder
 
 
@@ -138,10 +176,54 @@ def test_there_are_many_mutations_and_no_name_is_used_twice() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_the_whole_artifacts_have_no_finding(artifacts: Path) -> None:
-    for name in VARIANTS:
-        assert _codes(bridgepack.check(artifacts / name)) == {}, name
-    assert VARIANTS
+@pytest.mark.parametrize("variant", UNBROKEN, ids=_by_name)
+def test_unbroken_artifact_has_no_finding(
+    variant: Variant, tmp_path: Path, inputs: Path, chatml_tokenizer: Path
+) -> None:
+    folder = build_variant(variant, tmp_path, inputs=inputs, tokenizer=chatml_tokenizer)
+
+    report = bridgepack.check(folder)
+
+    assert report.findings == ()
+    assert report.num_sound_rows == report.num_rows > 0
+
+
+@pytest.mark.parametrize("base", BASES, ids=_by_name)
+def test_unbroken_base_has_no_finding_with_any_option(base: Variant, artifacts: Path, tmp_path: Path) -> None:
+    manifest = read_manifest(artifacts / base.name)
+    padded = {"padded_vocab_size": 512}
+    options: list[dict[str, Any]] = [{}, {"max_examples": 1}, {"given": padded}, {"bridge_version": "0.4.2"}]
+    folder = shutil.copytree(artifacts / base.name, tmp_path / "without-manifest")
+    (folder / "manifest.json").unlink()
+    facts = {"eos_token_id": 2, "vocab_size": 400, "loss_mode": "assistant"}
+    facts |= {name: manifest[name] for name in ("packed_sequence_size", "pad_seq_to_mult")}
+
+    assert [bridgepack.check(artifacts / base.name, **option).findings for option in options] == [()] * len(options)
+    assert bridgepack.check(folder).findings == ()
+    assert bridgepack.check(folder, given=facts | padded).findings == ()
+
+
+def test_several_processes_find_the_same(
+    artifacts: Path, mutated: Callable[[Mutation], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "BYTES_PER_WORKER", 1)
+    broken = mutated(artifact_mutations_masks.masks_not_rolled)
+
+    for folder, has_errors in ((artifacts / "aligned", False), (broken, True)):
+        one, three = (bridgepack.check(folder, num_workers=num_workers) for num_workers in (1, 3))
+        assert one == three
+        assert one.has_errors == has_errors
+
+
+def test_harmless_changes_of_how_rows_are_stored_have_no_finding(artifacts: Path, tmp_path: Path) -> None:
+    num_checked = 0
+    for name, change in HARMLESS.items():
+        folder = shutil.copytree(artifacts / "aligned", tmp_path / name)
+        rewrite_table(folder, change)
+        assert bridgepack.check(folder).findings == (), name
+        num_checked += 1
+
+    assert num_checked > 0
 
 
 @pytest.mark.parametrize("mutation", REPORTED, ids=_by_name)
@@ -159,10 +241,9 @@ def test_mutation_is_reported(mutation: Mutation, mutated: Callable[[Mutation], 
 def test_mutation_is_reported_without_a_manifest(mutation: Mutation, mutated: Callable[[Mutation], Path]) -> None:
     folder = mutated(mutation)
     (folder / "manifest.json").unlink()
-    multiple = VARIANTS[mutation.base].get("pad_seq_to_mult", 1)
-    given = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": multiple, "eos_token_id": 2}
+    given = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "pad_seq_to_mult": MULTIPLES[mutation.base]}
 
-    report = bridgepack.check(folder, given={"vocab_size": 400, **given, **mutation.given})
+    report = bridgepack.check(folder, given={"eos_token_id": 2, "vocab_size": 400, **given, **mutation.given})
 
     found = _codes(report)
     assert set(mutation.codes) <= found.keys()
@@ -185,7 +266,7 @@ def test_the_command_says_what_is_broken(artifacts: Path, mutated: Callable[[Mut
     for mutation in (
         artifact_mutations_masks.last_mask_element_one,
         artifact_mutations_metadata.max_length_too_large,
-        artifact_mutations_manifest.manifest_cut_off,
+        artifact_mutations_unreadable.manifest_cut_off,
     ):
         folder = mutated(mutation)
         ran = run_cli(tmp_path, "check", folder, "--strict")

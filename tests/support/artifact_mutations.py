@@ -21,7 +21,7 @@ from bridgepack.data.inputs import hash_file
 from bridgepack.data.shards import SCHEMA
 
 #: One pack: column name -> values.
-Row = dict[str, list[Any]]
+Row = dict[str, Any]
 
 #: Stands in every base artifact, and is what mutations break where they need not break another one.
 SHARD = "training/shard-00001-of-00003.idx.parquet"
@@ -90,8 +90,13 @@ def rewrite_rows(
 
 def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: Any = SCHEMA) -> None:
     """Change every row of every training shard."""
+
+    def change_rows(rows: list[Row]) -> None:
+        for row in rows:
+            change(row)
+
     for shard in training_shards(folder):
-        rewrite_rows(folder, lambda rows: [change(row) for row in rows], shard=shard, schema=schema)
+        rewrite_rows(folder, change_rows, shard=shard, schema=schema)
 
 
 def read_rows(folder: Path, shard: str) -> list[Row]:

@@ -89,8 +89,24 @@ def flipped_byte_of_data(folder: Path) -> None:
 
 
 @breaks_file("BP343")
-def flipped_byte_of_the_footer(folder: Path) -> None:
-    _flip(folder, (_footer_begin(folder) + len(_bytes(folder))) // 2)
+def flipped_byte_of_the_writers_name(folder: Path) -> None:
+    _flip(folder, _bytes(folder).rindex(b"parquet-cpp"))
+
+
+@breaks_file("BP301", "BP343")
+def flipped_bits_of_a_columns_name(folder: Path) -> None:
+    _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input_idr"))
+
+
+@breaks_file("BP341", "BP343")
+def columns_name_that_is_no_text(folder: Path) -> None:
+    _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input\xffids"))
+
+
+@breaks_file("BP341", "BP343")
+def columns_path_that_is_no_text(folder: Path) -> None:
+    name = _bytes(folder).rindex(b"input_ids")
+    _flip(folder, name)
 
 
 @breaks_file("BP341", "BP343")

@@ -1,4 +1,4 @@
-"""Mutations of an artifact's manifest: claims that the files do not bear out, and manifests that cannot be read."""
+"""Mutations of what an artifact's manifest claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.support.artifact_mutations import (
     MANIFEST,
     OTHER_SHARD,
     SHARD,
-    Mutation,
     breaks,
     breaks_file,
     edit_manifest,
@@ -42,10 +41,6 @@ def _histogram(folder: Path, change: Callable[[list[list[int]]], list[list[int]]
 def _record(folder: Path, **changes: Any) -> None:
     """Change the record of `SHARD`."""
     edit_manifest(folder, lambda manifest: manifest["splits"][0]["shards"][1].update(changes))
-
-
-def _unreadable(message: str) -> Callable[[Callable[[Path], None]], Mutation]:
-    return breaks(message=message)
 
 
 @breaks_file("BP344")
@@ -302,93 +297,46 @@ def recipe_of_another_artifact(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest["recipe"]["packing"].update(packed_sequence_size=4096))
 
 
-@_unreadable("format_version is 2; this bridgepack reads 1")
-def format_of_the_future(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(format_version=2))
+@breaks("BP351", where="fingerprint")
+def recipe_emptied(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["recipe"].clear())
 
 
-@_unreadable("format_version is None")
-def format_missing(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.pop("format_version"))
+@breaks("BP351", where="fingerprint")
+def seed_of_another_recipe(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["recipe"]["packing"].update(seed=7))
 
 
-@_unreadable("format_version is '1'")
-def format_as_text(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(format_version="1"))
+@breaks("BP351", where="fingerprint")
+def loss_mode_of_another_recipe(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["recipe"]["preprocessing"].update(loss_mode="full"))
 
 
-@_unreadable("cannot be read")
-def manifest_cut_off(folder: Path) -> None:
-    content = (folder / MANIFEST).read_text()
-    (folder / MANIFEST).write_text(content[: len(content) // 2])
+@breaks("BP351", where="fingerprint")
+def resolved_values_emptied(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["resolved"].clear())
 
 
-@_unreadable("cannot be read")
-def manifest_empty(folder: Path) -> None:
-    (folder / MANIFEST).write_text("")
+@breaks("BP351", where="fingerprint")
+def larger_vocabulary(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(vocab_size=1 << 20))
 
 
-@_unreadable("cannot be read")
-def manifest_as_yaml(folder: Path) -> None:
-    (folder / MANIFEST).write_text("format_version: 1\n")
+@breaks("BP351", where="fingerprint")
+def chat_template_of_another_tokenizer(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["tokenizer"].update(chat_template_sha256="0" * 64))
 
 
-@_unreadable("cannot be read")
-def manifest_of_zeros(folder: Path) -> None:
-    (folder / MANIFEST).write_bytes(bytes((folder / MANIFEST).stat().st_size))
+@breaks("BP351", where="fingerprint")
+def inputs_of_another_artifact(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["splits"][0]["inputs"][0].update(sha256="0" * 64))
 
 
-@_unreadable("cannot be read")
-def manifest_in_another_encoding(folder: Path) -> None:
-    (folder / MANIFEST).write_bytes((folder / MANIFEST).read_text().encode("utf-16"))
+@breaks("BP351", where="fingerprint")
+def inputs_emptied(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["splits"][0]["inputs"].clear())
 
 
-@_unreadable("cannot be read")
-def manifest_nested_too_deep(folder: Path) -> None:
-    (folder / MANIFEST).write_text("[" * 100_000)
-
-
-@_unreadable("cannot be read")
-def folder_in_place_of_the_manifest(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
-    (folder / MANIFEST).mkdir()
-
-
-@_unreadable("format_version is None")
-def manifest_as_a_list(folder: Path) -> None:
-    (folder / MANIFEST).write_text("[1]")
-
-
-@_unreadable("splits: Field required")
-def splits_missing(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.pop("splits"))
-
-
-@_unreadable("splits: Input should be a valid tuple")
-def splits_null(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(splits=None))
-
-
-@_unreadable("packed_sequence_size: Input should be a valid integer")
-def packed_sequence_size_as_words(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(packed_sequence_size="many"))
-
-
-@_unreadable("splits.0.shards.1.num_rows: Input should be a finite number")
-def number_of_rows_infinite(folder: Path) -> None:
-    _record(folder, num_rows=float("inf"))
-
-
-@_unreadable("splits.0.shards.1.path: Input should be a valid string")
-def path_null(folder: Path) -> None:
-    _record(folder, path=None)
-
-
-@_unreadable("splits.0.statistics.num_packs: Field required")
-def statistic_missing(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest["splits"][0]["statistics"].pop("num_packs"))
-
-
-@_unreadable("splits.0.drops.over_long: Input should be a valid integer")
-def drops_as_lists(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest["splits"][0]["drops"].update(over_long=[1]))
+@breaks("BP351", where="fingerprint")
+def library_of_another_version(folder: Path) -> None:
+    edit_manifest(folder, lambda manifest: manifest["versions"].update(tokenizers="0.1"))

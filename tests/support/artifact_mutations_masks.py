@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.support.artifact_mutations import (
 EOS = 2
 _FLOAT_MASK = SCHEMA.set(1, pa.field(MASK, pa.list_(pa.float32())))
 
-Mask = list[float]
+Mask = Sequence[float]
 
 
 def _masks(row: Row, change: Callable[[list[int], Mask], Mask]) -> None:
@@ -34,6 +34,14 @@ def _masks(row: Row, change: Callable[[list[int], Mask], Mask]) -> None:
 
 def _row(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
     rewrite_rows(folder, lambda rows: _masks(rows[1], change))
+
+
+def _shard(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
+    def change_rows(rows: list[Row]) -> None:
+        for row in rows:
+            _masks(row, change)
+
+    rewrite_rows(folder, change_rows)
 
 
 def _all(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
@@ -146,7 +154,7 @@ def padding_trained(folder: Path) -> None:
         is_padding = [int(token == following == EOS) for token, following in pairwise(ids)]
         return [max(value, pads) for value, pads in zip(mask, [*is_padding, 0], strict=True)]
 
-    rewrite_rows(folder, lambda rows: [_masks(row, change) for row in rows])
+    _shard(folder, change)
 
 
 @breaks_rows("BP336", where="training")

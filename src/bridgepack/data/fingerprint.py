@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -13,13 +11,10 @@ from bridgepack.config.recipe import ResolvedRecipe
 from bridgepack.data.inputs import InputFile, hash_file
 from bridgepack.data.manifest import FORMAT_VERSION
 from bridgepack.records import InputRecord
+from bridgepack.records.fingerprints import fingerprint_of
 
 #: Libraries whose version can change a token, a rendered text or a byte of a shard.
 _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
-#: What a tokenizer is called does not change a row; what is in its files does.
-_TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
-#: Settings of the host's loader, which change no row.
-_LOADER_SETTINGS = frozenset({"pad_cu_seqlens"})
 
 
 def library_versions() -> dict[str, str]:
@@ -48,17 +43,11 @@ def fingerprint(
         tokenizer: `ChatTokenizer.identity()`.
         inputs: split -> its input files, in order; their paths do not count, their bytes do.
     """
-    recipe = resolved.recipe
-    content = {
-        "format_version": FORMAT_VERSION,
-        "versions": library_versions(),
-        "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
-        "tokenizer": {key: value for key, value in tokenizer.items() if key not in _TOKENIZER_NAMES},
-        "preprocessing": recipe.preprocessing.model_dump(mode="json"),
-        "packing": recipe.packing.model_dump(mode="json", exclude=set(_LOADER_SETTINGS)),
-        "resolved": {name: entry["value"] for name, entry in resolved.explain().items()},
-        "role_aliases": recipe.data.role_aliases,
-        "validation_fraction": recipe.data.validation_fraction,
-    }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return fingerprint_of(
+        format_version=FORMAT_VERSION,
+        versions=library_versions(),
+        inputs=inputs,
+        tokenizer=tokenizer,
+        recipe=resolved.recipe.model_dump(mode="json"),
+        resolved=resolved.explain(),
+    )

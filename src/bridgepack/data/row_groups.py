@@ -40,7 +40,7 @@ def iter_row_groups(
                 for table in _tables(file, groups, max_tokens):
                     yield batch_of_table(table, name, first_row)
                     first_row += table.num_rows
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
 
 

@@ -90,7 +90,7 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
                 if index < first_row + num_rows:
                     return batch_of_table(file.read_row_group(group), name, first_row).row(index - first_row)
                 first_row += num_rows
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error)}.") from None
     raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
 
@@ -103,9 +103,10 @@ def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        tokens = tuple(tokens_in(group) for group in groups)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return ShardFacts(path=name, exists=True, num_bytes=num_bytes, sha256=sha256, read_error=one_line(error))
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     return ShardFacts(
         path=name,
         exists=True,
@@ -114,7 +115,7 @@ def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
         columns={field.name: str(field.type) for field in schema},
         num_rows=metadata.num_rows,
         row_group_rows=tuple(group.num_rows for group in groups),
-        row_group_tokens=tuple(tokens_in(group) for group in groups),
+        row_group_tokens=tokens,
     )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from bridgepack import __version__
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
+from bridgepack.records.fingerprints import fingerprint_of_manifest
 from bridgepack.rules.context import CannotJudgeError, known
 from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation, artifact_rule
 from bridgepack.rules.truth import SplitTruth
@@ -198,6 +200,7 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
     size = manifest.packed_sequence_size
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
+    expected = _expected_fingerprint(manifest)
     for field, is_right, found, allowed in (
         (
             "fingerprint",
@@ -205,6 +208,7 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
             manifest.fingerprint,
             "a sha256, 64 hexadecimal digits",
         ),
+        ("fingerprint", expected in (None, manifest.fingerprint), manifest.fingerprint, f"{expected}, of what it says"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
         _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
         _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
@@ -213,6 +217,11 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
     ):
         if not is_right:
             yield Violation(where=f"{MANIFEST_FILE} {field}", found=repr(found), allowed=allowed, group=field)
+
+
+def _expected_fingerprint(manifest: Manifest) -> str | None:
+    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another."""
+    return fingerprint_of_manifest(manifest) if manifest.versions.get("bridgepack") == __version__ else None
 
 
 def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:

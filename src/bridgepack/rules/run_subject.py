@@ -11,6 +11,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.records import Files, RunConfig
 from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.earlier_names import in_current_names
 from bridgepack.rules.families import Family, family_of
 from bridgepack.rules.rule import ArtifactFacts
 from bridgepack.rules.settings import Settings
@@ -20,7 +21,8 @@ from bridgepack.rules.versions import Versions
 SPECS = "dataset.offline_packing_specs"
 #: Dataset configs whose collate pads rows; all others but GPTSFTDatasetConfig are custom providers.
 COLLATE_DATASETS = frozenset({"DirectHFSFTDatasetConfig", "EnergonDatasetConfig", "MockVLMSFTDatasetConfig"})
-TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig"})
+#: The last two are those of 0.3 to 0.5.
+TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HFDatasetConfig"})
 #: Multiple of a row's width where `pad_to_max_length` is off and nothing else is said.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16
@@ -65,8 +67,8 @@ class RunSubject:
 
     @cached_property
     def settings(self) -> Settings:
-        """Typed reads of the settings."""
-        return Settings(config=self.config)
+        """Typed reads of the settings, under the names of 0.6 whichever version they are of."""
+        return Settings(config=in_current_names(self.config, self.versions))
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""

@@ -24,7 +24,8 @@ _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_i
 def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
 
-    A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted.
+    A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
+    where the whole conversation is trained, since there that newline follows every turn.
 
     Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
         answer is never trained and trained-token counts are too high.
@@ -35,6 +36,8 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     Evidence: executed with the real 0.6.2 collate.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
+    if rows.context.loss_mode == "full":
+        return None
     positions = rows.eos_positions[rows.is_trained[rows.eos_positions] != 0]
     positions = positions[positions + 1 < rows.sequence_end[rows.sequence_of(positions)]]
     positions = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]

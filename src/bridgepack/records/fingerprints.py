@@ -1,0 +1,70 @@
+"""The fingerprint: a sha256 over everything that can change a row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridgepack.records.manifests import InputRecord, Manifest
+
+#: What a tokenizer is called does not change a row; what is in its files does.
+_TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
+#: Settings of the host's loader, which change no row.
+_LOADER_SETTINGS = frozenset({"pad_cu_seqlens"})
+
+
+def fingerprint_of(
+    *,
+    format_version: int,
+    versions: Mapping[str, str],
+    inputs: Mapping[str, Sequence[InputRecord]],
+    tokenizer: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    resolved: Mapping[str, Any],
+) -> str:
+    """Return the fingerprint, hexadecimal; the same on every machine.
+
+    Args:
+        format_version: of the artifact's layout.
+        versions: of bridgepack and the libraries that can change a row.
+        inputs: split -> its input files, in order; their paths do not count, their bytes do.
+        tokenizer: `ChatTokenizer.identity()`, as in `Manifest.tokenizer`.
+        recipe: every field, as in `Manifest.recipe`; its name, batch and topology count only through the multiple.
+        resolved: derived values, as in `Manifest.resolved`.
+    """
+    data = _part(recipe, "data")
+    content = {
+        "format_version": format_version,
+        "versions": dict(versions),
+        "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
+        "tokenizer": {key: value for key, value in tokenizer.items() if key not in _TOKENIZER_NAMES},
+        "preprocessing": _part(recipe, "preprocessing"),
+        "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _LOADER_SETTINGS},
+        "resolved": {name: _part(resolved, name).get("value") for name in resolved},
+        "role_aliases": data.get("role_aliases"),
+        "validation_fraction": data.get("validation_fraction"),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint_of_manifest(manifest: Manifest) -> str:
+    """Return the fingerprint of what a manifest says; that which it has, unless it was changed."""
+    splits = manifest.splits
+    if _part(manifest.recipe, "data").get("validation_fraction"):
+        splits = splits[:1]  # both splits come from the same files
+    return fingerprint_of(
+        format_version=manifest.format_version,
+        versions=manifest.versions,
+        inputs={split.name: split.inputs for split in splits},
+        tokenizer=manifest.tokenizer,
+        recipe=manifest.recipe,
+        resolved=manifest.resolved,
+    )
+
+
+def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = values.get(name)
+    return part if isinstance(part, Mapping) else {}
