@@ -7,7 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bridgepack.checking import CheckOptions, check_target
+from bridgepack.check_options import CheckOptions, named_environment
+from bridgepack.checking import check_target
 from bridgepack.config.loading import load_recipe
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.artifact import Artifact
@@ -60,8 +61,8 @@ def check(target: Any, **options: Any) -> CheckReport:
     Args:
         target: an artifact's folder, or packed files of another tool; an SFTRecipe, a ConfigContainer, or where one
             is, as on the command line.
-        options: fields of `bridgepack.checking.CheckOptions`: artifact, world_size, bridge_version, overrides, select,
-            ignore, ...
+        options: fields of `bridgepack.check_options.CheckOptions`: artifact, world_size, bridge_version, overrides,
+            select, ignore, ... An artifact may be text, an environment `here` or a file; None is as if left out.
 
     Raises:
         ConfigError: the target or an option is nothing known.
@@ -72,9 +73,12 @@ def check(target: Any, **options: Any) -> CheckReport:
     if unknown:
         known = ", ".join(field.name for field in fields(CheckOptions))
         raise ConfigError(f"check has no option {unknown[0]!r}; allowed: {known}. Use one of these.")
-    if options.get("artifact") is not None:
-        options["artifact"] = Path(options["artifact"])
-    return check_target(target, CheckOptions(**options))
+    stated = {name: value for name, value in options.items() if value is not None}
+    if isinstance(stated.get("artifact"), str):
+        stated["artifact"] = Path(stated["artifact"])
+    if isinstance(stated.get("environment"), (str, Path)):
+        stated["environment"] = named_environment(stated["environment"])
+    return check_target(target, CheckOptions(**stated))
 
 
 def inspect(artifact: str | Path, *, row: int, split: str = TRAIN) -> PackView:

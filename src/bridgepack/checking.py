@@ -3,93 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bridgepack.bridge.disk_files import DiskFiles
 from bridgepack.bridge.from_recipe import recipe_field
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.targets import Target, load_target
-from bridgepack.config.loading import parse_overrides
+from bridgepack.check_options import CheckOptions as CheckOptions
+from bridgepack.check_options import checked_given
+from bridgepack.config.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.earlier_names import in_current_names
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, RUN_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.rule import ArtifactFacts, Rule
 from bridgepack.rules.run_engine import RunJudgement, judge_run
-from bridgepack.rules.run_subject import SPECS, Environment, RunSubject
+from bridgepack.rules.run_subject import SPECS, RunSubject
 from bridgepack.rules.selection import check_selectors, selected
 from bridgepack.rules.settings import Settings
 from bridgepack.rules.suppression import SUPPRESSION_RULES, apply_suppressions
 from bridgepack.rules.versions import target_versions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """How a target is checked.
-
-    Attributes:
-        artifact: folder of the packs that the run will read.
-        world_size: number of GPUs; by default what the settings say.
-        bridge_version: version of megatron-bridge to judge for; by default that of the environment, else the target
-            of this package.
-        environment: the environment of the run; rules on it are skipped without.
-        overrides: dotted path -> value.
-        select: codes, beginnings of codes or names of the rules to run; all by default.
-        ignore: the same, of rules not to run.
-        given: facts about an artifact without a manifest, e.g. `{"eos_token_id": 2}`.
-        looks_at_files: whether the paths in the settings are looked up on this machine.
-        num_workers: most processes for an artifact.
-        max_examples: places named per finding.
-        progress: told how far the artifact is.
-    """
-
-    artifact: Path | None = None
-    world_size: int | None = None
-    bridge_version: str | None = None
-    environment: Environment | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)
-    looks_at_files: bool = True
-    num_workers: int = 1
-    max_examples: int = 5
-    progress: Any = None
-
-
-def named_environment(name: str | None) -> Environment | None:
-    """Return the environment of `here`, or of a file that lists distributions; None for None.
-
-    Raises:
-        ConfigError: the file cannot be read, or lists nothing.
-    """
-    if name is None:
-        return None
-    from bridgepack.bridge.installed import environment_from_file, environment_here
-
-    return environment_here() if name == "here" else environment_from_file(Path(name))
-
-
-def parse_given(items: Sequence[str]) -> dict[str, Any]:
-    """Return `name=value` texts as facts about an artifact.
-
-    Raises:
-        ConfigError: a name or a value is nothing known.
-    """
-    given = parse_overrides(tuple(items), option="--given")
-    kinds = {item.name: str if item.name == "loss_mode" else int for item in fields(CheckContext)}
-    for name, value in given.items():
-        if name not in kinds:
-            raise ConfigError(f"--given {name}; allowed: {', '.join(kinds)}. Use one of these.")
-        if type(value) is not kinds[name]:
-            allowed = "a whole number" if kinds[name] is int else "a text"
-            raise ConfigError(f"--given {name} is {value!r}; allowed: {allowed}.")
-    return given
+_NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
 
 def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact | None = None) -> CheckReport:
@@ -101,18 +40,43 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         packs: the artifact, where it has been checked already.
 
     Raises:
-        ConfigError: the target, a version, a selector or an override is nothing known.
+        ConfigError: the target, a version, a selector or an override is nothing known, or options contradict.
         ArtifactError: the artifact is none.
         RuleCrashError: a rule raised.
     """
     check_selectors(ALL_RULES, options.select, "--select")
     check_selectors(ALL_RULES, options.ignore, "--ignore")
     loaded = target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
+    _check_agreement(loaded, options)
     packs = packs or checked_artifact(loaded, options)
     if loaded.config is None:
         assert packs is not None
-        return replace(_suppressed(packs.report, {}, options), target=loaded.place)
-    return _with_run(loaded, loaded.config, packs, options)
+        report = _with_skipped(packs.report, selected(RUN_RULES, select=options.select, ignore=options.ignore))
+        report = _suppressed(report, {}, options)
+    else:
+        report = _with_run(loaded, loaded.config, packs, options)
+    return replace(report, target=loaded.place, target_path=str(loaded.file or loaded.artifact or ""))
+
+
+def _check_agreement(loaded: Target, options: CheckOptions) -> None:
+    """Accept options that leave a rule to run, and that have an effect on this target.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not selected(ALL_RULES, select=options.select, ignore=options.ignore):
+        raise ConfigError(
+            f"--ignore {', '.join(options.ignore)} leaves no rule of those selected to run. Ignore fewer."
+        )
+    if loaded.artifact is not None and options.artifact is not None:
+        raise ConfigError(
+            f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
+            "Remove --artifact, or give a recipe or a config as target."
+        )
+    if options.given and loaded.artifact is None and options.artifact is None:
+        raise ConfigError(
+            f"--given {next(iter(options.given))} is a fact about packs, and none were given. Add --artifact FOLDER."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +109,7 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
         scan = scan_artifact(
             artifact,
-            context=_context(artifact, loaded.config, options.given),
+            context=_context(artifact, loaded.config, checked_given(options.given)),
             rules=rules,
             max_examples=options.max_examples,
             execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
@@ -176,6 +140,8 @@ def _geometry_of_run(config: RunConfig) -> dict[str, int]:
 def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
     environment = options.environment
     versions = target_versions(options.bridge_version, environment.versions if environment else None)
+    config = in_current_names(config, versions)
+    loaded = replace(loaded, config=config)
     subject = RunSubject(
         config=config,
         versions=versions,
@@ -189,14 +155,13 @@ def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, 
     report = _joined(judged, packs, options)
     report = _suppressed(report, config.ignored, options)
     findings = tuple(_in_users_terms(finding, loaded) for finding in report.findings)
-    return replace(report, findings=in_order(findings), target=loaded.place, versions=versions.described())
+    return replace(report, findings=in_order(findings), versions=versions.described())
 
 
 def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
     if packs is None:
         unread = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
-        missing = tuple(SkippedRule(code=rule.code, name=rule.name, reason=_NO_ARTIFACT) for rule in unread)
-        base = CheckReport(findings=(), rules_run=(), rules_skipped=missing)
+        base = CheckReport(findings=(), rules_run=(), rules_skipped=_skipped(unread, _NO_ARTIFACT))
     else:
         base = packs.report
     skipped = (*base.rules_skipped, *judged.rules_skipped)
@@ -207,6 +172,16 @@ def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckO
         rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)),
         rules_not_applicable=judged.rules_not_applicable,
     )
+
+
+def _with_skipped(report: CheckReport, rules: Sequence[Rule]) -> CheckReport:
+    """Return the report of an artifact alone with the rules that need settings."""
+    skipped = (*report.rules_skipped, *_skipped(rules, _NO_SETTINGS))
+    return replace(report, rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)))
+
+
+def _skipped(rules: Sequence[Rule], reason: str) -> tuple[SkippedRule, ...]:
+    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
 
 
 def _suppressed(report: CheckReport, ignored: Mapping[str, str], options: CheckOptions) -> CheckReport:
@@ -231,18 +206,25 @@ def _codes(rules: Sequence[Rule]) -> list[str]:
 
 
 def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
-    """Return a finding whose paths are those of the user's own file, with the line of the first."""
+    """Return a finding whose paths are those of the user's own file, with the line of the first.
+
+    A finding on something else than a setting, as a shard or a distribution, has no file.
+    """
     assert loaded.config is not None
     config = loaded.config
     paths = [config.user_path(part.strip()) for part in finding.where.split(",")]
     changes = tuple(user_change(change, loaded) for change in finding.changes)
-    line = line_of(loaded.file, paths) if loaded.file is not None else None
-    file = str(loaded.file) if loaded.file is not None else ""
-    return replace(finding, where=", ".join(dict.fromkeys(paths)), changes=changes, file=file, line=line)
+    finding = replace(finding, where=", ".join(dict.fromkeys(paths)), changes=changes)
+    sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
+    if loaded.file is None or paths[0].partition(".")[0] not in sections:
+        return finding
+    return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
 
 
 def user_change(change: Change, loaded: Target) -> Change:
     """Return a change whose path is that of the user's own file."""
-    if loaded.kind != "recipe" or loaded.config is None:
+    if loaded.config is None:
         return change
-    return replace(change, path=recipe_field(loaded.config, change.path))
+    is_recipe = loaded.kind == "recipe"
+    path = recipe_field(loaded.config, change.path) if is_recipe else loaded.config.user_path(change.path)
+    return replace(change, path=path)

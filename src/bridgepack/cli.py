@@ -13,10 +13,35 @@ from typing import Any
 import click
 
 from bridgepack import __version__
-from bridgepack.errors import BridgepackError
+from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.text import printable
 
 CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+
+
+class _PathOption(click.Path):
+    """A path that is not empty, as an unset variable of a script would be."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("it is empty; give a path.", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+class _Count(click.IntRange):
+    """A whole number of at least 1."""
+
+    name = "N"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return the number."""
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is not a whole number of at least 1.", parameter, context)
+        return int(value)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -30,9 +55,9 @@ def bridgepack() -> None:
 
 @bridgepack.command()
 @click.argument("recipe")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of the artifact [artifacts/NAME-FINGERPRINT].")
+@click.option("--output", type=_PathOption(), help="Folder of the artifact [artifacts/NAME-FINGERPRINT].")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
-@click.option("--workers", type=click.IntRange(min=1), help="Most processes [the machine's cores].")
+@click.option("--workers", type=_Count(), help="Most processes [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(
@@ -57,8 +82,8 @@ def build(
 
 @bridgepack.command()
 @click.argument("target")
-@click.option("--artifact", type=click.Path(path_type=Path), help="Packs that the run will read.")
-@click.option("--world-size", type=click.IntRange(min=1), help="GPUs of the run [what the settings say].")
+@click.option("--artifact", type=_PathOption(), help="Packs that the run will read.")
+@click.option("--world-size", type=_Count(), help="GPUs of the run [what the settings say].")
 @click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
 @click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
@@ -71,10 +96,10 @@ def build(
 @click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
 @click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
-@click.option("--workers", type=click.IntRange(min=1), help="Most processes [the machine's cores].")
-@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), default="text")
+@click.option("--workers", type=_Count(), help="Most processes [the machine's cores].")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), help="[text]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the report to this file.")
+@click.option("--output", type=_PathOption(), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
     """Judge TARGET by every rule that applies; exit 1 when one of severity error is broken.
 
@@ -83,39 +108,62 @@ def check(target: str, **arguments: Any) -> int:
     saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
     """
     from bridgepack.checking import check_target
-    from bridgepack.report.checks import rendered, write_report
+    from bridgepack.report.checks import check_report_path, rendered, staged_report
     from bridgepack.report.progress import TerminalProgress
 
-    form = "json" if arguments["as_json"] else arguments["form"]
+    form = _form(arguments)
+    check_report_path(arguments["output"], target, arguments["environment"])
     with TerminalProgress() as progress:
         options = _check_options(arguments, progress)
         if arguments["diff"] or arguments["fix"]:
             return _fix(target, options, arguments, form)
         report = check_target(target, options)
     text = rendered(report, form, has_colour=_has_colour(arguments), **_shows(arguments))
-    write_report(arguments["output"], text) if arguments["output"] else _echo(text.rstrip("\n"))
+    with staged_report(arguments["output"], text):
+        pass
+    if arguments["output"] is None:
+        _echo(text.rstrip("\n"))
     return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
+
+
+def _form(arguments: dict[str, Any]) -> str:
+    """Return the form of the report; options that contradict each other are refused."""
+    form = arguments["form"]
+    if arguments["as_json"] and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} contradict each other; give one of them.")
+    if arguments["fix"] and arguments["diff"]:
+        raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
+    if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
+        raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
+    return "json" if arguments["as_json"] else form or "text"
 
 
 def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
     """Print or write the changes, then the report of the changed settings."""
     from bridgepack.fixing import fixed
-    from bridgepack.report.checks import describe_fix, rendered, write_report
+    from bridgepack.report.checks import describe_diff, describe_fix, rendered, staged_report
 
-    outcome = fixed(target, options)
+    outcome, output = fixed(target, options), arguments["output"]
+    has_failed = outcome.report.fails(strict=arguments["strict"])
     if arguments["diff"]:
-        _echo(outcome.edit.diff().rstrip("\n") if outcome.edit else "nothing to change")
-        return FINDINGS if outcome.edit or outcome.report.fails(strict=arguments["strict"]) else CLEAN
-    if outcome.edit:
-        outcome.edit.write()
-    click.echo(describe_fix(outcome), err=form != "text")
+        with staged_report(output, outcome.edit.diff() if outcome.edit else ""):
+            pass
+        if output is None and outcome.edit:
+            _echo(outcome.edit.diff().rstrip("\n"))
+        click.echo(describe_diff(outcome), err=True, nl=False)
+        return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = rendered(outcome.report, form, has_colour=_has_colour(arguments), **_shows(arguments))
-    write_report(arguments["output"], text) if arguments["output"] else _echo(text.rstrip("\n"))
-    return FINDINGS if outcome.report.fails(strict=arguments["strict"]) else CLEAN
+    with staged_report(output, text):
+        if outcome.edit:
+            outcome.edit.write()
+    _echo(describe_fix(outcome), err=form != "text")
+    if output is None:
+        _echo(text.rstrip("\n"))
+    return FINDINGS if has_failed else CLEAN
 
 
 def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
-    from bridgepack.checking import CheckOptions, named_environment, parse_given
+    from bridgepack.check_options import CheckOptions, named_environment, parse_given
     from bridgepack.config.loading import parse_overrides
 
     return CheckOptions(
@@ -134,7 +182,8 @@ def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
 
 
 def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    """Return the selectors of `BP1,BP201`; a text without any stays, for it is a mistake and not a wish for all."""
+    return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
 
 
 def _shows(arguments: dict[str, Any]) -> dict[str, bool]:
@@ -144,7 +193,7 @@ def _shows(arguments: dict[str, Any]) -> dict[str, bool]:
 @bridgepack.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rules(as_json: bool) -> int:
-    """List every rule of `check`: code, severity, name, what it judges."""
+    """List every rule of `check` by subject: code, severity, name."""
     from bridgepack.report.rule_texts import rule_to_dict, rules_table
     from bridgepack.rules.registry import ALL_RULES
 
@@ -165,10 +214,10 @@ def explain(rule: str, as_json: bool) -> int:
 
 
 @bridgepack.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=_PathOption())
 @click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), help="Draw only the first sequences of the pack [all].")
+@click.option("--limit", type=_Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
@@ -196,9 +245,14 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = bridgepack.main(args=arguments, standalone_mode=False)
-    except click.ClickException as error:
+        code = bridgepack.main(args=arguments, prog_name="bridgepack", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        code = COULD_NOT_RUN
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" `{context.command_path} --help` lists what is allowed." if context else ""
+        click.echo(f"error: {printable(error.format_message())}{hint}", err=True)
         code = COULD_NOT_RUN
     except BridgepackError as error:
         click.echo(f"error: {printable(str(error))}", err=True)
@@ -209,12 +263,19 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _echo(text: str) -> None:
-    """Print; a reader that has gone away, as `head` does, is no error."""
+def _echo(text: str, *, err: bool = False) -> None:
+    """Print; a reader that has gone away, as `head` does, is no error.
+
+    Raises:
+        ConfigError: nothing can be written there, as on a full disk.
+    """
     try:
-        click.echo(text)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(text, err=err, color=_has_colour())
+    except OSError as error:
+        stream = sys.stderr if err else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
 
 
 def _print_json(value: Any) -> None:
@@ -222,8 +283,12 @@ def _print_json(value: Any) -> None:
 
 
 def _has_colour(arguments: dict[str, Any] | None = None) -> bool:
-    is_terminal = sys.stdout.isatty() and not (arguments or {}).get("output")
-    return (is_terminal or "FORCE_COLOR" in os.environ) and "NO_COLOR" not in os.environ
+    """Say whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise."""
+    if (arguments or {}).get("output"):
+        return False
+    is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
+    is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")
 
 
 def _num_cores() -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bridgepack.bridge.targets import Target, load_target
-from bridgepack.checking import CheckOptions, check_target, checked_artifact
+from bridgepack.check_options import CheckOptions
+from bridgepack.checking import CheckedArtifact, check_target, checked_artifact
 from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
+from bridgepack.rules.output import value_text
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.rule import Severity
 
@@ -26,12 +29,14 @@ class Fixed:
         changes: in the file's own paths, each path once.
         report: what a check says with the changes.
         by_hand: what cannot be written into the file, and what to type instead.
+        build_command: builds the packs again; empty where the target is no recipe of ours.
     """
 
     edit: FileEdit | None
     changes: tuple[Change, ...]
     report: CheckReport
     by_hand: tuple[str, ...] = ()
+    build_command: str = ""
 
     @property
     def needs_repack(self) -> bool:
@@ -58,15 +63,39 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
         if not proposed:
             break
         changes |= proposed
-        values = {path: change.value for path, change in changes.items()}
-        again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
-        report = check_target(replace(again, file=loaded.file), options, packs=packs)
+        report = _report_with(changes, target, loaded, options, packs)
     else:
         paths = ", ".join(sorted(_proposed(report)))
         raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
     edit, by_hand = _edit(loaded, changes)
-    written = tuple(change for path, change in changes.items() if path not in by_hand)
-    return Fixed(edit=edit, changes=written, report=report, by_hand=tuple(by_hand.values()))
+    written = {path: change for path, change in changes.items() if path not in by_hand}
+    if by_hand:
+        report = _report_with(written, target, loaded, options, packs)
+    return Fixed(
+        edit=edit,
+        changes=tuple(written.values()),
+        report=report,
+        by_hand=tuple(by_hand.values()),
+        build_command=_build_command(loaded, options),
+    )
+
+
+def _report_with(
+    changes: Mapping[str, Change], target: str, loaded: Target, options: CheckOptions, packs: CheckedArtifact | None
+) -> CheckReport:
+    """Return what a check says with some changes made."""
+    values = {path: change.value for path, change in changes.items()}
+    again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
+    return check_target(replace(again, file=loaded.file), options, packs=packs)
+
+
+def _build_command(loaded: Target, options: CheckOptions) -> str:
+    if loaded.kind != "recipe":
+        return ""
+    words = ["bridgepack", "build", loaded.place]
+    if options.artifact is not None:
+        words += ["--output", str(options.artifact)]
+    return shlex.join(words)
 
 
 def _proposed(report: CheckReport) -> Mapping[str, Change]:
@@ -84,9 +113,9 @@ def _edit(loaded: Target, changes: Mapping[str, Change]) -> tuple[FileEdit | Non
     if not changes:
         return None, {}
     if loaded.file is None:
-        lines = "; ".join(f"{path} = {change.value}" for path, change in changes.items())
+        lines = "; ".join(f"{path} = {value_text(change.value)}" for path, change in changes.items())
         raise ConfigError(
-            f"--fix writes into a file, and {loaded.place} is a module or an artifact. Change it by hand: {lines}."
+            f"--fix writes into a file of yours, and {loaded.place} names none. Change it by hand: {lines}."
         )
     place = f"{loaded.file}:{loaded.function}" if loaded.function else str(loaded.file)
     edits = [Edit(path=path, value=change.value) for path, change in changes.items()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
+from types import NoneType
 from typing import Any
 
 from bridgepack.bridge.plain import plain_values
@@ -14,6 +16,38 @@ from bridgepack.records import RunConfig
 #: Sections that every ConfigContainer has; by them one is told from anything else.
 SECTIONS = ("model", "train", "dataset")
 _CONTAINER = "ConfigContainer"
+#: Sections of a ConfigContainer; `mixed_precision` may also be the name of a preset.
+#: Source: megatron/bridge/training/config.py, ConfigContainer.
+ALL_SECTIONS = frozenset(
+    {
+        "checkpoint",
+        "comm_overlap",
+        "dataset",
+        "ddp",
+        "dist",
+        "env_vars",
+        "ft",
+        "inprocess_restart",
+        "logger",
+        "mixed_precision",
+        "model",
+        "nvrx_straggler",
+        "optimizer",
+        "optimizer_config_override_provider",
+        "peft",
+        "profiling",
+        "rerun_state_machine",
+        "rng",
+        "scheduler",
+        "straggler",
+        "tensor_inspect",
+        "tokenizer",
+        "train",
+        "validation",
+    }
+)
+_NAMED_PRESET = "mixed_precision"
+_MAX_NAMES = 30
 
 
 def is_container(value: Any) -> bool:
@@ -30,7 +64,11 @@ def is_saved_container(values: Any) -> bool:
 
 
 def config_of_container(container: Any, *, place: str) -> RunConfig:
-    """Return the settings of a live ConfigContainer; the object is only read."""
+    """Return the settings of a live ConfigContainer; the object is only read.
+
+    Raises:
+        ConfigError: it has no model, train or dataset.
+    """
     return _config(plain_values(container), place)
 
 
@@ -40,6 +78,9 @@ def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
     Args:
         values: the parsed YAML; no class that it names is imported.
         place: the file.
+
+    Raises:
+        ConfigError: it is no whole config.
     """
     return _config(_restored(values), place)
 
@@ -52,42 +93,89 @@ def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
         changes: dotted path -> value.
 
     Raises:
-        ConfigError: a path leads nowhere.
+        ConfigError: a path leads nowhere, or a section would become a plain value.
     """
     values = _copied(config.values)
     for path, value in changes.items():
-        *sections, leaf = path.split(".")
-        node = values
-        for index, section in enumerate(sections):
-            known = node.get(section)
-            if known is None and section in node and index > 0:
-                known = {}
-            if not isinstance(known, dict):
-                raise _unknown(path, section, node)
-            node[section] = node = known
-        if leaf not in node and "_target_" in node:
-            raise _unknown(path, leaf, node)
-        node[leaf] = value
-    return RunConfig(
-        values=values,
-        is_complete=config.is_complete,
-        place=config.place,
-        user_paths=config.user_paths,
-        ignored=config.ignored,
-        world_size=config.world_size,
-    )
+        _change(values, path, value)
+    return replace(config, values=values)
 
 
-def _unknown(path: str, name: str, node: Mapping[str, Any]) -> ConfigError:
+def _change(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set a dotted path of nested values.
+
+    Raises:
+        ConfigError: it leads nowhere, or a section would become a plain value.
+    """
+    *sections, leaf = path.split(".")
+    node = values
+    for index, section in enumerate(sections):
+        known = node.get(section)
+        if known is None and section in node and index > 0:
+            known = {}
+        if not isinstance(known, dict):
+            raise _unknown(path, ".".join(sections[: index + 1]), section, node)
+        node[section] = node = known
+    if leaf not in node and "_target_" in node:
+        raise _unknown(path, path, leaf, node)
+    if path in ALL_SECTIONS:
+        check_section(f"--set {path}", path, value)
+    elif (
+        isinstance(node.get(leaf), Mapping) and "_target_" in node[leaf] and not isinstance(value, (Mapping, NoneType))
+    ):
+        raise ConfigError(f"--set {path} is {shown(value)}; allowed: named fields, or null. Set one of its fields.")
+    node[leaf] = value
+
+
+def check_section(place: str, name: str, value: Any) -> None:
+    """Accept the value of a section: named fields, or None for those that a run can be without.
+
+    Args:
+        place: what to call it in the message.
+        name: of the section.
+        value: its value.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    is_preset = name == _NAMED_PRESET and isinstance(value, str)
+    if isinstance(value, Mapping) or is_preset or (value is None and name not in SECTIONS):
+        return
+    none = "" if name in SECTIONS else ", or null for none"
+    raise ConfigError(f"{place} is {shown(value)}; allowed: a section with named fields{none}.")
+
+
+def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
+    """Return the error for a path that leads nowhere.
+
+    Args:
+        path: the whole path.
+        wrong: the part of it up to the name that leads nowhere.
+        name: that name.
+        node: where it was looked for.
+    """
     known = sorted(key for key in node if not key.startswith("_"))
     nearest = nearest_name(name, known)
-    hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:20])}."
+    more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
+    hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:_MAX_NAMES])}{more}."
+    if name in node:
+        hint = f"{wrong} is {shown(node[name])}, which has no fields. Set {wrong} as a whole."
+        name = path.removeprefix(f"{wrong}.")
     return ConfigError(f"--set {path}: the config has no field {shown(name)} there. {hint}")
 
 
 def _config(values: dict[str, Any], place: str) -> RunConfig:
-    model = values.get("model")
-    if isinstance(model, dict) and isinstance(model.get("transformer"), dict):
+    for name in SECTIONS:
+        if not isinstance(values.get(name), Mapping) or "_target_" not in values[name]:
+            found = shown(values[name]) if name in values else "missing"
+            raise ConfigError(
+                f"{name} of {place} is {found}; allowed: an object of the host; a saved config has its fields, with its "
+                "class in _target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
+            )
+    for name in sorted(ALL_SECTIONS & values.keys()):
+        check_section(f"{name} of {place}", name, values[name])
+    model = values["model"]
+    if isinstance(model.get("transformer"), dict):
         values["model"] = {**model["transformer"], **model}
     return RunConfig(values=values, is_complete=True, place=place)
 

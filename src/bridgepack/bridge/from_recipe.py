@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack import geometry
+from bridgepack.bridge.artifact_paths import paths_of_artifact
+from bridgepack.bridge.from_container import ALL_SECTIONS, check_section
+from bridgepack.config.messages import nearest_name
 from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
 OVERRIDES = "bridge_overrides"
 _SPECS = "dataset.offline_packing_specs"
+#: Deeper than any config of the host; a section that holds itself would be endless.
+_MAX_DEPTH = 12
 #: What the host wants as path objects; a recipe file has texts.
 _PATHS = frozenset({f"{_SPECS}.packed_metadata_path"})
 _SFT = "megatron.bridge.data.sft_processing"
@@ -50,13 +56,19 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
     Args:
         recipe: the recipe.
         place: what the user named; by default the recipe's name.
-        artifact: folder of the packs that the run will read, where it is known.
+        artifact: the packs that the run will read, where they are known: a folder, a file or a pattern.
+
+    Raises:
+        ConfigError: an override is no section of a ConfigContainer.
     """
     values = _wired(recipe, artifact)
     overridden = dict(_leaves(recipe.bridge_overrides))
     for path, value in overridden.items():
+        _check_override(path, value)
         _set(values, path, Path(value) if path in _PATHS and isinstance(value, str) else value)
-    user_paths = {**RECIPE_FIELDS, **{path: f"{OVERRIDES}.{path}" for path in overridden}}
+    sections = {section for path in overridden for section in _sections_above(path)}
+    user_paths = {**{path: f"{OVERRIDES}.{path}" for path in sections | overridden.keys()}, **RECIPE_FIELDS}
+    user_paths |= {path: f"{OVERRIDES}.{path}" for path in overridden}
     return RunConfig(
         values=values,
         is_complete=False,
@@ -85,7 +97,7 @@ def _wired(recipe: SFTRecipe, artifact: Path | None) -> dict[str, Any]:
         "tokenizer_model_name": None,
     }
     if artifact is not None:
-        specs |= _paths(artifact, has_validation=has_validation)
+        specs |= paths_of_artifact(artifact, has_validation=has_validation)
     return {
         "model": {
             "seq_length": size,
@@ -134,14 +146,6 @@ def _derived_multiple(recipe: SFTRecipe) -> int:
     )
 
 
-def _paths(artifact: Path, *, has_validation: bool) -> dict[str, Any]:
-    return {
-        "packed_train_data_path": str(artifact / "training"),
-        "packed_val_data_path": str(artifact / "validation") if has_validation else None,
-        "packed_metadata_path": artifact / "bridge_metadata.json",
-    }
-
-
 def _preprocessing(recipe: SFTRecipe) -> dict[str, Any] | None:
     preprocessing = recipe.preprocessing
     if isinstance(preprocessing, ChatPreprocessing):
@@ -151,8 +155,35 @@ def _preprocessing(recipe: SFTRecipe) -> dict[str, Any] | None:
     return None
 
 
+def _check_override(path: str, value: Any) -> None:
+    """Accept an override.
+
+    Raises:
+        ConfigError: its section does not exist, or would become a plain value.
+    """
+    section, _, rest = path.partition(".")
+    if not rest and section in ALL_SECTIONS:
+        check_section(f"{OVERRIDES}.{section}", section, value)
+    nearest = nearest_name(section, ALL_SECTIONS)
+    if section not in ALL_SECTIONS and nearest:
+        raise ConfigError(f"{OVERRIDES}.{section} is no section of a ConfigContainer. Did you mean {nearest}?")
+
+
+def _sections_above(path: str) -> Iterator[str]:
+    """Yield the paths above a path: a.b.c -> a.b, a."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value); an empty mapping is a value."""
+    """Yield (dotted path, value); an empty mapping is a value.
+
+    Raises:
+        ConfigError: sections lie in each other without end, or deeper than any config of the host.
+    """
+    if prefix.count(".") > _MAX_DEPTH:
+        raise ConfigError(f"{OVERRIDES}.{prefix[:60]}... lies more than {_MAX_DEPTH} sections deep. Remove it.")
     for name, value in section.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{name}.")

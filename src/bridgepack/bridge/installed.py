@@ -58,14 +58,16 @@ def environment_from_file(path: Path) -> Environment:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConfigError(
-            f"--environment is {path}, which cannot be read: {error}. Allowed: here, or {READABLE}."
+            f"--environment is {str(path)!r}, which cannot be read: {reason}. Allowed: here, or a file with {READABLE}."
         ) from error
     versions, python = _from_json(text) if text.lstrip().startswith(("[", "{")) else (dict(_from_lines(text)), None)
     if not any(version != _UNKNOWN_VERSION for version in versions.values()):
         raise ConfigError(
-            f"--environment is {path}, which lists no distribution with its version. Allowed: here, or {READABLE}. "
+            f"--environment is {str(path)!r}, which lists no distribution with its version. Allowed: here, or a file "
+            f"with {READABLE}. "
             "Write it with: pip freeze > environment.txt"
         )
     return Environment(versions=versions, python=python, origin=str(path))

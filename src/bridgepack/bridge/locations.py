@@ -11,11 +11,17 @@ from typing import Any
 def line_of(file: Path, paths: Iterable[str]) -> int | None:
     """Return the 1-based line of the first path that a YAML file writes; None in any other file.
 
-    A path that is not written has the line of the nearest section above it that is.
+    A path that is not written has the line of the nearest section above it that is. A file whose lines cannot be told,
+    for it has changed meanwhile or nests too deep, has none.
     """
     if file.suffix.lower() not in {".yaml", ".yml"}:
         return None
-    root = _nodes(file.read_text(encoding="utf-8-sig"))
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        root = _nodes(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, YAMLError, RecursionError):
+        return None
     return next((line for path in paths if (line := _line(root, path.split("."))) is not None), None)
 
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from bridgepack.records import RunConfig
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
 SHIPPED = "bridge:"
 _SHIPPED_MODULE = "megatron.bridge.recipes"
+_SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
 _CONFIG_SUFFIX = "_config"
 _FORMS = (
@@ -77,16 +78,34 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
     if not isinstance(target, (str, Path)):
         return _of_object(target, type(target).__name__, overrides, artifact)
     text = str(target)
+    if not isinstance(target, Path):
+        _check_text(text)
     if _names_artifact(text):
         if overrides:
             raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")
         return Target(kind="artifact", place=text, artifact=Path(text))
-    path, _, function = text.rpartition(":") if ":" in text else (text, "", "")
-    if Path(path).suffix.lower() in {".yaml", ".yml", ".toml"} and not function:
+    path, _, function = text.rpartition(":") if ":" in text and not Path(text).is_file() else (text, "", "")
+    if Path(path).suffix.lower() in _SETTINGS_SUFFIXES:
+        if function:
+            raise ConfigError(f"target is {text!r}; a {Path(path).suffix} file has no functions. Remove :{function}.")
         return _of_file(Path(path), overrides, artifact)
     found = _of_object(_loaded(text), text, overrides, artifact)
     is_file = Path(path).suffix.lower() == ".py"
     return replace(found, file=Path(path) if is_file else None, function=function or None) if is_file else found
+
+
+def _check_text(text: str) -> None:
+    """Accept a text that can name a target.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not text.strip() or "\0" in text:
+        raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
+    if "://" in text:
+        raise ConfigError(f"target is {text!r}; only files of this machine are checked. Copy or mount it.")
+    if text.endswith(":"):
+        raise ConfigError(f"target is {text!r}; the name after the colon is missing. Allowed: {_FORMS}.")
 
 
 def _names_artifact(text: str) -> bool:
@@ -113,19 +132,24 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
         return _of_recipe(value, place, overrides, artifact)
     if is_container(value):
         return Target(kind="container", place=place, config=changed(config_of_container(value, place=place), overrides))
-    raise ConfigError(
-        f"target {place!r} gives a {type(value).__name__}; allowed: an SFTRecipe or a ConfigContainer. "
-        "Return one of these."
-    )
+    kind = type(value).__name__
+    found = f"target is of type {kind}" if place == kind else f"target {place!r} gives a {kind}"
+    raise ConfigError(f"{found}; allowed: an SFTRecipe or a ConfigContainer. {_advice(value)}")
+
+
+def _advice(value: Any) -> str:
+    if callable(value):
+        return "Call it first, and give what it returns."
+    return "Return one of these." if not isinstance(value, Mapping) else "Make one of it with SFTRecipe.from_mapping()."
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the host's warnings about a machine without GPUs from the report."""
+    """Keep the host's warnings about a machine without GPUs, and what a user's function prints, from the report."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -144,9 +168,22 @@ def _loaded(text: str) -> Any:
         with _quiet():
             return load_object(text, suffixes=(RECIPE_SUFFIX, _CONFIG_SUFFIX))
     except ConfigError as error:
-        if "megatron" in text and "megatron.bridge" not in sys.modules:
-            raise ConfigError(
-                f"{error} Megatron-Bridge's own recipes need megatron-bridge and transformer-engine here; without "
-                "them, check a config that was saved with cfg.to_yaml(FILE)."
-            ) from None
-        raise
+        raise _explained(error, text) from None
+
+
+def _explained(error: ConfigError, text: str) -> ConfigError:
+    """Return an error that says what to do where the host's own code is what failed."""
+    if not text.startswith("megatron."):
+        return error
+    if "megatron.bridge" not in sys.modules:
+        return ConfigError(
+            f"{error} Megatron-Bridge's own recipes need megatron-bridge here; without it, check a config that was "
+            "saved with cfg.to_yaml(FILE)."
+        )
+    if error.__cause__ is None:
+        return error
+    return ConfigError(
+        f"target {text!r} cannot be made here: {type(error.__cause__).__name__}: {error.__cause__} Most recipes of "
+        "Megatron-Bridge read the model's config.json from the Hugging Face hub: run once with access to it, or check "
+        "a config that was saved with cfg.to_yaml(FILE)."
+    )

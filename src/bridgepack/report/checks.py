@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridgepack.errors import ConfigError
-from bridgepack.rules.output import render_json, render_text
+from bridgepack.report.text import printable
+from bridgepack.rules.output import render_json, render_text, value_text
 from bridgepack.rules.registry import ALL_RULES
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.sarif import render_github, render_sarif
@@ -25,33 +30,104 @@ def rendered(report: CheckReport, form: str, *, has_colour: bool, shows_advice: 
         return render_sarif(report, ALL_RULES)
     if form == "github":
         return render_github(report)
-    return render_text(report, has_colour=has_colour, shows_advice=shows_advice, shows_skipped=shows_skipped)
+    return render_text(
+        _printable(report), has_colour=has_colour, shows_advice=shows_advice, shows_skipped=shows_skipped
+    )
 
 
-def write_report(path: Path, text: str) -> None:
-    """Write a report as a whole: under another name first.
+def check_report_path(path: Path | None, target: str, environment: str | None) -> None:
+    """Accept a report's path that is none of the files that are read.
+
+    Raises:
+        ConfigError: it is one of them, which would be lost.
+    """
+    for name in (target, target.rpartition(":")[0], environment):
+        if path is not None and name and path.is_file() and Path(name).is_file() and path.samefile(name):
+            raise ConfigError(f"--output is {str(path)!r}, which is what is read. Choose another.")
+
+
+@contextmanager
+def staged_report(path: Path | None, text: str) -> Iterator[None]:
+    """Put a report in its place when the body has succeeded; before it, make sure that this is possible.
+
+    Args:
+        path: of the report; nothing is written where it is None. A device or a pipe is written to as it is.
+        text: the report.
 
     Raises:
         ConfigError: it cannot be written there.
     """
+    if path is None:
+        yield
+        return
+    with _explained(path):
+        is_special = path.exists() and not path.is_file() and not path.is_dir()
+        temporary = None if is_special else _staged(path.resolve(), text)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as error:
-        raise ConfigError(
-            f"--output is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
-        ) from None
+        yield
+        with _explained(path):
+            if temporary is None:
+                path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            else:
+                temporary.replace(path.resolve())
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _staged(path: Path, text: str) -> Path:
+    """Return the report under another name beside its place."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+    return Path(name)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--output is {str(path)!r}; it cannot be written: {reason}. Choose another.") from None
 
 
 def describe_fix(outcome: Fixed) -> str:
-    """Return what was changed, one line each, and the command that a re-pack needs."""
-    if outcome.edit is None:
-        return "\n".join(["nothing to fix", *outcome.by_hand, ""])
-    lines = [f"fixed {change.path} = {change.value}: {change.why}" for change in outcome.changes]
+    """Return what was changed, one line each, what was not, and the command that a re-pack needs."""
+    lines = [f"fixed {change.path} = {value_text(change.value)}: {change.why}" for change in outcome.changes]
+    lines += [f"not fixed: {reason}" for reason in outcome.by_hand]
     if outcome.needs_repack:
-        lines.append(f"packs that exist already must be built again: bridgepack build {outcome.edit.path}")
-    return "\n".join([*lines, *outcome.by_hand]) + "\n"
+        how = f": {outcome.build_command}" if outcome.build_command else ""
+        lines.append(f"packs that exist already must be built again{how}")
+    return "\n".join(lines or ["nothing to fix"]) + "\n"
+
+
+def describe_diff(outcome: Fixed) -> str:
+    """Return what a diff does not show, one line each; that there is nothing to change where it is empty."""
+    lines = [f"not in the diff: {reason}" for reason in outcome.by_hand]
+    if outcome.edit is None and not lines:
+        lines.append("nothing to change")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _printable(report: CheckReport) -> CheckReport:
+    """Return a report whose texts cannot take over a terminal."""
+    findings = tuple(
+        replace(
+            finding,
+            where=printable(finding.where),
+            file=printable(finding.file),
+            found=printable(finding.found),
+            allowed=printable(finding.allowed),
+            fix=printable(finding.fix),
+            examples=tuple(map(printable, finding.examples)),
+        )
+        for finding in report.findings
+    )
+    suppressed = tuple(replace(item, reason=printable(item.reason)) for item in report.suppressed)
+    skipped = tuple(replace(rule, reason=printable(rule.reason)) for rule in report.rules_skipped)
+    return replace(report, findings=findings, suppressed=suppressed, rules_skipped=skipped)

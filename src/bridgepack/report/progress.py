@@ -14,7 +14,8 @@ class TerminalProgress:
     """Shows stages on standard error while it is entered; does nothing where that is no terminal."""
 
     def __init__(self, *, is_enabled: bool | None = None) -> None:
-        self._is_enabled = sys.stderr.isatty() if is_enabled is None else is_enabled
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._is_enabled = is_terminal if is_enabled is None else is_enabled
         self._bars: Progress | None = None
         self._task: TaskID | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +83,33 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("wan", r"^wan(\d|modelprovider)"),
     ("t5", r"^t5"),
     ("llava", r"llava"),
+    ("llama4", r"llama4"),
     ("llama", r"llama"),
     ("mamba", r"mamba"),
 )
+#: What a plain decoder has: settings of `model` that the checkpoint decides and rules ask for.
+_PLAIN: Mapping[str, Any] = {
+    "window_size": None,
+    "softmax_type": "vanilla",
+    "experimental_attention_variant": None,
+    "multi_latent_attention": False,
+    "hybrid_layer_pattern": None,
+    "cp_comm_type": None,
+}
+_LATENT: Mapping[str, Any] = {**_PLAIN, "multi_latent_attention": True}
+#: Family -> the same settings, as the host's provider has them; only families of which every model has the same.
+#: Source: the providers that the recipes of megatron-bridge 0.6.2 make of each family's published config.
+ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("llama", "qwen2", "qwen3", "qwen3_moe", "glm_4_5", "olmoe"), _PLAIN),
+    **dict.fromkeys(("moonlight", "deepseek_v2", "deepseek_v3"), _LATENT),
+    "gpt_oss": {**_PLAIN, "window_size": [127, 0], "softmax_type": "learnable"},
+    "glm_5": {**_LATENT, "experimental_attention_variant": "dsa", "cp_comm_type": "allgather"},
+    "deepseek_v4": {**_LATENT, "experimental_attention_variant": "dsv4_hybrid"},
+    "qwen3_next": {**_PLAIN, "experimental_attention_variant": "gated_delta_net"},
+    "nemotron_h": {**_PLAIN, "hybrid_layer_pattern": "M-M*-"},
+}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_LAST_PART = re.compile(r"[/\\:]")
 #: Classes that models of several families share.
 _SHARED_CLASSES = frozenset({"mambamodelprovider", "llavamegatronmimoprovider"})
 
@@ -96,7 +119,7 @@ def family_named(text: str) -> str | None:
 
     The last part of a path tells more than the folders above it: `/data/qwen/gemma-2-2b` is Gemma 2.
     """
-    last = re.split(r"[/\\:]", text.rstrip("/\\"))[-1]
+    last = _LAST_PART.split(text.rstrip("/\\"))[-1]
     return _family_called(last) or _family_called(text)
 
 
@@ -106,22 +129,23 @@ def family_of(config: RunConfig) -> Family | None:
     The class tells most, since one checkpoint can be loaded as text or with its vision tower; then the model id, the
     tokenizer, what the user named, and last a class that several families share.
     """
-    for evidence in _evidence(config):
-        name = family_named(str(evidence or ""))
+    for evidence, named in _evidence(config):
+        name = named(str(evidence or ""))
         if name is not None:
             return Family(name=name, evidence=str(evidence))
     return None
 
 
-def _evidence(config: RunConfig) -> Iterator[Any]:
+def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | None]]]:
+    """Yield (what may tell, how it is read); the folders of the user's own file tell nothing about the model."""
     model = _section(config, "model")
     class_name = str(model.get("_target_") or "").rpartition(".")[2]
     is_shared = class_name.lower() in _SHARED_CLASSES
-    yield None if is_shared else class_name
-    yield model.get("hf_model_id")
-    yield _section(config, "tokenizer").get("tokenizer_model")
-    yield config.place
-    yield class_name
+    yield None if is_shared else class_name, family_named
+    yield model.get("hf_model_id"), family_named
+    yield _section(config, "tokenizer").get("tokenizer_model"), family_named
+    yield _LAST_PART.split(config.place)[-1], _family_called
+    yield class_name, family_named
 
 
 def _section(config: RunConfig, name: str) -> Mapping[str, Any]:

@@ -106,9 +106,15 @@ def _change_to_dict(change: Change) -> dict[str, Any]:
     return {"path": change.path, "value": change.value, "why": change.why, "needs_repack": change.needs_repack}
 
 
+def value_text(value: Any) -> str:
+    """Return a setting's value as people write it: `true`, `null`, 8, [1, 2]."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
 def _finding_text(finding: Finding, *, has_colour: bool) -> str:
     head = _painted(f"{finding.severity}[{finding.code}]", _COLOURS[Severity(finding.severity)], has_colour)
-    place = f"{finding.file}:{finding.line}: " if finding.file and finding.line else ""
+    line = f":{finding.line}" if finding.line else ""
+    place = f"{finding.file}{line}: " if finding.file else ""
     lines = [
         f"{head}: {_painted(finding.name, _BOLD, has_colour)}",
         f"  --> {place}{finding.where}",
@@ -136,7 +142,7 @@ def _noticed(finding: Finding) -> str:
 
 def _change_text(change: Change) -> str:
     repack = " (needs a re-pack)" if change.needs_repack else ""
-    return f"{change.path} = {change.value}{repack}"
+    return f"{change.path} = {value_text(change.value)}{repack}"
 
 
 def _places(finding: Finding) -> str:

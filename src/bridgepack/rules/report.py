@@ -50,6 +50,7 @@ class CheckReport:
         num_sound_rows: rows whose structure holds; only these were given to the rules on widths, ids and masks.
         num_tokens: stored tokens read.
         target: what was checked.
+        target_path: the file or folder that it lies in; empty where there is none.
         versions: what it was judged for, in words; empty where no rule asked.
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user's own reasons take away.
@@ -64,6 +65,7 @@ class CheckReport:
     num_sound_rows: int = 0
     num_tokens: int = 0
     target: str = ""
+    target_path: str = ""
     versions: str = ""
     rules_not_applicable: tuple[str, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()

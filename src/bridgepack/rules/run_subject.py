@@ -12,7 +12,10 @@ from bridgepack import geometry
 from bridgepack.records import Files, RunConfig
 from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.earlier_names import in_current_names
-from bridgepack.rules.families import Family, family_of
+from bridgepack.rules.environments import Environment as Environment
+from bridgepack.rules.families import ARCHITECTURES, Family, family_of
+from bridgepack.rules.host_defaults import with_host_defaults
+from bridgepack.rules.number_formats import number_format_of
 from bridgepack.rules.rule import ArtifactFacts
 from bridgepack.rules.settings import Settings
 from bridgepack.rules.versions import Versions
@@ -26,23 +29,6 @@ TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HF
 #: Multiple of a row's width where `pad_to_max_length` is off and nothing else is said.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """The environment that a run will use.
-
-    Attributes:
-        versions: distribution, in lower case with dashes -> version.
-        python: version of Python; None where it is not known.
-        has_gpu: whether it was looked at on a machine with a GPU; None where it is not known.
-        origin: where this comes from, in words.
-    """
-
-    versions: Mapping[str, str]
-    origin: str
-    python: str | None = None
-    has_gpu: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +53,8 @@ class RunSubject:
 
     @cached_property
     def settings(self) -> Settings:
-        """Typed reads of the settings, under the names of 0.6 whichever version they are of."""
-        return Settings(config=in_current_names(self.config, self.versions))
+        """Typed reads of the settings, as the host loads them, under the names of 0.6 whichever version they are of."""
+        return Settings(config=with_host_defaults(in_current_names(self.config, self.versions)))
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""
@@ -98,9 +84,8 @@ class RunSubject:
     @cached_property
     def packs_in_batch(self) -> bool:
         """Whether `enable_in_batch_packing` is on."""
-        return self.settings.is_stated("dataset.enable_in_batch_packing") and bool(
-            self.settings.value("dataset.enable_in_batch_packing")
-        )
+        path = "dataset.enable_in_batch_packing"
+        return self.settings.is_stated(path) and bool(self.settings.value(path))
 
     @cached_property
     def is_packed(self) -> bool:
@@ -120,11 +105,8 @@ class RunSubject:
     @cached_property
     def dataset_kwargs(self) -> Mapping[str, Any]:
         """`dataset.dataset_kwargs`, empty where there are none."""
-        return (
-            self.settings.mapping("dataset.dataset_kwargs")
-            if self.settings.is_stated("dataset.dataset_kwargs") or self.config.is_complete
-            else {}
-        )
+        path = "dataset.dataset_kwargs"
+        return self.settings.mapping(path) if self._knows(path) else {}
 
     @cached_property
     def packed_sequence_size(self) -> int:
@@ -144,11 +126,9 @@ class RunSubject:
     @cached_property
     def pads_to_max_length(self) -> bool:
         """Whether every row is as wide as a pack can be: the host looks for the literal True."""
-        kwargs = self.dataset_kwargs.get("pad_to_max_length") is True
-        return kwargs or (
-            self.settings.is_stated("dataset.pad_to_max_length")
-            and self.settings.value("dataset.pad_to_max_length") is True
-        )
+        beside = "dataset.pad_to_max_length"
+        is_beside = self.settings.is_stated(beside) and self.settings.value(beside) is True
+        return is_beside or self.dataset_kwargs.get("pad_to_max_length") is True
 
     # --- topology --------------------------------------------------------------------------------------------------
 
@@ -173,10 +153,21 @@ class RunSubject:
         return self.settings.integer_or_none("dist.eval_context_parallel_size")
 
     @cached_property
-    def context_parallel_sizes(self) -> tuple[int, ...]:
-        """Context parallelism of training, then of evaluation where it differs."""
+    def stated_context_parallel_sizes(self) -> tuple[int, ...]:
+        """Context parallelism of training, then of evaluation where it differs; validate() counts both."""
         evaluation = self.eval_context_parallel_size
         return tuple(dict.fromkeys((self.context_parallel_size, evaluation or self.context_parallel_size)))
+
+    @cached_property
+    def context_parallel_sizes(self) -> tuple[int, ...]:
+        """Context parallelism that rows meet: that of evaluation only where it evaluates, with groups of its own.
+
+        Source: megatron/bridge/training/setup.py:472; no groups are made for evaluation without decentralized ones.
+        """
+        sizes = self.stated_context_parallel_sizes
+        groups = "dist.use_decentralized_pg"
+        may_have_groups = not self._knows(groups) or self.settings.flag(groups)
+        return sizes if len(sizes) > 1 and may_have_groups and self.evaluates else sizes[:1]
 
     @cached_property
     def expert_model_parallel_size(self) -> int:
@@ -214,7 +205,7 @@ class RunSubject:
 
         Source: rule catalogue 4.1, HARD segment.
         """
-        return math.lcm(*(2 * size if size > 1 else 1 for size in self.context_parallel_sizes))
+        return _sequence_multiple(self.context_parallel_sizes)
 
     @cached_property
     def needed_width_multiple(self) -> int:
@@ -222,9 +213,12 @@ class RunSubject:
 
         Source: rule catalogue 4.1, HARD width.
         """
-        tensor = self.tensor_model_parallel_size
-        per_rank = (size * tensor if self.splits_sequence else 1 for size in self.context_parallel_sizes)
-        return math.lcm(self.needed_sequence_multiple, *per_rank)
+        return self._width_multiple(self.context_parallel_sizes)
+
+    @cached_property
+    def stated_width_multiple(self) -> int:
+        """The same for every stated size of context parallelism, as validate() has it for datasets with a collate."""
+        return self._width_multiple(self.stated_context_parallel_sizes)
 
     @cached_property
     def recommended_pad_seq_to_mult(self) -> int:
@@ -271,13 +265,22 @@ class RunSubject:
         return self.settings.integer_or_none("validation.eval_global_batch_size") or self.global_batch_size
 
     @cached_property
+    def eval_iters(self) -> int | None:
+        """Steps of one evaluation; what `train` states, the place of versions before 0.4, still wins.
+
+        Source: megatron/bridge/training/config.py:1517.
+        """
+        old = "train.eval_iters"
+        given = self.settings.integer_or_none(old) if self.settings.is_stated(old) else None
+        return self.settings.integer_or_none("validation.eval_iters") if given is None else given
+
+    @cached_property
     def evaluates(self) -> bool:
         """Whether validation runs: the dataset has a split for it and there are iterations."""
         if not self.settings.flag("dataset.do_validation"):
             return False
-        if not self.settings.is_stated("validation.eval_iters"):
-            return True
-        return bool(self.settings.value("validation.eval_iters") != 0)
+        stated = any(self.settings.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
+        return not stated or self.eval_iters != 0
 
     # --- model -----------------------------------------------------------------------------------------------------
 
@@ -289,30 +292,34 @@ class RunSubject:
             raise CannotJudgeError("the family of the model is not known")
         return family
 
+    def of_model(self, name: str) -> Any:
+        """Return a setting of the model's architecture, `model.{name}`, None where it is not set.
+
+        Settings that are not complete leave it to the checkpoint: then it is what the family has.
+
+        Raises:
+            CannotJudgeError: it is not stated, and nothing tells what the family has.
+        """
+        path = f"model.{name}"
+        if self._knows(path):
+            return self.settings.value(path)
+        family = self.family
+        known = ARCHITECTURES.get(family.name)
+        if known is None:
+            raise CannotJudgeError(f"{self.config.place} does not state {path}, nor does the family {family.name}")
+        return known.get(name)
+
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:
         """How context-parallel ranks exchange keys and values, each kind once; `p2p` where it is not set."""
-        return tuple(dict.fromkeys(str(kind) for kind in self.settings.items("model.cp_comm_type"))) or ("p2p",)
+        kinds = self.of_model("cp_comm_type") or ()
+        kinds = kinds if isinstance(kinds, (list, tuple)) else (kinds,)
+        return tuple(dict.fromkeys(str(kind) for kind in kinds)) or ("p2p",)
 
     @cached_property
     def number_format(self) -> str:
-        """Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
-
-        Read from `model.fp8`, `model.fp8_recipe`, `model.fp4` and from `mixed_precision`, which is the name of a recipe
-        before the host resolves it and a config afterwards.
-        """
-        name = self.settings.value("mixed_precision") if self._knows("mixed_precision") else None
-        if isinstance(name, Mapping):
-            parts = [name.get("fp8"), name.get("fp8_recipe") if name.get("fp8") else None]
-            parts.append("nvfp4" if name.get("fp4") else None)
-            name = " ".join(str(part) for part in parts if part)
-        if self._knows("model.fp8") and self.settings.value("model.fp8"):
-            name = f"{name} fp8 {self.settings.value('model.fp8_recipe')}"
-        if self._knows("model.fp4") and self.settings.value("model.fp4"):
-            name = f"{name} nvfp4"
-        text = str(name or "").lower()
-        kinds = {"nvfp4": "nvfp4", "mxfp8": "mxfp8", "fp8": "fp8", "e4m3": "fp8", "hybrid": "fp8"}
-        return next((kind for word, kind in kinds.items() if word in text), "bf16")
+        """Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`."""
+        return number_format_of(self.settings)
 
     @cached_property
     def is_mixture_of_experts(self) -> bool:
@@ -324,6 +331,10 @@ class RunSubject:
         """Number of multi-token-prediction layers."""
         return self.settings.integer("model.mtp_num_layers", default=0)
 
+    def _width_multiple(self, sizes: tuple[int, ...]) -> int:
+        tensor = self.tensor_model_parallel_size if self.splits_sequence else 1
+        return math.lcm(_sequence_multiple(sizes), *(size * tensor if tensor > 1 else 1 for size in sizes))
+
     def _size(self, path: str) -> int:
         size = self.settings.integer(path, default=1)
         if size < 1:
@@ -332,3 +343,7 @@ class RunSubject:
 
     def _knows(self, path: str) -> bool:
         return self.config.is_complete or self.settings.is_stated(path)
+
+
+def _sequence_multiple(sizes: tuple[int, ...]) -> int:
+    return math.lcm(*(2 * size if size > 1 else 1 for size in sizes))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bridgepack import __version__
 from bridgepack.records import Finding
@@ -32,10 +35,10 @@ def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
         "informationUri": rule_page("").removesuffix("rules//"),
         "rules": [_rule(by_code[code]) for code in codes if code in by_code],
     }
-    results = [_result(finding, report.target) for finding in report.findings]
+    results = [_result(finding, report.target_path) for finding in report.findings]
     results += [
         {
-            **_result(item.finding, report.target),
+            **_result(item.finding, report.target_path),
             "suppressions": [{"kind": "inSource", "justification": item.reason}],
         }
         for item in report.suppressed
@@ -71,11 +74,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, target: str) -> dict[str, Any]:
+def _result(finding: Finding, target_path: str) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.where}]}
-    uri = finding.file or target
-    if uri:
-        location["physicalLocation"] = {"artifactLocation": {"uri": uri.replace("\\", "/").replace(" ", "%20")}}
+    path = finding.file or target_path
+    if path:
+        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(path)}}
         if finding.line is not None:
             location["physicalLocation"]["region"] = {"startLine": finding.line}
     return {
@@ -90,6 +93,11 @@ def _result(finding: Finding, target: str) -> dict[str, Any]:
             "changes": [{"path": change.path, "value": change.value} for change in finding.changes],
         },
     }
+
+
+def _uri(path: str) -> str:
+    """Return a path as a URI, `file:` for an absolute one, else relative to where the check ran."""
+    return Path(path).as_uri() if Path(path).is_absolute() else quote(os.fsencode(path))
 
 
 def _message(finding: Finding) -> str:

@@ -15,7 +15,7 @@ def selected[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequ
     Args:
         rules: to choose from, in order.
         select: codes, names or first characters of codes, e.g. `BP101`, `BP3`, `micro-batch-size-not-one`; all rules
-            where it is empty.
+            where it is empty. Upper and lower case are the same.
         ignore: the same; the longer of a selecting and an ignoring prefix wins, as in ruff.
     """
     return tuple(
@@ -44,4 +44,5 @@ def _strength(rule: Rule, selectors: Sequence[str]) -> int:
 
 
 def _matches(rule: Rule, selector: str) -> bool:
-    return (selector.startswith("BP") and rule.code.startswith(selector)) or selector == rule.name
+    wanted = selector.upper()
+    return (wanted.startswith("BP") and rule.code.startswith(wanted)) or selector.lower() == rule.name

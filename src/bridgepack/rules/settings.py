@@ -10,6 +10,8 @@ from bridgepack.records import RunConfig
 from bridgepack.rules.context import CannotJudgeError
 
 _MISSING: Final = object()
+#: Sections that every version of the host saves; a config without one was cut.
+_ALWAYS_SAVED = frozenset({"checkpoint", "ddp", "dist", "logger", "optimizer", "rng", "scheduler", "tokenizer"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +19,8 @@ class Settings:
     """Settings by dotted path, e.g. `integer("model.context_parallel_size")`.
 
     Every read raises `CannotJudgeError` where nobody stated the value, or where it is not of that kind. In a complete
-    config an absent field reads as None: that version of the host has no such field.
+    config an absent field reads as None: that version of the host has no such field. A section that every version has
+    must be there all the same.
 
     Attributes:
         config: what is read.
@@ -34,8 +37,11 @@ class Settings:
         found = self._found(path)
         if found is not _MISSING:
             return found
-        if self.config.is_complete:
+        section = path.partition(".")[0]
+        if self.config.is_complete and (section in self.config.values or section not in _ALWAYS_SAVED):
             return None
+        if self.config.is_complete:
+            raise CannotJudgeError(f"{self.config.place} has no section {section}")
         raise CannotJudgeError(f"{self.config.place} does not state {self.config.user_path(path)}")
 
     def integer(self, path: str, *, default: int | None = None) -> int:

@@ -27,6 +27,7 @@ NAMES = [
     ("google/gemma-2b", "gemma"),
     ("google/gemma-2-2b", "gemma2"),
     ("google/gemma-2-27b", "gemma2"),
+    ("meta-llama/Llama-4-Scout-17B-16E", "llama4"),
     ("google/gemma-3-1b-pt", "gemma3"),
     ("google/gemma-3-12b-it", "gemma3_vl"),
     ("gemma4_vl_26b_sft_8gpu_h100_bf16_config", "gemma4_vl"),
@@ -105,6 +106,15 @@ def test_the_tokenizer_and_the_recipe_tell_where_the_model_does_not() -> None:
     general = {"_target_": "megatron.bridge.models.gpt_provider.GPTModelProvider", "hf_model_id": None}
     assert _family(general, tokenizer="allenai/OLMoE-1B-7B-0924")[0] == "olmoe"
     assert _family(general, place="megatron.bridge.recipes:gpt_oss_20b_sft_config")[0] == "gpt_oss"
+
+
+def test_the_folders_of_a_users_file_tell_nothing() -> None:
+    values = {"model": {}, "tokenizer": {"tokenizer_model": "mine/tokenizer"}}
+    for place in ("/data/gemma-2/run.yaml", "llama3/recipes/mine.py:recipe"):
+        assert family_of(RunConfig(values=values, is_complete=False, place=place)) is None
+    named = family_of(RunConfig(values=values, is_complete=False, place="/data/gemma-2/llama3_8b_sft.yaml"))
+    assert named is not None
+    assert named.name == "llama"
 
 
 def test_nothing_tells() -> None:

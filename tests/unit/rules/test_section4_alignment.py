@@ -58,7 +58,7 @@ def test_case_03_packs_shorter_than_sequences() -> None:
 
 
 def test_case_04_packs_longer_than_seq_length() -> None:
-    assert reported({"set": {SIZE: 8192}})["BP008"] == Severity.ERROR
+    assert reported({"set": {SIZE: 8192}})["BP042"] == Severity.WARNING
 
 
 def test_case_05_pack_does_not_divide() -> None:
@@ -163,9 +163,13 @@ def test_case_38_hybrid_context_parallelism() -> None:
 
 
 def test_case_39_multiple_does_not_cover_evaluation() -> None:
-    changes = {CONTEXT: 2, MULTIPLE: 4, "dist.eval_context_parallel_size": 4}
-    assert reported({"set": changes})["BP101"] == Severity.ERROR
-    assert "BP101" not in reported({"set": {**changes, MULTIPLE: 8}})
+    shared = {CONTEXT: 2, MULTIPLE: 4, "dist.eval_context_parallel_size": 4}
+    own = {**shared, "dist.use_decentralized_pg": True, "dist.use_gloo_process_groups": False}
+    assert reported({"set": own})["BP101"] == Severity.ERROR
+    assert "BP101" not in reported({"set": {**own, MULTIPLE: 8}})
+    assert "BP101" not in reported({"set": {**own, "validation.eval_iters": 0}})
+    assert reported({"set": shared})["BP953"] == Severity.WARNING  # it evaluates with the groups of training
+    assert "BP101" not in reported({"set": shared})
 
 
 def test_case_43_folder_with_training_and_validation() -> None:

@@ -32,7 +32,11 @@ def test_case_24_hybrid_model_not_declared() -> None:
 
 
 def test_case_30_gemma_2_packed() -> None:
-    assert "BP903" in _found({"set": {"model.hf_model_id": "google/gemma-2-9b"}})
+    assert "BP903" in _found(
+        {"set": {"model._target_": "megatron.bridge.models.gemma.gemma2_provider.Gemma2ModelProvider"}}
+    )
+    recipe = {"dataset.enable_offline_packing": True, "model.hf_model_id": "google/gemma-2-9b"}
+    assert "BP903" in _found({"recipe": True, "set": recipe})
 
 
 def test_case_30_falcon_h1_packed() -> None:

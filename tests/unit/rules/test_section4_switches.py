@@ -36,7 +36,7 @@ def test_case_03_packs_smaller_than_seq_length() -> None:
 
 
 def test_case_04_packs_larger_than_seq_length() -> None:
-    assert _severities({"set": {f"{SPECS}.packed_sequence_size": 8192}})["BP008"] == Severity.ERROR
+    assert _severities({"set": {f"{SPECS}.packed_sequence_size": 8192}})["BP042"] == Severity.WARNING
 
 
 def test_case_07_multiple_is_none() -> None:

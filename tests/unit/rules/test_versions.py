@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.errors import ConfigError
+from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.versions import BRIDGE, CORE, ENGINE, target_versions
 
 
@@ -49,3 +50,20 @@ def test_a_pre_release_counts_as_lower() -> None:
 def test_an_unknown_version_is_a_clear_error(version: str) -> None:
     with pytest.raises(ConfigError, match="--bridge-version is"):
         target_versions(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "judge", "leave_out"),
+    [
+        ("0.3.1", "BP801 BP969 BP968 BP041 BP006 BP716", "BP015 BP017 BP513 BP719 BP902 BP915 BP924 BP964 BP989"),
+        ("0.4.2", "BP801 BP968 BP975 BP041 BP964 BP613 BP526", "BP969 BP017 BP905 BP983 BP038 BP902"),
+        ("0.5.1", "BP905 BP974 BP041 BP038 BP613", "BP801 BP968 BP015 BP907 BP526 BP924"),
+        ("0.6.0", "BP015 BP937 BP604 BP802 BP989 BP105", "BP801 BP041 BP613 BP974"),
+        ("0.6.2", "BP015 BP017 BP604 BP802 BP924", "BP801 BP041 BP937 BP613"),
+        ("0.7.0", "BP015 BP017 BP902", "BP604 BP605 BP606 BP802 BP806 BP938 BP939 BP324 BP520 BP105 BP989"),
+    ],
+)
+def test_rules_know_their_versions(version: str, judge: str, leave_out: str) -> None:
+    versions, rules = target_versions(version), {rule.code: rule for rule in RUN_RULES}
+    assert {code for code in judge.split() if not versions.are_in(rules[code].versions)} == set()
+    assert {code for code in leave_out.split() if versions.are_in(rules[code].versions)} == set()

@@ -80,7 +80,9 @@ def flash_attention_over_padded_sequences(subject: RunSubject) -> Iterator[Viola
     """
     if not subject.is_packed or replaces_attention(subject):
         return
-    if attention_backend(subject) != "flash" or not pads_between_sequences(subject):
+    if attention_backend(subject) != "flash" or not backend_takes_effect(subject):
+        return
+    if not pads_between_sequences(subject):
         return
     generation = stated(subject, "model.flash_attention_version")
     installed = subject.environment.versions if subject.environment is not None else {}
@@ -113,7 +115,7 @@ def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
     """
     if not subject.is_packed or not stated(subject, "model.deterministic_mode"):
         return
-    if stated(subject, "model.experimental_attention_variant") == "gated_delta_net":
+    if subject.of_model("experimental_attention_variant") == "gated_delta_net":
         yield Violation(
             where="model.deterministic_mode",
             found="true with gated delta net",
@@ -125,13 +127,14 @@ def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
 @run_rule(
     code="BP718",
     name="attention-mask-of-the-dataset-ignored",
-    severity=Severity.ERROR,
+    severity=Severity.WARNING,
     source="PSB718; megatron/bridge/training/gpt_step.py:120-124,200",
 )
 def attention_mask_of_the_dataset_ignored(subject: RunSubject) -> Iterator[Violation]:
     """The dataset is asked for attention masks, and packed rows never use one.
 
-    Why: Silent: attention over packed rows follows cu_seqlens alone, so the mask has no effect.
+    Why: Silent: attention over packed rows follows cu_seqlens alone, so the mask has no effect. Of the host's own
+        datasets it says no more than cu_seqlens; one of your own may mean something else.
     Bad: packing on, skip_getting_attention_mask_from_dataset false.
     Good: packing on, skip_getting_attention_mask_from_dataset true or left out.
     Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked where a mask is needed.

@@ -30,7 +30,7 @@ def latent_attention_setting_refused(subject: RunSubject) -> Iterator[Violation]
     Noticed: validate(), or first step.
     Evidence: read in the source of megatron-core 0.19.2, which fills up narrower values for packed rows by itself.
     """
-    if not stated(subject, "model.multi_latent_attention"):
+    if not subject.of_model("multi_latent_attention"):
         return
     rope_type = stated(subject, "model.rope_type")
     if stated(subject, _FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
@@ -65,7 +65,7 @@ def sparse_attention_with_fused_rotary(subject: RunSubject) -> Iterator[Violatio
     Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if stated(subject, "model.experimental_attention_variant") == "dsa" and stated(subject, _FUSION):
+    if stated(subject, _FUSION) and subject.of_model("experimental_attention_variant") == "dsa":
         yield Violation(
             where=_FUSION,
             found="true with sparse attention",
@@ -120,7 +120,7 @@ def windowed_or_offset_attention_packed(subject: RunSubject) -> Iterator[Violati
     """
     if not subject.is_packed:
         return
-    window, softmax = stated(subject, "model.window_size"), stated(subject, "model.softmax_type")
+    window, softmax = subject.of_model("window_size"), subject.of_model("softmax_type")
     if window is not None:
         yield Violation(where="model.window_size", found=f"{window}, packed", allowed="tried on one GPU first")
     if softmax not in (None, "vanilla"):

@@ -100,7 +100,7 @@ def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[
     Evidence: read in the source.
     """
     context = subject.eval_context_parallel_size
-    if context is None or context == subject.context_parallel_size:
+    if context is None or context == subject.context_parallel_size or not subject.evaluates:
         return
     if not subject.settings.flag("dist.use_decentralized_pg"):
         where = _EVALUATION

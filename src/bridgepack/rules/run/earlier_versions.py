@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.rule import Severity, Violation
 from bridgepack.rules.run.hybrid_models import has_mamba_layers
-from bridgepack.rules.run.packed_paths import splits_packed_by_host
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run.packed_paths import explicit_paths, splits_packed_by_host
+from bridgepack.rules.run.reading import is_set
+from bridgepack.rules.run_rule import RunRule, change, run_rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _TRAIN_PATH = f"{SPECS}.packed_train_data_path"
@@ -75,30 +76,27 @@ def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation
 @run_rule(
     code="BP969",
     name="packs-of-first-releases",
-    severity=Severity.WARNING,
+    severity=Severity.ERROR,
     source="PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py",
     versions={"megatron-bridge": "<0.4"},
 )
 def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
-    """Packs are not .npy files, or are left for the host to find, in a version that reads .npy only.
+    """The packs that are named are no .npy files, in a version that reads nothing else.
 
-    Why: Crash while the dataset is built, as 0.3 reads no Parquet. Silent: it names the folder of its own packs after
-        a hash that changes with every process where the tokenizer has no name, and packs again.
+    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
+        dataset is built, as 0.3 reads no Parquet.
     Bad: megatron-bridge 0.3.1, packed_train_data_path training_4096.idx.parquet.
     Good: megatron-bridge 0.3.1, packed_train_data_path training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
-    Noticed: dataset build, or never.
+    Noticed: construction of PackedSequenceSpecs, or dataset build.
     Evidence: read in the source of 0.3.1.
     """
-    if not subject.has_specs:
-        return
-    path = subject.settings.text_or_none(_TRAIN_PATH)
-    if path is None or not path.lower().endswith(".npy"):
-        yield Violation(
-            where=_TRAIN_PATH,
-            found=f"{path or 'not set'} with megatron-bridge {subject.versions['megatron-bridge']}",
-            allowed="a .npy file",
-        )
+    for path in explicit_paths(subject):
+        if not path.is_npy:
+            version = subject.versions["megatron-bridge"]
+            yield Violation(
+                where=path.setting, found=f"{path.text} with megatron-bridge {version}", allowed="a .npy file"
+            )
 
 
 @run_rule(
@@ -154,7 +152,7 @@ def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violatio
 @run_rule(
     code="BP975",
     name="pack-cache-without-fingerprint",
-    severity=Severity.WARNING,
+    severity=Severity.ADVICE,
     source="PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407",
     versions={"megatron-bridge": "<0.6"},
 )
@@ -176,6 +174,38 @@ def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
+@run_rule(
+    code="BP041",
+    name="packing-described-without-size",
+    severity=Severity.ERROR,
+    source="PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212",
+    versions={"megatron-bridge": "<0.6"},
+)
+def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
+    """Packing is described and its size is not positive, which turns it off before 0.6.
+
+    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing, and every step reads a
+        fraction of the tokens.
+    Bad: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=-1).
+    Good: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=4096).
+    Fix: Set packed_sequence_size, or packed_sequence_specs to null.
+    Noticed: never.
+    Evidence: read in the source of 0.3.1, 0.4.2 and 0.5.1.
+    """
+    path = "dataset.packed_sequence_specs"
+    if not is_set(subject, path):
+        return
+    size = subject.settings.integer(f"{path}.packed_sequence_size", default=-1)
+    if size <= 0:
+        length = subject.seq_length
+        yield Violation(
+            where=f"{path}.packed_sequence_size",
+            found=str(size),
+            allowed="a positive number of tokens, equal to seq_length",
+            changes=change(f"{path}.packed_sequence_size", length, "packs are as long as the model's rows"),
+        )
+
+
 RULES: tuple[RunRule, ...] = (
     artifact_of_earlier_host,
     mamba_state_leaks_in_earlier_host,
@@ -183,4 +213,5 @@ RULES: tuple[RunRule, ...] = (
     context_parallelism_before_it_packed,
     packing_inside_job_of_earlier_host,
     pack_cache_without_fingerprint,
+    packing_described_without_size,
 )

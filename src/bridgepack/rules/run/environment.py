@@ -16,9 +16,9 @@ from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
 #: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
-_CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
+_CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15.0a0", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
 _CORE_RELEASED: Mapping[str, str] = {
-    "0.3": ">=0.15,<0.17",
+    "0.3": ">=0.15.0a0,<0.17",
     "0.4": ">=0.17.dev0,<0.18.dev0",
     "0.5": ">=0.18.dev0,<0.19.dev0",
     "0.6": ">=0.19.dev0,<0.20.dev0",
@@ -64,6 +64,7 @@ def _release(subject: RunSubject) -> str:
     name="pyarrow-missing",
     severity=Severity.ERROR,
     source="PSC404; megatron/bridge/data/packing/parquet.py:52-63",
+    versions={BRIDGE: ">=0.4"},
 )
 def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
     """Packs are Parquet files and pyarrow is not installed, or too old.

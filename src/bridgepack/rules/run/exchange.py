@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.rule import Severity, Violation
 from bridgepack.rules.run.kernel_facts import replaces_attention, stated
 from bridgepack.rules.run_rule import RunRule, change, run_rule
@@ -22,18 +23,21 @@ _CUDNN_WITH_SINKS = Version("9.18")
 
 
 def _has_sliding_window(subject: RunSubject) -> bool:
-    window = stated(subject, "model.window_size")
+    window = subject.of_model("window_size")
     return window is not None and (list(window) if isinstance(window, (list, tuple)) else window) not in _OPEN_WINDOWS
 
 
 def _has_softmax_offset(subject: RunSubject) -> bool:
-    return stated(subject, "model.softmax_type") not in (None, "vanilla")
+    return subject.of_model("softmax_type") not in (None, "vanilla")
 
 
 def _back_to_ring(subject: RunSubject) -> Any:
-    if _has_sliding_window(subject) or _has_softmax_offset(subject):
-        return ()
-    return change(_KIND, "p2p", "the ring exchange takes packed rows")
+    """Return the change to the ring exchange; none where the model may have what the ring cannot do."""
+    try:
+        is_taken = not (_has_sliding_window(subject) or _has_softmax_offset(subject))
+    except CannotJudgeError:
+        is_taken = False
+    return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
 
 
 @run_rule(
@@ -182,7 +186,7 @@ def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     if set(subject.cp_comm_types) <= {"p2p", "a2a+p2p"}:
         yield Violation(
             where=_KIND,
-            found=f"{', '.join(subject.cp_comm_types)} with window_size {subject.settings.value('model.window_size')}",
+            found=f"{', '.join(subject.cp_comm_types)} with window_size {subject.of_model('window_size')}",
             allowed="a2a with sliding windows, or context parallelism 1",
         )
 
@@ -205,7 +209,7 @@ def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     """
     if subject.context_parallel_size == 1 or not _has_softmax_offset(subject) or replaces_attention(subject):
         return
-    kind = subject.settings.text_or_none("model.softmax_type")
+    kind = subject.of_model("softmax_type")
     if set(subject.cp_comm_types) != {"a2a"}:
         yield Violation(
             where=_KIND,

@@ -24,6 +24,7 @@ _BALANCING = "model.moe_router_load_balancing_type"
     name="expert-overlap-drops-boundaries",
     severity=Severity.ERROR,
     source="PSB802; megatron/bridge/training/gpt_step.py:454-461",
+    versions={"megatron-bridge": "<0.7"},
 )
 def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
@@ -57,6 +58,7 @@ def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     name="router-counts-padding",
     severity=Severity.ADVICE,
     source="PSB806; megatron/bridge/training/gpt_step.py:432-437",
+    versions={"megatron-bridge": "<0.7"},
 )
 def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
     """Padding tokens take part in the statistics that balance the experts.

@@ -68,6 +68,7 @@ def family_packed_against_its_recipe(subject: RunSubject) -> Iterator[Violation]
     severity=Severity.ERROR,
     source="PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239; "
     "nemotron_vl/data/collate_fn.py:69",
+    versions={"megatron-bridge": ">=0.6"},
 )
 def in_batch_packing_refused_by_family(subject: RunSubject) -> Iterator[Violation]:
     """In-batch packing is on for a family whose own data code raises for it.
@@ -108,12 +109,19 @@ def gemma_2_packed(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step.
     Evidence: read in the source of 0.6.2; both attention classes of its provider raise.
     """
-    if subject.is_packed and subject.family.name == "gemma2":
+    if subject.is_packed and _is_gemma_2(subject):
         yield Violation(
             where=packing_switch(subject),
             found=f"true for {subject.family.evidence}",
             allowed="false: the attention of Gemma 2 raises for packed rows",
         )
+
+
+def _is_gemma_2(subject: RunSubject) -> bool:
+    """Say whether the model has the attention of Gemma 2: by its class; by its name where no class is stated."""
+    if subject.settings.is_stated("model._target_"):
+        return "gemma2" in (subject.settings.class_name("model") or "").lower()
+    return subject.family.name == "gemma2"
 
 
 @run_rule(
@@ -163,6 +171,7 @@ def _is_hybrid_provider(subject: RunSubject) -> bool:
     source="PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97; "
     "gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65; "
     "nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54",
+    versions={"megatron-bridge": ">=0.6"},
 )
 def in_batch_packing_against_its_recipe(subject: RunSubject) -> Iterator[Violation]:
     """In-batch packing is on for a family whose recipes in the host switch it off.
@@ -231,7 +240,7 @@ def attention_variant_unknown_to_core(subject: RunSubject) -> Iterator[Violation
     Noticed: validate(), or when the model is built.
     Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.
     """
-    variant = stated(subject, "model.experimental_attention_variant")
+    variant = subject.of_model("experimental_attention_variant")
     if isinstance(variant, str | None) and variant not in _KNOWN_VARIANTS:
         yield Violation(
             where="model.experimental_attention_variant",

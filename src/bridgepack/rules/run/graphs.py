@@ -11,7 +11,7 @@ from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.
-_CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider"})
+_CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider", "GPTModelConfig"})
 
 
 def _described(capture: GraphCapture) -> str:
@@ -110,6 +110,7 @@ def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violat
     name="local-graphs-of-layers",
     severity=Severity.ERROR,
     source="PSC104; megatron/bridge/utils/cuda_graph.py:134-155",
+    versions={"megatron-bridge": ">=0.6"},
 )
 def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are local but not of the full iteration.
@@ -191,7 +192,8 @@ def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violat
     code="BP927",
     name="graphs-without-graph-safe-random-state",
     severity=Severity.ERROR,
-    source="PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/bridge/training/config.py:1276",
+    source="PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216; "
+    "megatron/bridge/training/config.py:1276",
 )
 def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are on without TransformerEngine's tracker of random states.

@@ -23,13 +23,15 @@ def has_mamba_layers(subject: RunSubject) -> bool:
     stated_patterns = [pattern for pattern in patterns if isinstance(pattern, str)]
     if stated_patterns:
         return any("M" in pattern for pattern in stated_patterns)
-    name = subject.settings.class_name("model") if subject.settings.is_stated("model") else None
-    return name is not None and name.startswith(("MambaModelProvider", "FalconH1", "NemotronH", "NemotronNano"))
+    if not subject.settings.is_stated("model._target_"):
+        return "M" in str(subject.of_model("hybrid_layer_pattern") or "")
+    name = subject.settings.class_name("model") or ""
+    return name.startswith(("MambaModelProvider", "FalconH1", "NemotronH", "NemotronNano"))
 
 
 def has_gated_delta_net(subject: RunSubject) -> bool:
     """Say whether the model has gated delta net layers."""
-    return bool(stated(subject, "model.experimental_attention_variant") == "gated_delta_net")
+    return bool(subject.of_model("experimental_attention_variant") == "gated_delta_net")
 
 
 def is_older(installed: str, needed: str) -> bool:

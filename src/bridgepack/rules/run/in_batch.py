@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from bridgepack.rules.rule import Severity, Violation
@@ -15,6 +16,8 @@ _ENERGON = "EnergonDatasetConfig"
 #: Families whose positions are worked out per packed sequence.
 #: Source: megatron/bridge, uses of unpack_mcore_thd_tensor_for_position_ids; qwen3_vl_step builds its own.
 _FAMILIES_WITH_PACKED_POSITIONS = frozenset({"qwen2_5_vl", "glm_4_5_vl", "qwen3_vl", "qwen3_5_vl"})
+#: Families of which at least one model takes images or sound; all others read text, whose positions need no care.
+_MULTIMODAL = re.compile(r"_vl$|_audio$|_omni$|^(exaone_4_5|llava|ministral3|step)$")
 #: Families whose forward step packs by itself.
 _FAMILIES_THAT_PACK_IN_STEP = frozenset({"qwen3_vl", "qwen3_5_vl"})
 #: Families whose forward step is vlm_step or nemotron_omni_step, which refuse to pack.
@@ -60,7 +63,7 @@ def seq_length_not_a_collate_multiple(subject: RunSubject) -> Iterator[Violation
     """
     if subject.dataset_kind not in COLLATE_DATASETS:
         return
-    multiple, length = subject.needed_width_multiple, subject.settings.integer("dataset.seq_length")
+    multiple, length = subject.stated_width_multiple, subject.settings.integer("dataset.seq_length")
     if length % multiple:
         lower = length // multiple * multiple
         near = f"{lower}, {lower + multiple}" if lower else str(multiple)
@@ -222,6 +225,7 @@ def in_batch_packing_with_builder_config(subject: RunSubject) -> Iterator[Violat
     name="in-batch-packing-with-expert-overlap",
     severity=Severity.ERROR,
     source="PSC208; megatron/bridge/training/vlm_step.py:309",
+    versions={BRIDGE: "<0.7"},
 )
 def in_batch_packing_with_expert_overlap(subject: RunSubject) -> Iterator[Violation]:
     """Expert communication is overlapped and rows are packed in batch.
@@ -317,7 +321,8 @@ def in_batch_packing_with_context_parallel_vision(subject: RunSubject) -> Iterat
     """
     if not subject.packs_in_batch or subject.dataset_kind in TEXT_DATASETS or max(subject.context_parallel_sizes) == 1:
         return
-    if subject.family.name not in _FAMILIES_WITH_PACKED_POSITIONS:
+    name = subject.family.name
+    if _MULTIMODAL.search(name) and name not in _FAMILIES_WITH_PACKED_POSITIONS:
         found = f"{subject.context_parallel_size} with {subject.family.evidence}"
         yield Violation(where="model.context_parallel_size", found=found, allowed="1 with in-batch packing")
 

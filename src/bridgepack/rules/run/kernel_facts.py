@@ -40,7 +40,7 @@ def pads_between_sequences(subject: RunSubject) -> bool:
 
 def replaces_attention(subject: RunSubject) -> bool:
     """Say whether the model brings attention of its own, which TransformerEngine's limits do not bind."""
-    return stated(subject, "model.experimental_attention_variant") not in (None, "gated_delta_net")
+    return subject.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
 
 
 def has_constant_width(subject: RunSubject) -> bool:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 from bridgepack.rules.run_rule import RunRule, change, run_rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
@@ -53,6 +54,8 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("dataset.dataloader_type", f"{SPECS}.tokenizer_model_name"), Kind.TEXT),
     **dict.fromkeys(("dataset.dataset_kwargs", SPECS, "dataset.hf_dataset"), Kind.MAPPING),
 }
+#: Settings that every class of dataset has. Source: megatron/bridge/data/base.py:28.
+_ANY_DATASET = frozenset({"dataset.dataloader_type", "dataset.num_workers", "dataset.drop_last"})
 _TYPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.WHOLE: (int,),
     Kind.NUMBER: (int, float),
@@ -93,8 +96,17 @@ def _read(value: Any, kind: Kind) -> int | float | bool | None:
         return None
 
 
+def _has_own_dataset(subject: RunSubject) -> bool:
+    """Say whether the dataset's class is not the host's: then its fields are what that class makes of them."""
+    path = "dataset._target_"
+    return subject.settings.is_stated(path) and subject.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS
+
+
 def _misplaced(subject: RunSubject) -> Iterator[tuple[str, Any, Kind]]:
+    is_own = _has_own_dataset(subject)
     for path, kind in KINDS.items():
+        if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
+            continue
         if subject.settings.is_stated(path):
             value = subject.settings.value(path)
             if not _is_of_kind(value, kind):

@@ -55,9 +55,9 @@ def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violati
     Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if subject.context_parallel_size == 1 or stated(subject, "model.experimental_attention_variant") != "dsa":
+    if subject.context_parallel_size == 1 or subject.of_model("experimental_attention_variant") != "dsa":
         return
-    kinds = [str(kind) for kind in subject.settings.items(_KIND)]
+    kinds = subject.cp_comm_types if subject.of_model("cp_comm_type") else ()
     if not kinds or any(kind.replace("_", "").lower() != "allgather" for kind in kinds):
         yield Violation(
             where=_KIND,
@@ -83,7 +83,7 @@ def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if stated(subject, "model.experimental_attention_variant") != "gated_delta_net":
+    if subject.of_model("experimental_attention_variant") != "gated_delta_net":
         return
     size = subject.tensor_model_parallel_size * subject.context_parallel_size
     for name in ("linear_num_key_heads", "linear_num_value_heads"):

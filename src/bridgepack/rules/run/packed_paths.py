@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from bridgepack.records import SPLITS, TRAIN, Files
 from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
+#: Versions since which the host's own packs are Parquet files, and have a fingerprint in their folder's name.
+_FIRST_WITH_PARQUET, _FIRST_WITH_FINGERPRINT = Version("0.4.dev0"), Version("0.6.dev0")
 VALIDATION = SPLITS[1]
 PATH_SETTINGS = {
     TRAIN: f"{SPECS}.packed_train_data_path",
@@ -128,9 +133,10 @@ def raw_root(subject: RunSubject) -> str:
 def cached_packs(subject: RunSubject, split: str, files: Files) -> tuple[str, ...]:
     """Return the host's own packs of this size and multiple under the raw root, whatever the rest of their key.
 
-    Source: megatron/bridge/data/builders/gpt_sft.py:796-850.
+    Source: megatron/bridge/data/builders/gpt_sft.py:796-850; finetuning_dataset.py:339-407 before 0.6.
     """
-    return files.matches(f"{_cache_folder(subject)}/{split}_{subject.packed_sequence_size}.idx.parquet")
+    ending = "npy" if subject.versions[BRIDGE] < _FIRST_WITH_PARQUET else "idx.parquet"
+    return files.matches(f"{_cache_folder(subject)}/{split}_{subject.packed_sequence_size}.{ending}")
 
 
 def cached_metadata(subject: RunSubject, files: Files) -> tuple[str, ...]:
@@ -145,7 +151,8 @@ def cache_folders(subject: RunSubject, files: Files) -> tuple[str, ...]:
 
 def _cache_folder(subject: RunSubject) -> str:
     multiple = subject.settings.value(f"{SPECS}.pad_seq_to_mult")
-    return f"{raw_root(subject)}/packed/*_pad_seq_to_mult{multiple}_sft_*"
+    fingerprint = "" if subject.versions[BRIDGE] < _FIRST_WITH_FINGERPRINT else "_sft_*"
+    return f"{raw_root(subject)}/packed/*_pad_seq_to_mult{multiple}{fingerprint}"
 
 
 def longest_sequence(subject: RunSubject) -> int:

@@ -23,7 +23,7 @@ from bridgepack.rules.run_rule import RunRule, change, run_rule
 from bridgepack.rules.run_subject import RunSubject
 
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
-_SPLIT_OF_NAME = re.compile(r"(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test)", re.IGNORECASE)
+_SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
@@ -157,8 +157,9 @@ def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
     Evidence: executed with the real 0.6.2.
     """
     for path, files in visible_paths(subject):
-        strangers = _strangers(path, files)
-        if strangers and not path.is_npy:
+        takes_several = path.is_pattern or files.is_folder(path.text)
+        strangers = _strangers(path, files) if takes_several else []
+        if strangers:
             found = f"{path.text} takes in {strangers[0]}"
             yield Violation(where=path.setting, found=found, allowed=f"files of {path.split} only", group=path.setting)
 

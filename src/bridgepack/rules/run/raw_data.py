@@ -140,6 +140,8 @@ def raw_data_missing(subject: RunSubject) -> Iterator[Violation]:
     splits = splits_packed_by_host(subject)
     if not splits or subject.settings.value("dataset.hf_dataset") is not None:
         return
+    if subject.dataset_kind == "HFDatasetConfig":
+        raise CannotJudgeError("the host writes the raw data itself")
     files, root = subject.require_files(), raw_root(subject)
     for split in splits:
         raw = f"{root}/{split}.jsonl"

@@ -39,6 +39,8 @@ def require_plain_gpus(subject: RunSubject) -> None:
     """
     if is_on(subject, "model.dist_train.use_dist_train"):
         raise CannotJudgeError("model.dist_train gives the language model its own GPUs")
+    if subject.settings.is_stated("model._target_") and "MIMO" in (subject.settings.class_name("model") or ""):
+        raise CannotJudgeError("the parts of a MegatronMIMO model have parallelism of their own")
 
 
 def is_text(subject: RunSubject) -> bool:

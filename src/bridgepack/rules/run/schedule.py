@@ -283,8 +283,7 @@ def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
     Evidence: read in the source.
     """
     path = "validation.eval_iters"
-    old = subject.settings.is_stated("train.eval_iters") and subject.settings.value("train.eval_iters") is not None
-    if subject.settings.value(path) is None and not old and subject.dataset_kind != "None":
+    if subject.eval_iters is None and subject.dataset_kind != "None":
         yield Violation(
             where=path,
             found="null",

@@ -97,6 +97,7 @@ def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     name="legacy-mask",
     severity=Severity.WARNING,
     source="PSB513; megatron/bridge/data/packing/algorithms.py:286",
+    versions={BRIDGE: ">=0.6"},
 )
 def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.

@@ -88,30 +88,57 @@ def _same_length(subject: RunSubject, dataset_length: int) -> tuple[Change, ...]
 
 @run_rule(
     code="BP008",
-    name="packed-sequence-size-not-seq-length",
+    name="packs-shorter-than-their-sequences",
     severity=Severity.ERROR,
     source="PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md",
 )
-def packed_sequence_size_not_seq_length(subject: RunSubject) -> Iterator[Violation]:
-    """Packs are longer than the model's rows, or shorter than the sequences that go into them.
+def packs_shorter_than_their_sequences(subject: RunSubject) -> Iterator[Violation]:
+    """The host is to pack sequences that may be longer than a pack.
 
-    Why: Crash or silent: into shorter packs a sequence of full length does not fit (KeyError while packing on rank 0);
-        longer ones give batches wider than model.seq_length, for which buffers and pipeline shapes are not made.
-    Bad: seq_length 4096, packed_sequence_size 8192.
+    Why: Crash while rank 0 packs: a sequence that is longer than packed_sequence_size is a KeyError. Where none is, the
+        run trains on packs shorter than the model was sized for.
+    Bad: seq_length 8192, packed_sequence_size 4096.
     Good: seq_length 8192, packed_sequence_size 8192.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal.
-    Noticed: dataset build when shorter, first step or never when longer.
+    Noticed: dataset build, or never.
     Evidence: executed with the real 0.6.2 (KeyError); read in the source.
     """
     if not subject.has_specs:
         return
     size, length = subject.packed_sequence_size, subject.seq_length
-    if size > length or (0 < size < length and not _fits_narrow_packs(subject, size)):
+    if 0 < size < length and not _fits_narrow_packs(subject, size):
         yield Violation(
             where=_SIZE,
             found=f"{size}, and model.seq_length is {length}",
             allowed=f"{length}, the length of the model's rows",
         )
+
+
+@run_rule(
+    code="BP042",
+    name="packs-wider-than-model",
+    severity=Severity.WARNING,
+    source="PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882",
+    versions={"megatron-bridge": ">=0.6"},
+)
+def packs_wider_than_model(subject: RunSubject) -> Iterator[Violation]:
+    """Packs are longer than model.seq_length.
+
+    Why: Crash or silent wherever something is sized by model.seq_length: buffers of overlapped tensor parallelism, and
+        pipeline stages with another loader than `batch`; memory and throughput are estimated too low. Rotary positions
+        do not mind, since they begin anew in every sequence.
+    Bad: seq_length 4096, packed_sequence_size 8192.
+    Good: seq_length 8192, packed_sequence_size 8192, max_single_sequence_length 4096.
+    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
+        max_single_sequence_length.
+    Noticed: first step, or never.
+    Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
+    """
+    if not subject.has_specs:
+        return
+    size, length = subject.packed_sequence_size, subject.seq_length
+    if size > length > 0:
+        yield Violation(where="model.seq_length", found=f"{length}, and packs hold {size} tokens", allowed=str(size))
 
 
 @run_rule(
@@ -145,7 +172,7 @@ def _fits_narrow_packs(subject: RunSubject, size: int) -> bool:
         return True
     paths = [f"{SPECS}.packed_train_data_path"]
     paths += [f"{SPECS}.packed_val_data_path"] if subject.settings.flag("dataset.do_validation") else []
-    return all(subject.settings.is_stated(path) and subject.settings.value(path) is not None for path in paths)
+    return all(subject.settings.value(path) is not None for path in paths)
 
 
 @run_rule(
@@ -276,11 +303,12 @@ def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
 RULES: tuple[RunRule, ...] = (
     packed_sequence_size_not_positive,
     sequence_lengths_differ,
-    packed_sequence_size_not_seq_length,
+    packs_shorter_than_their_sequences,
     sequence_cap_out_of_range,
     pad_seq_to_mult_not_positive,
     text_not_packed,
     packs_narrower_than_model,
+    packs_wider_than_model,
     seq_length_not_positive,
     collate_size_not_positive,
 )

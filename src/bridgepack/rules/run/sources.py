@@ -38,6 +38,7 @@ _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "tra
     name="data-source-not-exactly-one",
     severity=Severity.ERROR,
     source="PSB017; megatron/bridge/data/builders/gpt_sft.py:137",
+    versions={"megatron-bridge": ">=0.6"},
 )
 def data_source_not_exactly_one(subject: RunSubject) -> Iterator[Violation]:
     """The dataset has no source, or two.

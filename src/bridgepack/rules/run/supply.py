@@ -78,6 +78,7 @@ def fewer_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     name="fewer-validation-packs-than-a-batch",
     severity=Severity.ERROR,
     source="PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365",
+    versions={"megatron-bridge": "<0.7"},
 )
 def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """There are fewer validation packs than one evaluation batch takes.
@@ -106,6 +107,7 @@ def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violati
     name="fewer-test-rows-than-a-batch",
     severity=Severity.ERROR,
     source="PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384",
+    versions={"megatron-bridge": "<0.7"},
 )
 def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """There are fewer test rows than one evaluation batch takes.
@@ -119,7 +121,7 @@ def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """
     if not is_text(subject) or not subject.settings.flag("dataset.do_test") or _loader(subject) != "batch":
         return
-    if subject.settings.value("validation.eval_iters") in (0, None):
+    if not subject.eval_iters:
         return
     root = subject.settings.text_or_none("dataset.dataset_root")
     if root is None:
@@ -140,6 +142,7 @@ def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     name="validation-packs-left-out",
     severity=Severity.ADVICE,
     source="PSB606; megatron/bridge/data/samplers.py:291",
+    versions={"megatron-bridge": "<0.7"},
 )
 def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
     """An evaluation does not read every validation pack.
@@ -155,7 +158,9 @@ def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
     if not subject.packs_offline or not subject.evaluates:
         return
     packs, batch = num_packs(subject, VALIDATION), subject.eval_global_batch_size
-    steps = subject.settings.integer("validation.eval_iters")
+    if subject.eval_iters is None:
+        raise CannotJudgeError("validation.eval_iters is null")
+    steps = subject.eval_iters
     read = min(steps * batch, packs // batch * batch) if batch > 0 else packs
     if 0 < read < packs:
         yield Violation(
@@ -249,7 +254,8 @@ def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
     if not subject.packs_offline or _loader(subject) != "single":
         return
     needed = subject.settings.integer("train.train_iters") * subject.global_batch_size
-    packs = num_packs(subject, TRAIN)
+    limit = stated_integer(subject, "dataset.max_train_samples")
+    packs = num_packs(subject, TRAIN) if limit is None else limit
     if needed > packs:
         yield Violation(
             where="dataset.dataloader_type",

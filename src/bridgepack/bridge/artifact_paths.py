@@ -1,0 +1,57 @@
+"""Where the host finds the packs of an artifact: ours, and those of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bridgepack.records import TRAIN, VALIDATION
+
+if TYPE_CHECKING:
+    from bridgepack.data.discovery import FoundShards
+
+_PARQUET = frozenset({".parquet", ".pq"})
+_MANIFEST = "manifest.json"
+
+
+def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]:
+    """Return the fields of PackedSequenceSpecs that name packs.
+
+    A field is missing where no single path means all files of a split to the host.
+
+    Args:
+        artifact: a folder, a packed file or a pattern; one that does not exist is taken for one of ours.
+        has_validation: whether the run evaluates.
+    """
+    is_pattern = any(mark in str(artifact) for mark in "*?")
+    is_missing = not is_pattern and not artifact.exists()
+    if is_missing or (artifact / _MANIFEST).exists() or (artifact / TRAIN).is_dir():
+        return {
+            "packed_train_data_path": str(artifact / TRAIN),
+            "packed_val_data_path": str(artifact / VALIDATION) if has_validation else None,
+            "packed_metadata_path": artifact / "bridge_metadata.json",
+        }
+    from bridgepack.data.discovery import find_shards
+
+    found = find_shards(artifact)
+    train = str(artifact) if is_pattern and set(found.splits) == {TRAIN} else _path_of(found, TRAIN)
+    validation = _path_of(found, VALIDATION) if has_validation else None
+    metadata = found.metadata_path()
+    return {
+        **({"packed_train_data_path": train} if train else {}),
+        **({"packed_val_data_path": validation} if validation or not has_validation else {}),
+        **({"packed_metadata_path": metadata} if metadata else {}),
+    }
+
+
+def _path_of(found: FoundShards, split: str) -> str | None:
+    """Return the one path that means a split's files to the host: the file, or a folder with nothing else."""
+    files = [found.folder / path for path in found.splits.get(split, ())]
+    if len(files) == 1:
+        return str(files[0])
+    folders = {file.parent for file in files}
+    if len(folders) != 1 or any(file.suffix not in _PARQUET for file in files):
+        return None
+    folder = folders.pop()
+    is_whole = {entry for entry in folder.iterdir() if entry.suffix in _PARQUET} == set(files)
+    return str(folder) if is_whole else None
