@@ -1,67 +1,49 @@
-"""A recipe as settings in the host's paths: what docs/megatron-bridge.md wires, plus the recipe's own overrides."""
+"""A recipe as settings in the host's paths, for the rules."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack import geometry
-from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.wiring import OVERRIDES, SPECS, Packs, host_settings
 from bridgepack.records import RunConfig
 
-OVERRIDES = "bridge_overrides"
-_SPECS = "dataset.offline_packing_specs"
 #: What the host wants as path objects; a recipe file has texts.
-_PATHS = frozenset({f"{_SPECS}.packed_metadata_path"})
-_SFT = "megatron.bridge.data.sft_processing"
-_TOPOLOGY = (
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_model_parallel_size",
-    "sequence_parallel",
-)
-#: Path in the ConfigContainer -> field of a recipe.
-RECIPE_FIELDS: Mapping[str, str] = {
-    **{f"model.{name}": f"parallelism.{name}" for name in _TOPOLOGY},
-    "dist.eval_context_parallel_size": "parallelism.eval_context_parallel_size",
-    "model.seq_length": "packing.packed_sequence_size",
-    "dataset.seq_length": "packing.packed_sequence_size",
-    f"{_SPECS}.packed_sequence_size": "packing.packed_sequence_size",
-    f"{_SPECS}.pad_seq_to_mult": "packing.pad_seq_to_mult",
-    f"{_SPECS}.max_single_sequence_length": "packing.max_sequence_length",
-    f"{_SPECS}.pad_cu_seqlens": "packing.pad_cu_seqlens",
-    "dataset.seed": "packing.seed",
-    "train.micro_batch_size": "batch.micro_batch_size",
-    "train.global_batch_size": "batch.global_batch_size",
-    "validation.eval_micro_batch_size": "batch.eval_micro_batch_size",
-    "validation.eval_global_batch_size": "batch.eval_global_batch_size",
-    "model.hf_model_id": "model.name",
-    "tokenizer.tokenizer_model": "tokenizer.name_or_path",
-}
+PATH_SETTINGS = frozenset({f"{SPECS}.packed_metadata_path"})
+_TEXT_DATASET = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
+_DIRECT_DATASET = "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig"
+#: What the dataset config holds beside what a recipe sets; its defaults.
+_DATASET = {"hf_dataset": None, "hf_rewrite": False, "max_train_samples": None}
 
 
-def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None) -> RunConfig:
+def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, packs: Packs | None = None) -> RunConfig:
     """Return a recipe's settings; what it does not decide is not stated.
 
     Args:
         recipe: the recipe.
         place: what the user named; by default the recipe's name.
-        artifact: folder of the packs that the run will read, where it is known.
+        packs: what the run will read, where it is known.
     """
-    values = _wired(recipe, artifact)
-    overridden = dict(_leaves(recipe.bridge_overrides))
-    for path, value in overridden.items():
-        _set(values, path, Path(value) if path in _PATHS and isinstance(value, str) else value)
-    user_paths = {**RECIPE_FIELDS, **{path: f"{OVERRIDES}.{path}" for path in overridden}}
+    settings = host_settings(recipe, packs=packs)
+    is_offline = recipe.packing.mode == "offline"
+    values: dict[str, Any] = {
+        "dataset": {"_target_": _TEXT_DATASET if is_offline else _DIRECT_DATASET, **(_DATASET if is_offline else {})},
+        "train": {"rampup_batch_size": None},
+    }
+    if recipe.method.kind == "full":
+        values["peft"] = None
+    if is_offline:
+        values["dataset"]["offline_packing_specs"] = {"tokenizer_model_name": None}
+    for setting in settings:
+        value = setting.value
+        _set(values, setting.path, Path(value) if setting.path in PATH_SETTINGS and isinstance(value, str) else value)
     return RunConfig(
         values=values,
         is_complete=False,
         place=place or recipe.name,
-        user_paths=user_paths,
+        user_paths={setting.path: setting.field for setting in settings if setting.field},
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
@@ -70,94 +52,6 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
 def recipe_field(config: RunConfig, path: str) -> str:
     """Return the field of the recipe that decides a path of the host; an override where it has none."""
     return config.user_paths.get(path, f"{OVERRIDES}.{path}")
-
-
-def _wired(recipe: SFTRecipe, artifact: Path | None) -> dict[str, Any]:
-    topology, packing, batch = recipe.parallelism, recipe.packing, recipe.batch
-    size = packing.packed_sequence_size
-    has_validation = recipe.data.validation is not None or recipe.data.validation_fraction > 0
-    specs = {
-        "_target_": "megatron.bridge.data.packing.config.PackedSequenceSpecs",
-        "packed_sequence_size": size,
-        "pad_seq_to_mult": packing.pad_seq_to_mult or _derived_multiple(recipe),
-        "max_single_sequence_length": packing.max_sequence_length,
-        "pad_cu_seqlens": packing.pad_cu_seqlens,
-        "tokenizer_model_name": None,
-    }
-    if artifact is not None:
-        specs |= _paths(artifact, has_validation=has_validation)
-    return {
-        "model": {
-            "seq_length": size,
-            **{name: getattr(topology, name) for name in _TOPOLOGY},
-            "calculate_per_token_loss": True,
-            **({"hf_model_id": recipe.model.name} if recipe.model else {}),
-        },
-        "ddp": {"average_in_collective": False},
-        "dist": {"eval_context_parallel_size": topology.eval_context_parallel_size},
-        "dataset": {
-            "_target_": "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig",
-            "seq_length": size,
-            "seed": packing.seed,
-            **({"dataset_root": str(artifact)} if artifact is not None else {}),
-            "hf_dataset": None,
-            "hf_rewrite": False,
-            "enable_offline_packing": True,
-            "offline_packing_specs": specs,
-            "dataset_kwargs": {"pad_to_max_length": True},
-            "dataloader_type": "batch",
-            "do_validation": has_validation,
-            "do_test": False,
-            "max_train_samples": None,
-            "preprocessing": _preprocessing(recipe),
-        },
-        "train": {
-            "micro_batch_size": batch.micro_batch_size,
-            "global_batch_size": batch.global_batch_size,
-            "rampup_batch_size": None,
-        },
-        "validation": {
-            "eval_micro_batch_size": batch.eval_micro_batch_size,
-            "eval_global_batch_size": batch.eval_global_batch_size,
-        },
-        "tokenizer": {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": recipe.tokenizer.name_or_path},
-    }
-
-
-def _derived_multiple(recipe: SFTRecipe) -> int:
-    topology = recipe.parallelism
-    return geometry.pad_seq_to_mult(
-        context_parallel_size=topology.context_parallel_size,
-        tensor_model_parallel_size=topology.tensor_model_parallel_size,
-        sequence_parallel=topology.sequence_parallel,
-        eval_context_parallel_size=topology.eval_context_parallel_size,
-    )
-
-
-def _paths(artifact: Path, *, has_validation: bool) -> dict[str, Any]:
-    return {
-        "packed_train_data_path": str(artifact / "training"),
-        "packed_val_data_path": str(artifact / "validation") if has_validation else None,
-        "packed_metadata_path": artifact / "bridge_metadata.json",
-    }
-
-
-def _preprocessing(recipe: SFTRecipe) -> dict[str, Any] | None:
-    preprocessing = recipe.preprocessing
-    if isinstance(preprocessing, ChatPreprocessing):
-        return {"_target_": f"{_SFT}.ChatSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
-    if isinstance(preprocessing, PromptCompletionPreprocessing):
-        return {"_target_": f"{_SFT}.PromptCompletionSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
-    return None
-
-
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value); an empty mapping is a value."""
-    for name, value in section.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _set(values: dict[str, Any], path: str, value: Any) -> None:

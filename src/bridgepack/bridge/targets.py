@@ -22,6 +22,7 @@ from bridgepack.bridge.from_recipe import config_of_recipe
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.config.loading import RECIPE_SUFFIX, load_object, read_sections
 from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.wiring import Packs
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
@@ -104,8 +105,18 @@ def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) ->
 
 def _of_recipe(recipe: SFTRecipe, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
     recipe = recipe.override(overrides) if overrides else recipe
-    config = config_of_recipe(recipe, place=place, artifact=artifact)
+    config = config_of_recipe(recipe, place=place, packs=packs_in(artifact) if artifact is not None else None)
     return Target(kind="recipe", place=place, recipe=recipe, config=config)
+
+
+def packs_in(artifact: Path) -> Packs:
+    """Return what a run would read of an artifact; without a manifest the number of packs is not known."""
+    from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+
+    if not (artifact / MANIFEST_FILE).is_file():
+        return Packs(folder=str(artifact), num_packs={})
+    splits = read_manifest(artifact).splits
+    return Packs(folder=str(artifact), num_packs={split.name: split.statistics.num_packs for split in splits})
 
 
 def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:

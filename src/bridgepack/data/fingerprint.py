@@ -19,7 +19,7 @@ _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
 #: What a tokenizer is called does not change a row; what is in its files does.
 _TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
 #: Settings of the host's loader, which change no row.
-_LOADER_SETTINGS = frozenset({"pad_cu_seqlens"})
+_LOADER_SETTINGS = frozenset({"mode", "pad_cu_seqlens"})
 
 
 def library_versions() -> dict[str, str]:
