@@ -30,6 +30,9 @@ from bridgepack.errors import ConfigError
 
 _KINDS = ("preprocessing.kind", "method.kind")
 
+#: A section whose names are the host's.
+_FREE_FORM = "bridge_overrides"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
@@ -222,6 +225,8 @@ def _assign(values: dict[str, Any], path: str, value: Any) -> None:
     *sections, leaf = path.split(".")
     node: Any = values
     for index, section in enumerate(sections):
+        if isinstance(node, dict) and index > 0 and sections[0] == _FREE_FORM:
+            node.setdefault(section, {})
         if not isinstance(node, dict) or section not in node:
             raise unknown_path_error(path, ".".join(sections[: index + 1]), node)
         if node[section] is None:
