@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -29,6 +31,8 @@ from bridgepack.config.training import (
 from bridgepack.errors import ConfigError
 
 _KINDS = ("preprocessing.kind", "method.kind")
+#: A layer above; it is imported by name when a ConfigContainer is asked for.
+_BRIDGE = "bridgepack.bridge"
 
 #: A section whose names are the host's.
 _FREE_FORM = "bridge_overrides"
@@ -137,6 +141,31 @@ class SFTRecipe(Section):
         for path in sorted(changes, key=lambda path: (path.count("."), path not in _KINDS)):
             _assign(values, path, changes[path])
         return type(self).from_mapping(_as_written(values, self, tuple(changes)))
+
+    def to_bridge(self, artifact: str | Path | None = None) -> Any:
+        """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
+
+        Args:
+            artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
+
+        Raises:
+            ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+        """
+        return importlib.import_module(f"{_BRIDGE}.to_container").to_bridge(self, artifact=artifact)
+
+    @classmethod
+    def from_bridge(cls, config: Any, **fields: Any) -> SFTRecipe:
+        """Return the recipe that a ConfigContainer amounts to; the config is only read.
+
+        Args:
+            config: a ConfigContainer.
+            fields: `name`, and sections that the config does not tell, e.g. `data={"train": "train.jsonl"}`.
+
+        Raises:
+            ConfigError: the config trains something that no recipe can say.
+        """
+        recipe: SFTRecipe = importlib.import_module(f"{_BRIDGE}.adopt").from_bridge(config, **fields)
+        return recipe
 
     def resolve(self) -> ResolvedRecipe:
         """Return the recipe with every derived value and the reason for each; pure.

@@ -43,13 +43,9 @@ class AdapterMethod(Section):
 
     kind: Literal["lora", "dora"]
     """`lora` (arXiv 2106.09685) or `dora` (arXiv 2402.09353)"""
-    target_modules: Annotated[tuple[Text, ...], Field(min_length=1)] = (
-        "linear_qkv",
-        "linear_proj",
-        "linear_fc1",
-        "linear_fc2",
-    )
-    """Linear layers with an adapter, in Megatron's names; `*` stands for any text."""
+    target_modules: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+    """Linear layers with an adapter, in Megatron's names; `*` stands for any text. By default those of the base where
+    it has adapters too, else linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
     dim: PositiveInt = 32
     """Rank of the adapters."""
     alpha: PositiveInt = 32
@@ -91,7 +87,8 @@ class OptimizerConfig(Section):
     """Optimiser."""
 
     lr: Annotated[float, Field(gt=0.0)] | None = None
-    """Highest learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's recipes."""
+    """Highest learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's own
+    recipes."""
     min_lr: Annotated[float, Field(ge=0.0)] = 0.0
     """Learning rate at the end."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.1

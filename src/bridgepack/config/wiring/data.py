@@ -18,6 +18,19 @@ _TOPOLOGY = (
     "expert_tensor_parallel_size",
     "sequence_parallel",
 )
+#: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
+_PROMPT_COMPLETION = (
+    "prompt_column",
+    "completion_column",
+    "prompt_template",
+    "separator",
+    "loss_mode",
+    "strip_whitespace",
+    "add_bos",
+    "add_sep",
+    "add_eos",
+    "truncation_method",
+)
 _IF_SET = ("cp_comm_type", "hierarchical_context_parallel_sizes")
 
 
@@ -35,7 +48,7 @@ def topology_settings(scope: Scope) -> Iterator[Setting]:
         yield scope.of("model.hf_model_id", "model.name")
 
 
-def loss_settings(scope: Scope) -> Iterator[Setting]:
+def loss_settings(scope: Scope) -> Iterator[Setting]:  # noqa: ARG001 (called like the others)
     """Yield how the loss counts tokens."""
     because = "every trained token counts the same, whichever pack and rank it lies on"
     yield derived("model.calculate_per_token_loss", True, because)
@@ -47,19 +60,29 @@ def dataset_settings(scope: Scope) -> Iterator[Setting]:
     size = scope.recipe.packing.packed_sequence_size
     yield scope.of("model.seq_length", "packing.packed_sequence_size", size)
     yield scope.of("dataset.seq_length", "packing.packed_sequence_size", size)
-    yield scope.of("dataset.seed", "packing.seed")
     yield derived("dataset.do_validation", scope.has_validation, "data.validation or data.validation_fraction")
     yield derived("dataset.do_test", False, "the host never packs a test split")
-    yield scope.of("tokenizer.tokenizer_model", "tokenizer.name_or_path")
-    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with such a one")
+    yield from _tokenizer(scope)
     if scope.recipe.packing.mode == "offline":
         yield from _offline(scope)
     else:
         yield from _from_hub(scope)
 
 
+def _tokenizer(scope: Scope) -> Iterator[Setting]:
+    tokenizer = scope.recipe.tokenizer
+    yield scope.of("tokenizer.tokenizer_model", "tokenizer.name_or_path")
+    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with such a one")
+    if tokenizer.chat_template is not None:
+        yield scope.of("tokenizer.chat_template_path", "tokenizer.chat_template")
+    for name in ("revision", "trust_remote_code"):
+        if getattr(tokenizer, name):
+            yield scope.of(f"tokenizer.hf_tokenizer_kwargs.{name}", f"tokenizer.{name}")
+
+
 def _offline(scope: Scope) -> Iterator[Setting]:
     folder = scope.packs.folder if scope.packs else scope.recipe.artifact
+    yield scope.of("dataset.seed", "packing.seed")
     yield derived("dataset.enable_offline_packing", True, "packing.mode is offline")
     yield scope.of(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
     yield _multiple(scope)
@@ -81,6 +104,10 @@ def _from_hub(scope: Scope) -> Iterator[Setting]:
     in_batch = scope.recipe.packing.mode == "in_batch"
     yield derived("dataset.enable_in_batch_packing", in_batch, f"packing.mode is {scope.recipe.packing.mode}")
     yield derived("dataset.preprocessing", _preprocessing(scope), "preprocessing")
+    because = "the tokenizer, with what reads images and sound where the model has it"
+    yield derived("dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path")
+    if scope.recipe.tokenizer.trust_remote_code:
+        yield scope.of("dataset.trust_remote_code", "tokenizer.trust_remote_code")
 
 
 def _multiple(scope: Scope) -> Setting:
@@ -105,5 +132,5 @@ def _preprocessing(scope: Scope) -> dict[str, Any] | None:
         return {"_target_": f"{module}.ChatSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
     if isinstance(preprocessing, PromptCompletionPreprocessing):
         kind = f"{module}.PromptCompletionSFTPreprocessingConfig"
-        return {"_target_": kind, "loss_mode": preprocessing.loss_mode}
+        return {"_target_": kind, **{name: getattr(preprocessing, name) for name in _PROMPT_COMPLETION}}
     return None

@@ -17,6 +17,7 @@ def batch_settings(scope: Scope) -> Iterator[Setting]:
     batch = scope.recipe.batch
     yield scope.of("train.micro_batch_size", "batch.micro_batch_size")
     yield _global_batch(scope)
+    yield derived("train.rampup_batch_size", None, "every step takes as many packs")
     yield scope.of("validation.eval_micro_batch_size", "batch.eval_micro_batch_size")
     if batch.eval_global_batch_size is not None:
         yield scope.of("validation.eval_global_batch_size", "batch.eval_global_batch_size")
@@ -76,10 +77,11 @@ def _train_iters(scope: Scope) -> Setting:
     if schedule.train_iters is not None:
         return scope.of("train.train_iters", "schedule.train_iters")
     epochs = schedule.num_epochs or 1.0
-    if scope.packs is None:
+    num_packs = scope.num_packs("training")
+    if num_packs == 0:
         origin: Literal["recipe", "default"] = "default" if schedule.num_epochs is None else "recipe"
         return Setting(path="train.num_epochs", value=math.ceil(epochs), origin=origin, field=field)
-    num_packs, batch = scope.num_packs("training"), _global_batch(scope).value
+    batch = _global_batch(scope).value
     value = max(math.ceil(epochs * num_packs / batch), 1)
     because = f"ceil({epochs:g} epochs x {num_packs} packs / {batch} packs per step)"
     return Setting(path="train.train_iters", value=value, origin="derived", field=field, because=because)
@@ -96,8 +98,7 @@ def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:
         yield scope.of("validation.eval_iters", "schedule.eval_iters")
     elif not scope.has_validation:
         yield derived("validation.eval_iters", 0, "there is no validation data", "schedule.eval_iters")
-    elif scope.packs is not None:
-        num_packs = scope.num_packs("validation")
+    elif num_packs := scope.num_packs("validation"):
         batch = next(item.value for item in batch_settings(scope) if item.path == "validation.eval_global_batch_size")
         because = f"{num_packs} validation packs / {batch} per step"
         yield derived("validation.eval_iters", num_packs // batch, because, "schedule.eval_iters")

@@ -23,9 +23,10 @@ def optimizer_settings(scope: Scope) -> Iterator[Setting]:
     for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad"):
         yield scope.of(f"optimizer.{name}", f"optimizer.{name}")
     if isinstance(scope.recipe.method, AdapterMethod):
-        for name in ("target_modules", "dim", "alpha", "dropout"):
-            value = getattr(scope.recipe.method, name)
-            yield scope.of(f"peft.{name}", f"method.{name}", list(value) if name == "target_modules" else value)
+        if scope.recipe.method.target_modules is not None:
+            yield scope.of("peft.target_modules", "method.target_modules", list(scope.recipe.method.target_modules))
+        for name in ("dim", "alpha", "dropout"):
+            yield scope.of(f"peft.{name}", f"method.{name}")
 
 
 def kernel_settings(scope: Scope) -> Iterator[Setting]:
