@@ -1,4 +1,4 @@
-"""bridgepack from Python: build, check, inspect and load_recipe, one function for each command."""
+"""bridgepack from Python: one function for each command, and the configs of Megatron-Bridge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.packing_for import PackedConfig
+from bridgepack.bridge.packing_for import pack_for as pack_config
+from bridgepack.bridge.shipped import load_shipped
+from bridgepack.bridge.to_container import forward_step_for as forward_step
 from bridgepack.check_options import CheckOptions, named_environment
 from bridgepack.checking import check_target
 from bridgepack.config.loading import load_recipe
@@ -19,7 +23,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 from bridgepack.rules.report import CheckReport
 
-__all__ = ["build", "check", "inspect", "load_recipe"]
+__all__ = ["build", "check", "forward_step_for", "inspect", "load_recipe", "pack_for", "to_bridge"]
 
 
 def build(
@@ -93,3 +97,53 @@ def inspect(artifact: str | Path, *, row: int, split: str = TRAIN) -> PackView:
         ArtifactError: when the folder is no artifact, or the split or the row does not exist.
     """
     return view_pack(Artifact(Path(artifact)), split, row)
+
+
+def to_bridge(
+    recipe: SFTRecipe | str | Path,
+    *,
+    artifact: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return the ConfigContainer of a recipe, ready for Megatron-Bridge's `finetune(config, forward_step)`.
+
+    Example: `config = bridgepack.to_bridge("recipes/mine.yaml", artifact="packed")`.
+
+    Args:
+        recipe: an SFTRecipe, or where one is, as for `build`.
+        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
+        overrides: dotted path -> value.
+
+    Raises:
+        ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+    """
+    return load_recipe(recipe, overrides).to_bridge(artifact)
+
+
+def pack_for(config: Any, artifact: str | Path | None = None, *, world_size: int | None = None) -> PackedConfig:
+    """Return a corrected copy of a ConfigContainer that trains packed rows, with what was changed and why.
+
+    Example: `config = bridgepack.pack_for(config, "packed").config`.
+
+    Args:
+        config: a ConfigContainer, or the name of a recipe of Megatron-Bridge, e.g. `bridge:qwen3_8b_sft_config`.
+        artifact: folder of packs that the run will read.
+        world_size: number of GPUs.
+
+    Raises:
+        ConfigError: the model takes no packed rows, or the data cannot be packed.
+        ArtifactError: the folder is no artifact.
+    """
+    config = load_shipped(config, field="config") if isinstance(config, str) else config
+    return pack_config(config, artifact, world_size)
+
+
+def forward_step_for(target: Any) -> Any:
+    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
+
+    Example: `finetune(config, bridgepack.forward_step_for(config))`.
+
+    Raises:
+        ConfigError: Megatron-Bridge or the recipe's model cannot be loaded here.
+    """
+    return forward_step(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import asdict
@@ -13,10 +12,10 @@ from typing import Any
 import click
 
 from bridgepack import __version__
-from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+from bridgepack.cli_recipes import recipes
+from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
-
-CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 class _PathOption(click.Path):
@@ -53,6 +52,9 @@ def bridgepack() -> None:
     """
 
 
+bridgepack.add_command(recipes)
+
+
 @bridgepack.command()
 @click.argument("recipe")
 @click.option("--output", type=_PathOption(), help="Folder of the artifact [artifacts/NAME-FINGERPRINT].")
@@ -63,7 +65,10 @@ def bridgepack() -> None:
 def build(
     recipe: str, output: Path | None, overrides: tuple[str, ...], workers: int | None, as_json: bool, dry_run: bool
 ) -> int:
-    """Build the packed artifact of RECIPE: FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
+    """Build the packed artifact of RECIPE.
+
+    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has.
+    """
     from bridgepack.config.loading import load_recipe, parse_overrides
     from bridgepack.data.build import build_artifact, planned_build
     from bridgepack.report.progress import TerminalProgress
@@ -72,11 +77,11 @@ def build(
     loaded = load_recipe(recipe, parse_overrides(overrides))
     if dry_run:
         with TerminalProgress() as progress, planned_build(loaded, output=output, progress=progress) as plan:
-            _print_json(plan.summary()) if as_json else _echo(describe_plan(plan))
+            print_json(plan.summary()) if as_json else echo(describe_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, num_workers=workers or _num_cores(), progress=progress)
-    _print_json(result.summary()) if as_json else _echo(describe_build(result))
+    print_json(result.summary()) if as_json else echo(describe_build(result))
     return CLEAN
 
 
@@ -118,11 +123,11 @@ def check(target: str, **arguments: Any) -> int:
         if arguments["diff"] or arguments["fix"]:
             return _fix(target, options, arguments, form)
         report = check_target(target, options)
-    text = rendered(report, form, has_colour=_has_colour(arguments), **_shows(arguments))
+    text = rendered(report, form, has_colour=has_colour(arguments), **_shows(arguments))
     with staged_report(arguments["output"], text):
         pass
     if arguments["output"] is None:
-        _echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
     return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
 
 
@@ -149,16 +154,16 @@ def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int
         with staged_report(output, outcome.edit.diff() if outcome.edit else ""):
             pass
         if output is None and outcome.edit:
-            _echo(outcome.edit.diff().rstrip("\n"))
+            echo(outcome.edit.diff().rstrip("\n"))
         click.echo(describe_diff(outcome), err=True, nl=False)
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
-    text = rendered(outcome.report, form, has_colour=_has_colour(arguments), **_shows(arguments))
+    text = rendered(outcome.report, form, has_colour=has_colour(arguments), **_shows(arguments))
     with staged_report(output, text):
         if outcome.edit:
             outcome.edit.write()
-    _echo(describe_fix(outcome), err=form != "text")
+    echo(describe_fix(outcome), err=form != "text")
     if output is None:
-        _echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
     return FINDINGS if has_failed else CLEAN
 
 
@@ -197,7 +202,7 @@ def rules(as_json: bool) -> int:
     from bridgepack.report.rule_texts import rule_to_dict, rules_table
     from bridgepack.rules.registry import ALL_RULES
 
-    _print_json([rule_to_dict(rule) for rule in ALL_RULES]) if as_json else _echo(rules_table(ALL_RULES))
+    print_json([rule_to_dict(rule) for rule in ALL_RULES]) if as_json else echo(rules_table(ALL_RULES))
     return CLEAN
 
 
@@ -209,7 +214,7 @@ def explain(rule: str, as_json: bool) -> int:
     from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict
 
     found = named_rule(rule)
-    _print_json(rule_to_dict(found)) if as_json else _echo(describe_rule(found))
+    print_json(rule_to_dict(found)) if as_json else echo(describe_rule(found))
     return CLEAN
 
 
@@ -227,15 +232,36 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
 
     if row is not None:
         view = inspect_pack(artifact, row=row, split=split)
-        _print_json(asdict(view)) if as_json else _echo(draw_pack(view, has_colour=_has_colour(), limit=limit))
+        print_json(asdict(view)) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
     manifest = read_manifest(artifact)
     if as_json:
-        _print_json(asdict(manifest))
+        print_json(asdict(manifest))
         return CLEAN
-    _echo("\n".join(describe_manifest(manifest, artifact)))
+    echo("\n".join(describe_manifest(manifest, artifact)))
     for record in manifest.splits:
-        _echo("\n" + "\n".join(describe_histogram(record)))
+        echo("\n" + "\n".join(describe_histogram(record)))
+    return CLEAN
+
+
+@bridgepack.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--bridge-version", required=True, metavar="VERSION", help="Version of megatron-bridge, 0.3 or newer.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the export.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
+def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
+    """Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are."""
+    from bridgepack.data.export import export_artifact, plan_export
+    from bridgepack.report.exports import describe_export
+    from bridgepack.report.progress import TerminalProgress
+
+    if dry_run:
+        result = plan_export(artifact, output, bridge_version)
+    else:
+        with TerminalProgress() as progress:
+            result = export_artifact(artifact, output, bridge_version, progress=progress)
+    print_json(result.summary()) if as_json else echo(describe_export(result))
     return CLEAN
 
 
@@ -261,34 +287,6 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("interrupted; nothing was written", err=True)
         code = INTERRUPTED
     sys.exit(code)
-
-
-def _echo(text: str, *, err: bool = False) -> None:
-    """Print; a reader that has gone away, as `head` does, is no error.
-
-    Raises:
-        ConfigError: nothing can be written there, as on a full disk.
-    """
-    try:
-        click.echo(text, err=err, color=_has_colour())
-    except OSError as error:
-        stream = sys.stderr if err else sys.stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
-
-
-def _print_json(value: Any) -> None:
-    _echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
-
-
-def _has_colour(arguments: dict[str, Any] | None = None) -> bool:
-    """Say whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise."""
-    if (arguments or {}).get("output"):
-        return False
-    is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
-    is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")
 
 
 def _num_cores() -> int:

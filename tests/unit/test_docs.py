@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_generated_pages_are_current() -> None:
     pages = reference_pages(command_line)
-    assert {"recipe-reference.md", "cli.md", "rules/index.md", "rules/BP004.md"} <= set(pages)
+    assert {"recipe-reference.md", "recipe.schema.json", "cli.md", "rules/index.md", "rules/BP004.md"} <= set(pages)
     stale = [name for name, text in pages.items() if _page(name) != text]
     assert stale == [], "run scripts/generate_docs"
     assert {f"rules/{path.name}" for path in (PROJECT / "docs" / "rules").glob("*.md")} <= set(pages)
@@ -90,7 +90,7 @@ def test_generator_checks(tmp_path: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     stale = run("--check")
-    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 3 + len(ALL_RULES))
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 4 + len(ALL_RULES))
     assert run().returncode == 0
     assert run("--check").returncode == 0
     assert (tmp_path / "docs" / "rules" / "index.md").read_text() == _page("rules/index.md")
@@ -111,7 +111,7 @@ def test_recipe_page_has_every_field() -> None:
             assert " ".join(field.description.split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
-    assert len(seen) == 12
+    assert len(seen) == 20
     assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
     assert "- **`algorithm`** (`best_fit_decreasing` or `first_fit_decreasing` or `first_fit_shuffle`; default" in page
     assert "- **`max_sequences_per_pack`** (whole number, at least 1 or `null`; default `null`). " in page
@@ -137,7 +137,7 @@ def test_every_rule_has_a_page_and_the_index_leads_there() -> None:
 def test_commands_page_has_every_option() -> None:
     page = commands_page(command_line)
     num_checked = 0
-    for name, command in command_line.commands.items():
+    for name, command in _commands(command_line):
         assert f"## bridgepack {name}\n" in page
         for parameter in command.params:
             if isinstance(parameter, click.Option):
@@ -145,6 +145,14 @@ def test_commands_page_has_every_option() -> None:
                 num_checked += 1
 
     assert num_checked > 5
+
+
+def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield (name, command) of every command, those of groups as `recipes list`."""
+    for name, command in group.commands.items():
+        yield f"{prefix}{name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix}{name} ")
 
 
 def test_snippets_are_found() -> None:
@@ -172,8 +180,12 @@ def test_commands_parse(block: Block) -> None:
             continue
         program, *arguments = words
         if Path(program).name == "bridgepack":
-            command = command_line.commands[arguments[0]]
-            command.make_context(arguments[0], arguments[1:], parent=click.Context(command_line))
+            command, context = command_line, click.Context(command_line)
+            while isinstance(command, click.Group):
+                name, *arguments = arguments
+                command = command.commands[name]
+                context = click.Context(command, info_name=name, parent=context)
+            command.make_context(name, arguments, parent=context.parent)
         elif "-m" not in words and "/" in program:
             assert os.access(PROJECT / program, os.X_OK), line
         num_checked += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bridgepack.config.wiring import Packs
 from bridgepack.records import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
 
 _PARQUET = frozenset({".parquet", ".pq"})
 _MANIFEST = "manifest.json"
+
+
+def packs_in(artifact: Path) -> Packs:
+    """Return what a run would read of an artifact; without a manifest the number of packs is not known."""
+    from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+
+    if not (artifact / MANIFEST_FILE).is_file():
+        return Packs(folder=str(artifact), num_packs={})
+    splits = read_manifest(artifact).splits
+    return Packs(folder=str(artifact), num_packs={split.name: split.statistics.num_packs for split in splits})
 
 
 def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]:

@@ -1,21 +1,31 @@
 """Imports the real megatron-bridge on a machine without TransformerEngine, to read its configs, not to train.
 
-One module that every import of `megatron.bridge` reaches needs TransformerEngine: `peft/lora_layers.py:20`. It alone
-sees a stand-in while it is executed; for everybody else `import transformer_engine` keeps failing, so that
-megatron-core and megatron-bridge know that they have none.
+One module that every import of `megatron.bridge` reaches needs TransformerEngine: `peft/lora_layers.py:20`; in earlier
+versions there are a few more. They alone see a stand-in while they are executed; for everybody else `import
+transformer_engine` keeps failing, so that megatron-core and megatron-bridge know that they have none.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 
-NEEDS_TRANSFORMER_ENGINE = "megatron.bridge.peft.lora_layers"
+#: Modules that import TransformerEngine without a fallback in some version from 0.3 to 0.6.
+NEED_TRANSFORMER_ENGINE = frozenset(
+    {
+        "megatron.bridge.diffusion.models.wan.utils",
+        "megatron.bridge.peft.lora",
+        "megatron.bridge.peft.lora_layers",
+    }
+)
+_HARD_IMPORT = re.compile(r"^(?:import|from) transformer_engine", re.MULTILINE)
 
 
 def install_import_hook() -> None:
@@ -26,15 +36,15 @@ def install_import_hook() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the one module, with a loader that gives it the stand-in."""
+    """Finds those modules, with a loader that gives them the stand-in."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != NEEDS_TRANSFORMER_ENGINE:
+        if fullname not in NEED_TRANSFORMER_ENGINE:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.origin is not None:
+        if spec is not None and spec.origin is not None and _HARD_IMPORT.search(Path(spec.origin).read_text("utf-8")):
             spec.loader = _Loader(fullname, spec.origin)
         return spec
 
@@ -58,7 +68,8 @@ def _stand_in_transformer_engine() -> Iterator[None]:
     package.__path__ = []
     package.pytorch = pytorch  # type: ignore[attr-defined]
     pytorch.__getattr__ = lambda name: _AnyLayer(name, (), {})  # type: ignore[method-assign]
-    modules = {module.__name__: module for module in (package, pytorch)}
+    extension = ModuleType("transformer_engine_torch")
+    modules = {module.__name__: module for module in (package, pytorch, extension)}
     sys.modules.update(modules)
     try:
         yield

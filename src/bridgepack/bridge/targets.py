@@ -20,7 +20,8 @@ from bridgepack.bridge.from_container import (
 )
 from bridgepack.bridge.from_recipe import config_of_recipe
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.config.loading import RECIPE_SUFFIX, load_object, read_sections
+from bridgepack.config.catalogue import catalogue_target
+from bridgepack.config.loading import RECIPE_SUFFIX, load_object, load_recipe, read_sections
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
@@ -161,14 +162,25 @@ def _loaded(text: str) -> Any:
     if text.startswith(SHIPPED):
         text = f"{_SHIPPED_MODULE}:{text.removeprefix(SHIPPED)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
-        what = "that is a file of another kind" if Path(text).exists() else "there is no such file or folder"
-        raise ConfigError(f"target is {text!r}; {what}. Allowed: {_FORMS}.")
+        return _of_catalogue(text)
     install_import_hook()
     try:
         with _quiet():
             return load_object(text, suffixes=(RECIPE_SUFFIX, _CONFIG_SUFFIX))
     except ConfigError as error:
         raise _explained(error, text) from None
+
+
+def _of_catalogue(name: str) -> SFTRecipe:
+    if Path(name).exists():
+        raise ConfigError(f"target is {name!r}; that is a file of another kind. Allowed: {_FORMS}.")
+    try:
+        place = catalogue_target(name)
+    except ConfigError as error:
+        _, has_hint, nearest = str(error).partition("Did you mean ")
+        hint = f" Did you mean {nearest}" if has_hint else ""
+        raise ConfigError(f"target is {name!r}; there is no such file or folder.{hint} Allowed: {_FORMS}.") from None
+    return load_recipe(place)
 
 
 def _explained(error: ConfigError, text: str) -> ConfigError:

@@ -16,15 +16,16 @@ from bridgepack.config.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 RECIPE_SUFFIX = "_recipe"
-_FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION"
+FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
 
 
 def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | None = None) -> SFTRecipe:
     """Return the recipe that `target` names, with overrides applied and validated.
 
     Args:
-        target: a recipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`, `package.module:FUNCTION`.
-            FUNCTION takes no arguments; it may be left out of a file that has just one `*_recipe` function.
+        target: a recipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`, `package.module:FUNCTION`,
+            or a name in the catalogue. FUNCTION takes no arguments; it may be left out of a file that has just one
+            `*_recipe` function.
         overrides: dotted path -> value, e.g. `{"packing.packed_sequence_size": 8192}`.
 
     Raises:
@@ -62,10 +63,22 @@ def _load(target: str) -> SFTRecipe:
         if function:
             raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
         return SFTRecipe.from_mapping(read_sections(Path(place)))
-    recipe = load_object(target)
-    if not isinstance(recipe, SFTRecipe):
-        raise ConfigError(f"recipe {target!r} gives a {type(recipe).__name__}; it must return an SFTRecipe.")
-    return recipe
+    if not function and suffix != ".py":
+        from bridgepack.config.catalogue import catalogue_target
+
+        return _load(catalogue_target(target))
+    return as_recipe(load_object(target), target)
+
+
+def as_recipe(value: Any, target: str) -> SFTRecipe:
+    """Return a value that has to be a recipe.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, SFTRecipe):
+        raise ConfigError(f"recipe {target!r} gives a {type(value).__name__}; it must return an SFTRecipe.")
+    return value
 
 
 def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) -> Any:
@@ -80,10 +93,10 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
     """
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     if Path(place).suffix.lower() == ".py":
-        return _object_from_module(_module_from_file(Path(place)), function, target, suffixes)
+        return _object_from_module(load_module(Path(place)), function, target, suffixes)
     if not function:
         hint = " No such file or folder." if not Path(target).exists() else ""
-        raise ConfigError(f"recipe is {target!r}; allowed: {_FORMS}.{hint}")
+        raise ConfigError(f"recipe is {target!r}; allowed: {FORMS}.{hint}")
     return _object_from_module(_module_from_name(place, target), function, target, suffixes)
 
 
@@ -130,7 +143,12 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
 
 
-def _module_from_file(path: Path) -> ModuleType:
+def load_module(path: Path) -> ModuleType:
+    """Return a Python file as a module.
+
+    Raises:
+        ConfigError: there is no such file, or its code fails.
+    """
     if not path.is_file():
         raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}")
     spec = importlib.util.spec_from_file_location(f"bridgepack_recipe_{path.stem}", path)
@@ -138,16 +156,16 @@ def _module_from_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look up annotations
-    _run(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    run_user_code(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     return module
 
 
 def _module_from_name(name: str, target: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
-    if _run(lambda: _find_module(name), target) is None:
-        raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {_FORMS}.")
-    module: ModuleType = _run(lambda: importlib.import_module(name), name)
+    if run_user_code(lambda: _find_module(name), target) is None:
+        raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {FORMS}.")
+    module: ModuleType = run_user_code(lambda: importlib.import_module(name), name)
     return module
 
 
@@ -174,11 +192,15 @@ def _object_from_module(module: ModuleType, function: str, target: str, suffixes
         nearest = nearest_name(function, names)
         hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(names[:20]) or 'no recipe functions'}."
         raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it.{hint}")
-    return _run(value, target) if callable(value) else value
+    return run_user_code(value, target) if callable(value) else value
 
 
-def _run(step: Callable[[], Any], where: str) -> Any:
-    """Run a user's code and turn whatever it raises into a ConfigError that names it."""
+def run_user_code(step: Callable[[], Any], where: str) -> Any:
+    """Run a user's code and turn whatever it raises into a ConfigError that names it.
+
+    Raises:
+        ConfigError: it failed.
+    """
     from pydantic import ValidationError
 
     from bridgepack.config.messages import config_error

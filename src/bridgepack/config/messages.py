@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,8 +13,11 @@ from pydantic_core import ErrorDetails
 
 from bridgepack.errors import ConfigError
 
-_KINDS = frozenset({"chat", "prompt_completion", "tokenized"})
-_PREPROCESSING = "preprocessing"
+#: Sections of several kinds, told apart by their field `kind`.
+_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"preprocessing": ("chat", "prompt_completion", "tokenized"), "method": ("full", "lora", "dora")}
+)
+_ENVIRONMENT = "environment"
 #: How a location marks a step into one shape of a source; see `config.data`.
 _SHAPE_PREFIX = "as "
 _SOURCE_TYPE_ERRORS = frozenset({"string_type", "union_tag_invalid"})
@@ -56,26 +61,61 @@ def _known_names(name: str, known: list[str]) -> str:
 
 def _is_echo(detail: ErrorDetails) -> bool:
     """Say whether a list is called too short only because its entries are wrong."""
-    return detail["type"] == "too_short" and bool(detail["input"])
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail.get("ctx", {}).get("min_length", 0)
 
 
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     path = _dotted(detail["loc"])
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        fields = _fields_at(model, detail["loc"][:-1])
-        return f"{path} is not a field; {_known_names(str(detail['loc'][-1]), fields)}"
+        return f"{path} is not a field{_unknown_field(model, detail['loc'])}"
     if kind == "missing":
         return f"{path} is missing; it has no default. Set it in the recipe or with --set {path}=VALUE."
     if kind == "value_error":
         reason = str(context.get("error", detail["msg"]))
         return f"{path}.{reason}" if path else reason
-    if path == _PREPROCESSING and kind in {"union_tag_invalid", "union_tag_not_found"}:
-        found = f"kind is {context.get('tag')}" if kind == "union_tag_invalid" else "kind is missing"
-        return f"{path}: {found}; allowed: chat, prompt_completion, tokenized. Set {path}.kind to one of these."
+    if path in _KINDS and kind in {"union_tag_invalid", "union_tag_not_found"}:
+        return f"{path}: {_wrong_kind(path, context.get('tag'))}"
+    if path in _KINDS and isinstance(value, str):
+        example = nearest_name(value, _KINDS[path]) or _KINDS[path][0]
+        return f"{path} is {shown(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
+    if detail["loc"][:1] == (_ENVIRONMENT,) and len(detail["loc"]) == 3:
+        return f"{path} is {shown(value)}; allowed: a text, a number, true or false. Write one of these."
+    if kind == "literal_error":
+        return f"{path} is {shown(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
     if kind in _SOURCE_TYPE_ERRORS and _is_source(detail["loc"]):
         return f"{path} is {shown(value)}; allowed: a path, a section {{dataset: ID}}, or a list of these."
     return f"{path or 'recipe'} is {shown(value)}; allowed: {_allowed(kind, context, detail['msg'])}"
+
+
+def _unknown_field(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return how a message about an unknown field goes on; a field of another kind of its section is no typo."""
+    *section, name = location
+    if len(section) == 2 and _is_branch(location, 1):
+        kinds = [kind for kind in _KINDS[str(section[0])] if name in _fields_at(model, (section[0], kind))]
+        if kinds:
+            listed = " and ".join(kinds)
+            return (
+                f" of {section[0]} {section[1]}; it belongs to {listed}. "
+                f"Set {section[0]}.kind to {' or '.join(kinds)}, or remove it."
+            )
+    return f"; {_known_names(str(name), _fields_at(model, tuple(section)))}"
+
+
+def _wrong_kind(section: str, tag: Any) -> str:
+    kinds = _KINDS[section]
+    found = "kind is missing" if tag is None else f"kind is {tag}"
+    nearest = nearest_name(str(tag), kinds) if tag is not None else None
+    hint = f"Did you mean {nearest}?" if nearest else f"Set {section}.kind to one of these."
+    return f"{found}; allowed: {', '.join(kinds)}. {hint}"
+
+
+def _wrong_literal(value: Any, expected: str) -> str:
+    names = re.findall(r"'([^']*)'", expected)
+    nearest = None
+    if isinstance(value, str) and value:
+        nearest = nearest_name(value, names) or next((name for name in names if name.startswith(value)), None)
+    return f"allowed: {expected}. {f'Did you mean {nearest}?' if nearest else 'Use one of these.'}"
 
 
 def _allowed(kind: str, context: dict[str, Any], message: str) -> str:
@@ -85,14 +125,16 @@ def _allowed(kind: str, context: dict[str, Any], message: str) -> str:
         "less_than_equal": ("le", "at most {}. Lower it."),
         "less_than": ("lt", "less than {}. Lower it."),
         "string_pattern_mismatch": ("pattern", "text matching {}. Rename it."),
-        "literal_error": ("expected", "{}. Use one of these."),
         "string_too_short": ("min_length", "text of at least {} character. Fill it in or remove the field."),
         "string_too_long": ("max_length", "text of at most {} characters. Shorten it."),
         "too_short": ("min_length", "a list of at least {} entry. Add one or remove the field."),
     }
     if kind in bounds:
         key, text = bounds[kind]
-        return text.format(context.get(key))
+        bound = context.get(key)
+        return (
+            text.format(bound) if kind != "too_short" or bound == 1 else text.replace("entry", "entries").format(bound)
+        )
     types = {
         "int_type": "a whole number, without quotes. Write a number.",
         "int_parsing": "a whole number. Write a number.",
@@ -124,8 +166,10 @@ def _is_source(location: tuple[int | str, ...]) -> bool:
 def _is_branch(location: tuple[int | str, ...], index: int) -> bool:
     """Say whether a part of a location is no field but the branch of a union that pydantic took."""
     part = location[index]
-    if location[:index] == (_PREPROCESSING,):
-        return part in _KINDS
+    if index == 1 and location[0] in _KINDS:
+        return part in _KINDS[str(location[0])]
+    if location[0] == _ENVIRONMENT:
+        return index == 2
     return isinstance(part, str) and part.startswith(_SHAPE_PREFIX)
 
 
@@ -134,17 +178,16 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
     models = [model]
     for index, part in enumerate(location):
         if _is_branch(location, index):
-            models = [one for one in models if _kind_of(one) in {part, None}]
+            models = [one for one in models if part in _kinds_of(one) or not _kinds_of(one)]
         elif isinstance(part, str):
             fields = [one.model_fields[part] for one in models if part in one.model_fields]
             models = [found for field in fields for found in _models_in(field.annotation)]
     return sorted({name for one in models for name in one.model_fields})
 
 
-def _kind_of(model: type[BaseModel]) -> str | None:
+def _kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
     annotation: Any = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
-    arguments = getattr(annotation, "__args__", ())
-    return str(arguments[0]) if arguments else None
+    return getattr(annotation, "__args__", ())
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

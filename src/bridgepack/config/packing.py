@@ -1,4 +1,4 @@
-"""How sequences are laid into packs, the model and topology they are for, and batch sizes."""
+"""How sequences are laid into packs, the topology they are for, and batch sizes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ PackSize = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 
 
 class PackingConfig(Section):
-    """Offline packing."""
+    """Packing."""
 
+    mode: Literal["offline", "in_batch", "none"] = "offline"
+    """`offline`: packs are built before the run; `in_batch`: Megatron-Bridge packs the rows of each micro batch, for
+    vision-language models and data read from the hub; `none`: one sequence in a row."""
     packed_sequence_size: PackSize
     """Runtime tokens a pack can hold; equal to the model's and the dataset's `seq_length` in Megatron-Bridge."""
     max_sequence_length: PackSize | None = None
@@ -51,10 +54,18 @@ class ParallelismConfig(Section):
     """Pipeline stages."""
     context_parallel_size: PositiveInt = 1
     """Ranks that share each sequence."""
+    virtual_pipeline_model_parallel_size: PositiveInt | None = None
+    """Chunks of layers on each pipeline stage, for interleaving."""
+    cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] | None = None
+    """How context-parallel ranks exchange keys and values; by default as the base has it, else the ring, `p2p`."""
+    hierarchical_context_parallel_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] | None = None
+    """Sizes of the levels of `a2a+p2p`, inner first; their product is `context_parallel_size`."""
     eval_context_parallel_size: PositiveInt | None = None
     """Context parallelism of evaluation where it differs from training."""
     expert_model_parallel_size: PositiveInt = 1
     """Ranks that share the experts."""
+    expert_tensor_parallel_size: PositiveInt | None = None
+    """Ranks that share each expert's weights; by default as `tensor_model_parallel_size`."""
     num_gpus: PositiveInt | None = None
     """GPUs of the run; without it rules on data parallelism wait for `check --world-size`."""
     sequence_parallel: Annotated[bool, Field(strict=True)] = False
@@ -70,13 +81,6 @@ class ParallelismConfig(Section):
         return self
 
 
-class ModelConfig(Section):
-    """Model to train."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """Recipe of Megatron-Bridge or id on the Hugging Face hub, e.g. `qwen3_8b_sft_config` or `Qwen/Qwen3-8B`."""
-
-
 class BatchConfig(Section):
     """Batch sizes; with offline packing they count packs."""
 
@@ -84,6 +88,9 @@ class BatchConfig(Section):
     """Packs per forward on one data-parallel rank; offline packing needs 1."""
     global_batch_size: PositiveInt = 128
     """Packs per optimiser step."""
+    tokens_per_step: PositiveInt | None = None
+    """Token slots per optimiser step, instead of `global_batch_size`: the nearest number of packs that the
+    data-parallel ranks share evenly."""
     eval_micro_batch_size: PositiveInt = 1
     """Packs per evaluation forward on one data-parallel rank; offline packing needs 1."""
     eval_global_batch_size: PositiveInt | None = None

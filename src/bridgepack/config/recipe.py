@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -13,11 +15,27 @@ from bridgepack import geometry
 from bridgepack.config.base import Section
 from bridgepack.config.data import DataConfig, TokenizerConfig
 from bridgepack.config.messages import config_error, unknown_path_error
-from bridgepack.config.packing import BatchConfig, ModelConfig, PackingConfig, ParallelismConfig
+from bridgepack.config.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.training import (
+    CheckpointConfig,
+    CudaGraphConfig,
+    FullMethod,
+    LoggingConfig,
+    Method,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    ScheduleConfig,
+)
 from bridgepack.errors import ConfigError
 
-_KIND = "preprocessing.kind"
+_KINDS = ("preprocessing.kind", "method.kind")
+#: A layer above; it is imported by name when a ConfigContainer is asked for.
+_BRIDGE = "bridgepack.bridge"
+
+#: A section whose names are the host's.
+_FREE_FORM = "bridge_overrides"
 
 #: A section whose names are the host's.
 _FREE_FORM = "bridge_overrides"
@@ -73,8 +91,26 @@ class SFTRecipe(Section):
     """Topology the packs are aligned for."""
     batch: BatchConfig = BatchConfig()
     """Batch sizes."""
+    artifact: Annotated[str, Field(min_length=1)] | None = None
+    """Folder of the packs: where `build` writes them and the run reads them."""
     model: ModelConfig | None = None
-    """Model to train; `check` knows by it which rules of model families apply."""
+    """Model to train; a build needs none."""
+    method: Method = FullMethod()
+    """What is trained: every weight, or adapters."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """Length of the run and learning rate."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimiser."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Number formats."""
+    cuda_graphs: CudaGraphConfig = CudaGraphConfig()
+    """CUDA graphs."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Checkpoints."""
+    logging: LoggingConfig = LoggingConfig()
+    """Logs and experiment trackers."""
+    environment: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Environment variables of the run, e.g. `{NCCL_DEBUG: WARN}`."""
     bridge_overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings of the ConfigContainer that have no field of their own here, under the host's names, e.g.
     `{model: {cp_comm_type: a2a}, train: {train_iters: 500}}`. `check` judges them; no build depends on them."""
@@ -105,9 +141,34 @@ class SFTRecipe(Section):
             ConfigError: for an unknown path or an impossible value.
         """
         values = self.model_dump(mode="python")
-        for path in sorted(changes, key=lambda path: (path.count("."), path != _KIND)):
+        for path in sorted(changes, key=lambda path: (path.count("."), path not in _KINDS)):
             _assign(values, path, changes[path])
-        return type(self).from_mapping(values)
+        return type(self).from_mapping(_as_written(values, self, tuple(changes)))
+
+    def to_bridge(self, artifact: str | Path | None = None) -> Any:
+        """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
+
+        Args:
+            artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
+
+        Raises:
+            ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+        """
+        return importlib.import_module(f"{_BRIDGE}.to_container").to_bridge(self, artifact=artifact)
+
+    @classmethod
+    def from_bridge(cls, config: Any, **fields: Any) -> SFTRecipe:
+        """Return the recipe that a ConfigContainer amounts to; the config is only read.
+
+        Args:
+            config: a ConfigContainer.
+            fields: `name`, and sections that the config does not tell, e.g. `data={"train": "train.jsonl"}`.
+
+        Raises:
+            ConfigError: the config trains something that no recipe can say.
+        """
+        recipe: SFTRecipe = importlib.import_module(f"{_BRIDGE}.adopt").from_bridge(config, **fields)
+        return recipe
 
     def resolve(self) -> ResolvedRecipe:
         """Return the recipe with every derived value and the reason for each; pure.
@@ -173,6 +234,20 @@ def _misaligned_size(size: int, multiple: Derived) -> str:
     )
 
 
+def _as_written(values: dict[str, Any], section: Section, changed: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
+    """Return what was written by the user or changed, without the defaults; `kind` always stays."""
+    written: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        is_changed = any(change == path or change.startswith(f"{path}.") for change in changed)
+        if name in section.model_fields_set or is_changed or name == "kind":
+            inner = getattr(section, name, None)
+            if isinstance(inner, Section) and isinstance(value, dict) and path not in changed:
+                value = _as_written(value, inner, changed, f"{path}.")
+            written[name] = value
+    return written
+
+
 def _assign(values: dict[str, Any], path: str, value: Any) -> None:
     """Set one dotted path in nested plain values.
 
@@ -191,7 +266,7 @@ def _assign(values: dict[str, Any], path: str, value: Any) -> None:
         node = node[section]
     if not isinstance(node, dict):
         raise unknown_path_error(path, path, node)
-    if path == _KIND and value != node.get("kind"):
+    if path in _KINDS and value != node.get("kind"):
         for name in set(node) - {"over_long"}:
             del node[name]
     node[leaf] = copy.deepcopy(value)

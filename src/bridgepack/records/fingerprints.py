@@ -12,7 +12,7 @@ from bridgepack.records.manifests import InputRecord, Manifest
 #: What a tokenizer is called does not change a row; what is in its files does.
 _TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
 #: Settings of the host's loader, which change no row.
-_LOADER_SETTINGS = frozenset({"pad_cu_seqlens"})
+_LOADER_SETTINGS = frozenset({"mode", "pad_cu_seqlens"})
 
 
 def fingerprint_of(

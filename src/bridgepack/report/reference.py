@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.schema import recipe_schema, schema_text
 from bridgepack.report.rule_pages import NOTICE, literal, rule_pages
 from bridgepack.rules.registry import ALL_RULES
 
@@ -46,6 +46,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
     """
     return {
         "recipe-reference.md": recipe_page(),
+        "recipe.schema.json": schema_text(),
         "cli.md": commands_page(command),
         **rule_pages(ALL_RULES),
     }
@@ -53,7 +54,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
 
 def recipe_page() -> str:
     """Return the page of every recipe field: type, bounds, default, meaning."""
-    schema = SFTRecipe.model_json_schema()
+    schema = recipe_schema()
     blocks = [NOTICE, _RECIPE_INTRODUCTION, _field_list(schema)]
     for path, definition in _sections(schema):
         blocks += [f"## {path}", _prose(definition["description"]), _field_list(definition)]
@@ -64,7 +65,7 @@ def commands_page(command: click.Group) -> str:
     """Return the page of every command: usage, what it does, arguments and options."""
     context = click.Context(command, info_name=command.name, **command.context_settings)
     blocks = [NOTICE, _COMMANDS_INTRODUCTION]
-    blocks += [_command_section(command.commands[name], context) for name in command.list_commands(context)]
+    blocks += _command_sections(command, context)
     return _page(blocks)
 
 
@@ -95,9 +96,9 @@ def _sections(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
 
 def _heading(path: str, field: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
-    kind = definition["properties"].get("kind", {}).get("const")
+    kind = definition["properties"].get("kind", {})
     if kind:
-        return f"`{path}` of kind `{kind}`"
+        return f"`{path}` of kind {_type(kind)}"
     return f"`{path}` as a section" if _TYPE_NAMES["string"] in _type(field) else f"`{path}`"
 
 
@@ -145,11 +146,17 @@ def _type(field: Mapping[str, Any]) -> str:
         return " or ".join(dict.fromkeys(_type(option) for option in options))
     if field["type"] == "array":
         items = _type(field["items"])
-        return f"{'non-empty ' if field.get('minItems') else ''}list of {f'({items})' if ' or ' in items else items}"
+        return f"{_list_of(field.get('minItems', 0))} {f'({items})' if ' or ' in items else items}"
     if field["type"] == "object":
         values = field.get("additionalProperties")
         return f"names, each with {_type(values)}" if isinstance(values, dict) else "objects"
     return _TYPE_NAMES[field["type"]] + _bounds(field)
+
+
+def _list_of(least: int) -> str:
+    if least > 1:
+        return f"list of at least {least} of"
+    return "non-empty list of" if least else "list of"
 
 
 def _bounds(field: Mapping[str, Any]) -> str:
@@ -166,6 +173,15 @@ def _bounds(field: Mapping[str, Any]) -> str:
 
 def _number(bound: Any) -> Any:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+
+
+def _command_sections(group: click.Group, context: click.Context) -> Iterator[str]:
+    """Yield the section of every command; a group's own comes before those of its commands."""
+    for name in group.list_commands(context):
+        command = group.commands[name]
+        yield _command_section(command, context)
+        if isinstance(command, click.Group):
+            yield from _command_sections(command, click.Context(command, info_name=name, parent=context))
 
 
 def _command_section(command: click.Command, parent: click.Context) -> str:

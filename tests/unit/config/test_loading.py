@@ -38,7 +38,10 @@ def small_recipe():
         "packing": {"packed_sequence_size": 16},
     })
 """
-FORMS = "allowed: FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION"
+FORMS = (
+    "allowed: FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` "
+    "has"
+)
 
 
 @pytest.fixture

@@ -1,0 +1,184 @@
+"""Adopts a ConfigContainer: reads it back as a recipe, or corrects it for packed rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from bridgepack.bridge.differences import MISSING, as_written, differences, is_representable, without_classes
+from bridgepack.bridge.from_container import is_container
+from bridgepack.bridge.host_fields import value_at
+from bridgepack.bridge.host_values import declared_types
+from bridgepack.bridge.kept import is_without_effect, is_written_over
+from bridgepack.bridge.packing_for import PackedConfig, pack_for
+from bridgepack.bridge.reading_back import sections_of
+from bridgepack.bridge.shipped import shipped_name, shipped_recipes
+from bridgepack.bridge.to_container import HostConfig, host_config
+from bridgepack.config.packing import ParallelismConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.training import ModelConfig
+from bridgepack.config.wiring import OVERRIDES
+from bridgepack.errors import ConfigError
+
+__all__ = ["PackedConfig", "from_bridge", "pack_for"]
+
+#: Path of the host -> field of the recipe that says it, where the recipe leaves it to the base by default.
+_FIELDS: Mapping[str, str] = {
+    "model.attention_backend": "model.attention_backend",
+    "model.cp_comm_type": "parallelism.cp_comm_type",
+    "model.hierarchical_context_parallel_sizes": "parallelism.hierarchical_context_parallel_sizes",
+    "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
+    "checkpoint.save": "checkpoint.folder",
+    "checkpoint.save_interval": "checkpoint.save_interval",
+    "logger.tensorboard_dir": "logging.tensorboard_dir",
+    "logger.wandb_project": "logging.wandb_project",
+    "logger.wandb_exp_name": "logging.wandb_exp_name",
+    "logger.mlflow_experiment": "logging.mlflow_experiment",
+    "logger.mlflow_run_name": "logging.mlflow_run_name",
+}
+#: What a recipe always does differently: data is read from packs, or by the class that its packing mode needs.
+_ALWAYS_OURS = re.compile(
+    r"dataset(\.(_target_|dataset_root|hf_.*|do_test|do_validation|source|validation_source|test_source|preprocessing"
+    r"|memmap_workers|offline_packing_specs\.packed_.*_path|dataset_kwargs\.pad_to_max_length)(\..*)?)?$"
+    r"|tokenizer\.(tokenizer_type|vocab_size)$|model\.hf_model_id$"
+)
+_SIZES = frozenset({"model.seq_length", "dataset.seq_length"})
+#: Settings that the host works out when the run starts, or that say the same in two ways.
+_WORKED_OUT = frozenset({"scheduler.lr_decay_iters", "train.eval_iters", "train.eval_interval"})
+#: Where None stands for what the recipe has too.
+_NONE_IS_DEFAULT = ("validation.eval_", "tokenizer.tokenizer_model", "dataset.dataset_kwargs")
+
+
+def from_bridge(
+    config: Any,
+    *,
+    name: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    model: str | Mapping[str, Any] | None = None,
+    num_gpus: int | None = None,
+) -> SFTRecipe:
+    """Return the recipe that a ConfigContainer amounts to; the config is only read.
+
+    `to_bridge` of it has the same settings, but for those that packed rows need otherwise.
+
+    Args:
+        config: a ConfigContainer.
+        name: of the recipe; that of a shipped recipe names the base too. By default after the model.
+        data: the inputs; by default as the config has them.
+        model: the base, a shipped recipe or a model id; by default as `name` or the config has it.
+        num_gpus: GPUs of the run.
+
+    Raises:
+        ConfigError: the config holds something that no recipe can say.
+    """
+    if not is_container(config):
+        raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
+    if getattr(config, "data_parallel_size", None) is not None:
+        raise ConfigError(
+            "config has been through runtime_config_update or validate, which filled in what the host works out; "
+            "allowed: a ConfigContainer before that. Adopt it where it is made."
+        )
+    base = _base(config, name, model)
+    sections = sections_of(config, num_gpus=num_gpus, data=data)
+    recipe = SFTRecipe.from_mapping({"name": name or _named_after(base["name"]), "model": base, **sections})
+    recipe = _with_the_rest(recipe, config)
+    left = dict(_undecided(host_config(recipe), config))
+    if left:
+        raise ConfigError(_unsayable(left))
+    return recipe
+
+
+def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    if model is not None:
+        return dict(model) if isinstance(model, Mapping) else {"name": model}
+    if name is not None and shipped_name(name) in shipped_recipes():
+        return {"name": shipped_name(name)}
+    identity = value_at(config, "model.hf_model_id")
+    if not identity:
+        raise ConfigError(
+            "model of the config names no model id. Pass the base as model=, a shipped recipe or an id on the Hugging "
+            "Face hub."
+        )
+    return {"name": str(identity)}
+
+
+def _named_after(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name) or "adopted"
+
+
+def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
+    """Return the recipe with what its sections do not say yet, in the fields for it or among the overrides."""
+    host = host_config(recipe)
+    fields: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
+    for path, (ours, wanted) in _undecided(host, config):
+        value = as_written(wanted)
+        if path.startswith("env_vars."):
+            fields[f"environment.{path.removeprefix('env_vars.')}"] = value
+        elif path in _FIELDS and _fits(path, value):
+            fields[_FIELDS[path]] = value
+        elif ours is None and isinstance(wanted, dict) and is_representable(without_classes(value)):
+            _put(overrides, path, without_classes(value))
+        elif is_representable(value):
+            _put(overrides, path, value)
+    if "checkpoint.folder" in fields and fields["checkpoint.folder"] == value_at(config, "checkpoint.load"):
+        overrides.get("checkpoint", {}).pop("load", None)
+    overrides = {name: section for name, section in overrides.items() if section != {}}
+    return recipe.override(fields | ({OVERRIDES: overrides} if overrides else {}))
+
+
+def _fits(path: str, value: Any) -> bool:
+    allowed = {
+        "model.attention_backend": get_args(get_args(ModelConfig.model_fields["attention_backend"].annotation)[0]),
+        "model.cp_comm_type": get_args(get_args(ParallelismConfig.model_fields["cp_comm_type"].annotation)[0]),
+    }
+    return value is not None and value in allowed.get(path, (value,))
+
+
+def _put(section: dict[str, Any], path: str, value: Any) -> None:
+    *names, leaf = path.split(".")
+    for name in names:
+        section = section.setdefault(name, {})
+    section[leaf] = value
+
+
+def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield path -> (value of the recipe, value of the config) where a recipe should say the config's."""
+    derived = {setting.path for setting in host.settings if setting.origin == "derived"}
+    for path, (ours, wanted) in differences(host.config, config).items():
+        is_ours = path in derived or path in _SIZES or _ALWAYS_OURS.match(path)
+        is_unknown = ours is MISSING and not _is_declared(config, path)
+        if not (is_ours or is_unknown or _means_the_same(path, wanted, config) or _is_ignored(path, config)):
+            yield path, (ours, wanted)
+
+
+def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
+    """Say whether the config's value comes to what the recipe has."""
+    if path in _WORKED_OUT:
+        return wanted in (None, config.train.train_iters)
+    return wanted is None and path.startswith(_NONE_IS_DEFAULT)
+
+
+def _is_ignored(path: str, config: Any) -> bool:
+    """Say whether the host ignores a setting."""
+    return is_without_effect(config, path) or is_written_over(config, path)
+
+
+def _is_declared(config: Any, path: str) -> bool:
+    """Say whether the host knows a field; what somebody set under a wrong name it ignores."""
+    section, _, name = path.rpartition(".")
+    holder = value_at(config, section) if section else config
+    return isinstance(holder, dict) or name in declared_types(type(holder))
+
+
+def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
+    path, (ours, wanted) = next(iter(left.items()))
+    others = f" (and {len(left) - 1} more: {', '.join(list(left)[1:6])})" if len(left) > 1 else ""
+    found = "missing" if wanted is MISSING else repr(as_written(wanted))[:80]
+    base = "missing" if ours is MISSING else repr(as_written(ours))[:80]
+    return (
+        f"{path} is {found}, the base has {base}, and no recipe can say that{others}. Name a base that has it with "
+        "model=, or keep the ConfigContainer and call pack_for on it."
+    )

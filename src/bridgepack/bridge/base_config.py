@@ -1,0 +1,67 @@
+"""The ConfigContainer that a recipe starts from: a shipped recipe's, or the host's common one around a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.shipped import PREFIX, import_host, load_shipped
+from bridgepack.config.messages import shown
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.training import AdapterMethod, ModelConfig
+from bridgepack.errors import ConfigError
+
+_DIFFUSION = "megatron.bridge.diffusion"
+_COMMON = "megatron.bridge.recipes.common"
+#: What AutoBridge raises where a model cannot be read or is of no family that it knows.
+_MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
+
+
+def is_shipped_model(model: ModelConfig) -> bool:
+    """Say whether a model is named by a recipe of Megatron-Bridge, not by a hub id or a folder."""
+    name = model.name
+    return name.startswith(PREFIX) or ("/" not in name and not Path(name).is_dir())
+
+
+def base_config(recipe: SFTRecipe) -> Any:
+    """Return the ConfigContainer that a recipe's settings are written into; a new object each time.
+
+    Raises:
+        ConfigError: the recipe names no model, or one that cannot be loaded here.
+    """
+    if recipe.model is None:
+        raise ConfigError(
+            "model is missing; a ConfigContainer needs one. Set model.name to a recipe of Megatron-Bridge or to an id "
+            "on the Hugging Face hub."
+        )
+    if is_shipped_model(recipe.model):
+        return _of_language_model(load_shipped(recipe.model.name), recipe.model.name)
+    common = import_host(_COMMON)
+    config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
+    config.model = _provider(recipe.model)
+    return config
+
+
+def _of_language_model(config: Any, name: str) -> Any:
+    if type(config.model).__module__.startswith(_DIFFUSION):
+        raise ConfigError(
+            f"model.name is {shown(name)}, a {type(config.model).__name__}, which makes images or video; allowed: "
+            "language models. Use another recipe."
+        )
+    return config
+
+
+def _provider(model: ModelConfig) -> Any:
+    bridge = import_host("megatron.bridge").AutoBridge
+    options: dict[str, Any] = {"trust_remote_code": True} if model.trust_remote_code else {}
+    if model.revision is not None:
+        options["revision"] = model.revision
+    try:
+        return bridge.from_hf_pretrained(model.name, **options).to_megatron_provider(load_weights=False)
+    except _MODEL_ERRORS as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model.name is {shown(model.name)}, which Megatron-Bridge cannot load here: {type(error).__name__}: "
+            f"{reason}. Allowed: a folder, or an id in the Hugging Face cache or on the hub, of a model that "
+            "AutoBridge knows. Fetch its config.json, or name a recipe of Megatron-Bridge."
+        ) from error

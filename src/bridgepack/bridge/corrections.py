@@ -1,0 +1,92 @@
+"""Corrects a live ConfigContainer as the rules propose, until they propose nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.bridge.assigning import assign
+from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.host_fields import value_at
+from bridgepack.config.wiring import Setting
+from bridgepack.errors import ConfigError
+from bridgepack.records import Change, Finding
+from bridgepack.rules.registry import RUN_RULES
+from bridgepack.rules.rule import Severity
+from bridgepack.rules.run_engine import judge_run
+from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import target_versions
+
+#: Rounds of judging and changing; a change can bring another rule's change with it, never this often.
+_MAX_ROUNDS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Correction:
+    """A setting that was changed.
+
+    Attributes:
+        path: dotted, in the ConfigContainer.
+        old: value before.
+        new: value now.
+        why: in one line, with the code of the rule that asks for it where one does.
+    """
+
+    path: str
+    old: Any
+    new: Any
+    why: str
+
+
+def correct(
+    config: Any,
+    *,
+    may_change: Callable[[str], bool] | None = None,
+    world_size: int | None = None,
+) -> tuple[Correction, ...]:
+    """Make the changes that errors and warnings propose, in the config itself, and return them, each path once.
+
+    Args:
+        config: a ConfigContainer.
+        may_change: whether a path may be changed; any by default.
+        world_size: number of GPUs, where it is known.
+
+    Raises:
+        ConfigError: changes contradict each other, or one does not fit.
+    """
+    made: dict[str, Correction] = {}
+    for _ in range(_MAX_ROUNDS):
+        changes = _proposed(config, world_size, may_change)
+        if not changes:
+            return tuple(made.values())
+        for path, (code, change) in changes.items():
+            old = made[path].old if path in made else value_at(config, path)
+            assign(config, [Setting(path=path, value=change.value, origin="derived", because=change.why)])
+            made[path] = Correction(path=path, old=old, new=change.value, why=f"{code}: {change.why}")
+    paths = ", ".join(sorted(_proposed(config, world_size, may_change)))
+    raise ConfigError(f"the changes of {paths} contradict each other. Set them by hand.")
+
+
+def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:
+    """Return the errors and warnings about a config, errors first."""
+    subject = RunSubject(
+        config=config_of_container(config, place=type(config).__name__),
+        versions=target_versions(),
+        world_size_given=world_size,
+    )
+    found = [one for one in judge_run(subject, RUN_RULES).findings if one.severity != Severity.ADVICE]
+    return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
+
+
+def _proposed(
+    config: Any, world_size: int | None, may_change: Callable[[str], bool] | None
+) -> dict[str, tuple[str, Change]]:
+    """Return path -> (code, change); of several the one of the first finding. Changes of one finding go together."""
+    proposed: dict[str, tuple[str, Change]] = {}
+    for finding in findings_on(config, world_size=world_size):
+        if may_change is None or all(may_change(change.path) for change in finding.changes):
+            for change in finding.changes:
+                if value_at(config, change.path) != change.value:
+                    proposed.setdefault(change.path, (finding.code, change))
+    return proposed

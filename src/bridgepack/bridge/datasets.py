@@ -1,0 +1,87 @@
+"""The host's dataset config for a recipe: packs built before the run, or rows read from the hub during it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.shipped import import_host
+from bridgepack.config.data import HuggingFaceDataset, Source, Sources, as_sources
+from bridgepack.config.messages import shown
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+_BUILDERS = "megatron.bridge.data.builders"
+_PACKING = "megatron.bridge.data.packing"
+#: How rows are loaded, whatever they hold; kept from the base.
+_LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
+#: Suffix of a file -> script-free builder of `datasets` that reads it.
+_FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
+
+
+def dataset_config(recipe: SFTRecipe, base: Any) -> Any:
+    """Return a new dataset config of the class that the packing mode needs; settings complete it.
+
+    Args:
+        recipe: the recipe.
+        base: dataset config of the base; how it loads rows is kept, and all of it where it reads from the hub too.
+
+    Raises:
+        ConfigError: the data cannot be read that way.
+    """
+    size = recipe.packing.packed_sequence_size
+    loader = {name: getattr(base, name) for name in _LOADER_FIELDS if hasattr(base, name)}
+    if recipe.packing.mode == "offline":
+        specs = import_host(_PACKING).PackedSequenceSpecs(packed_sequence_size=size)
+        return import_host(_BUILDERS).GPTSFTDatasetConfig(seq_length=size, offline_packing_specs=specs, **loader)
+    sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
+    if recipe.data.validation is not None:
+        sources["validation_source"] = _source(recipe, "validation")
+    if recipe.data.validation_fraction > 0:
+        raise ConfigError(
+            f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {recipe.packing.mode} "
+            "the host reads the data itself and splits nothing. Name the validation data in data.validation."
+        )
+    kind = import_host(_BUILDERS).DirectHFSFTDatasetConfig
+    if type(base) is kind:
+        return dataclasses.replace(base, seq_length=size, **sources)
+    return kind(seq_length=size, **loader, **sources)
+
+
+def _source(recipe: SFTRecipe, split: str) -> Any:
+    sources: Sources | None = getattr(recipe.data, split)
+    found = as_sources(sources)
+    if len(found) != 1:
+        raise ConfigError(
+            f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "
+            "one. Name one, or set packing.mode to offline."
+        )
+    return _of_source(found[0], f"data.{split}")
+
+
+def _of_source(source: Source, field: str) -> Any:
+    kind = import_host(_BUILDERS).HFDatasetSourceConfig
+    if isinstance(source, HuggingFaceDataset):
+        if _is_preset(kind, source.dataset):
+            return kind(dataset_name=source.dataset, split=source.split)
+        options = {"revision": source.revision} if source.revision is not None else None
+        return kind(path_or_dataset=source.dataset, split=source.split, subset=source.name, load_kwargs=options)
+    builder = _FILE_BUILDERS.get(Path(source.removesuffix(".gz").removesuffix(".zst")).suffix)
+    if builder is None:
+        raise ConfigError(
+            f"{field} is {shown(source)}; where the host reads the data itself, allowed: a file "
+            f"({', '.join(_FILE_BUILDERS)}) or a section {{dataset: ID}}. Name one of these."
+        )
+    return kind(path_or_dataset=builder, split="train", load_kwargs={"data_files": source})
+
+
+def _is_preset(kind: Any, name: str) -> bool:
+    """Say whether the host has a data set of its own under a name, e.g. `cord_v2`."""
+    if "/" in name or Path(name).exists():
+        return False
+    try:
+        kind(dataset_name=name).validate()
+    except ValueError as error:
+        return "requires adapter_kwargs" in str(error)
+    return True

@@ -1,0 +1,78 @@
+"""Where two ConfigContainers differ, setting by setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from bridgepack.bridge.host_fields import named_precision
+from bridgepack.bridge.plain import plain_values
+
+#: A value that is not there.
+MISSING = object()
+
+
+def differences(config: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """Return dotted path -> (value in the one, value in the other) where they differ; `MISSING` where one has none.
+
+    Values are plain; an enum's member and its name are the same, as are a path and its text, and a registered name of
+    mixed precision and the object that it stands for.
+    """
+    return dict(_differences(_comparable(config), _comparable(other), ""))
+
+
+def is_representable(value: Any) -> bool:
+    """Say whether a plain value can stand in a recipe: no function, class or object of the host."""
+    if isinstance(value, Mapping):
+        return all(not name.startswith("_") and is_representable(item) for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(is_representable(item) for item in value)
+    return value is not MISSING
+
+
+def without_classes(value: Any) -> Any:
+    """Return a plain object as the mapping of its fields that are set, without the names of classes."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: without_classes(item) for name, item in value.items() if name != "_target_" and item is not None}
+
+
+def as_written(value: Any) -> Any:
+    """Return a plain value as a recipe has it: the name of an enum's member, the text of a path."""
+    if isinstance(value, Mapping):
+        if "_name_" in value:
+            return value["_name_"]
+        if str(value.get("_target_", "")).startswith("torch.") and value.get("_call_") is False:
+            return str(value["_target_"]).removeprefix("torch.")
+        return {name: as_written(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_written(item) for item in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def _comparable(config: Any) -> dict[str, Any]:
+    values = plain_values(config)
+    if isinstance(config.mixed_precision, str):
+        values["mixed_precision"] = plain_values(named_precision(config.mixed_precision))
+    return values
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if _is_object(one) and _is_object(other) and _class(one) == _class(other):
+        for name in dict.fromkeys((*one, *other)):
+            if name == "_target_":
+                continue
+            below = f"{path}.{name}" if path else name
+            yield from _differences(one.get(name, MISSING), other.get(name, MISSING), below)
+    elif as_written(one) != as_written(other):
+        yield path, (one, other)
+
+
+def _class(value: Mapping[str, Any]) -> str:
+    """Return the name of a class without its module: the host has subclasses of the same name."""
+    return str(value.get("_target_", "")).rpartition(".")[2]
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping) and "_name_" not in value and "_call_" not in value

@@ -1,0 +1,49 @@
+"""The forward step that Megatron-Bridge has for a model: what `finetune(config, forward_step)` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.host_fields import field_names
+from bridgepack.bridge.shipped import import_host
+from bridgepack.rules.families import family_of
+from bridgepack.rules.run_subject import TEXT_DATASETS
+
+_TEXT = "megatron.bridge.training.gpt_step"
+_VISION = "megatron.bridge.training.vlm_step"
+#: Family -> its own step over text.
+_TEXT_STEPS: Mapping[str, str] = {"deepseek_v4": "megatron.bridge.models.deepseek.deepseek_v4_step"}
+#: Family -> its own step over images, video and sound; vlm_step for others.
+#: Source: megatron/bridge of 0.6.2, the modules that define `forward_step`, by the keys of the batches that they read.
+_OTHER_STEPS: Mapping[str, str] = {
+    "qwen3_vl": "megatron.bridge.models.qwen_vl.qwen3_vl_step",
+    "qwen3_5_vl": "megatron.bridge.models.qwen_vl.qwen3_vl_step",
+    "qwen3_omni": "megatron.bridge.models.qwen_omni.qwen3_omni_step",
+    "qwen_audio": "megatron.bridge.training.audio_lm_step",
+    "nemotron_omni": "megatron.bridge.training.nemotron_omni_step",
+    "nemotron_vl": "megatron.bridge.training.llava_step",
+    "step": "megatron.bridge.models.stepfun.step37_flickr8k_step",
+}
+#: By one of these fields a model is known to see images.
+_VISION_FIELDS = frozenset({"vision_config", "freeze_vision_model", "vision_model_type", "image_token_id"})
+
+
+def forward_step_of(config: Any) -> Any:
+    """Return the forward step for a ConfigContainer.
+
+    Raises:
+        ConfigError: Megatron-Bridge cannot be imported.
+    """
+    return import_host(_step_of(config)).forward_step
+
+
+def _step_of(config: Any) -> str:
+    family = family_of(config_of_container(config, place=""))
+    name = family.name if family is not None else ""
+    if type(config.dataset).__name__ in TEXT_DATASETS:
+        return _TEXT_STEPS.get(name, _TEXT)
+    if name in _OTHER_STEPS:
+        return _OTHER_STEPS[name]
+    return _VISION if _VISION_FIELDS & field_names(config.model) else _TEXT

@@ -1,0 +1,107 @@
+"""What the host writes over when a run starts: an override of it would be ignored in silence, so it is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bridgepack.bridge.host_fields import field_names, field_of, named_precision, value_at
+from bridgepack.config.messages import shown
+from bridgepack.config.wiring import Setting
+from bridgepack.errors import ConfigError
+
+#: What decides fields of other sections when a run starts, where it is set -> those sections.
+#: Source: megatron/bridge/training/config.py of 0.6.2, runtime_config_update; comm_overlap.py, setup.
+_DECIDERS: Mapping[str, tuple[str, ...]] = {
+    "mixed_precision": ("model", "optimizer", "ddp"),
+    "comm_overlap": ("model", "optimizer", "ddp"),
+}
+#: What the host works out itself when the run starts -> what it works it out from.
+#: Source: megatron/bridge/training/config.py of 0.6.2, _calculate_scheduler_steps; megatron/core/transformer/
+#: transformer_config.py of 0.19.2, which moves cuda_graph_scope to cuda_graph_impl and cuda_graph_modules.
+_WORKED_OUT: Mapping[str, str] = {
+    "scheduler.lr_decay_steps": "scheduler.lr_decay_iters",
+    "scheduler.lr_warmup_steps": "scheduler.lr_warmup_iters",
+    "scheduler.wd_incr_steps": "train.train_iters",
+    "scheduler.wsd_decay_steps": "scheduler.lr_wsd_decay_iters",
+    "model.cuda_graph_scope": "model.cuda_graph_impl and model.cuda_graph_modules",
+}
+#: What takes effect beside another setting only -> (that setting, a value without effect).
+_DEPENDENT: Mapping[str, tuple[str, Any]] = {
+    "model.sequence_parallel": ("model.tensor_model_parallel_size", 1),
+    "model.cuda_graph_modules": ("model.cuda_graph_impl", "none"),
+    "model.cuda_graph_scope": ("model.cuda_graph_impl", "none"),
+}
+
+
+def check_is_kept(config: Any, setting: Setting) -> None:
+    """Raise where the host itself writes another value over a setting when the run starts, or looks at it nowhere.
+
+    Args:
+        config: a ConfigContainer that has the setting.
+        setting: an override.
+
+    Raises:
+        ConfigError: naming what to set instead.
+    """
+    path, value = setting.path, value_at(config, setting.path)
+    found = f"{field_of(setting)} is {shown(setting.value)}"
+    if path in _WORKED_OUT:
+        raise ConfigError(f"{found}; the host works it out. Set {_WORKED_OUT[path]} instead.")
+    other, without_effect = _DEPENDENT.get(path, ("", None))
+    if other and value and value_at(config, other) == without_effect:
+        raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
+    for decider, decided in _decided(config, path):
+        if decided != value:
+            name = path.rpartition(".")[2]
+            raise ConfigError(f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead.")
+    for kind, again in _worked_out_again(config, setting):
+        if again != value:
+            raise ConfigError(
+                f"{found}; {kind} sets it to {shown(again)} by itself. Remove it, and set what {kind} takes it from."
+            )
+
+
+def is_without_effect(config: Any, path: str) -> bool:
+    """Say whether the host looks at a setting nowhere, as this config is, or works it out anew."""
+    other, without_effect = _DEPENDENT.get(path, ("", None))
+    is_worked_out = path in _WORKED_OUT and path not in _DEPENDENT
+    return is_worked_out or bool(other and value_at(config, other) == without_effect)
+
+
+def is_written_over(config: Any, path: str) -> bool:
+    """Say whether the host writes over a setting when the run starts, from another one."""
+    return any(True for _ in _decided(config, path))
+
+
+def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield (path of what decides a setting, value there)."""
+    section, _, name = path.partition(".")
+    for decider, sections in _DECIDERS.items():
+        source = getattr(config, decider)
+        source = named_precision(source) if isinstance(source, str) else source
+        if section in sections and source is not None and name in field_names(source):
+            yield decider, getattr(source, name)
+
+
+def _worked_out_again(config: Any, setting: Setting) -> Iterator[tuple[str, Any]]:
+    """Yield (class, value) of a field that the class of a section works out anew when the run starts.
+
+    Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again where there is no
+    `finalize`.
+    """
+    section, _, name = setting.path.partition(".")
+    node: Any = getattr(config, section, None)
+    if name not in field_names(node) or not hasattr(node, "__post_init__") or hasattr(node, "finalize"):
+        return
+    again = copy.deepcopy(node)
+    try:
+        again.__post_init__()
+    except (AssertionError, TypeError, ValueError) as error:
+        kind = type(node).__name__
+        raise ConfigError(
+            f"{field_of(setting)} is {shown(setting.value)}; {kind} refuses it: {error} Set what it asks for, or "
+            "remove it."
+        ) from error
+    yield type(node).__name__, getattr(again, name)

@@ -1,0 +1,88 @@
+"""The recipes that Megatron-Bridge ships, found and called by name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from inspect import isfunction
+from typing import Any
+
+from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.config.messages import nearest_name, shown
+from bridgepack.errors import ConfigError
+
+#: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
+PREFIX = "bridge:"
+SUFFIX = "_config"
+#: Exports the recipes of every family.
+MODULE = "megatron.bridge.recipes"
+
+_NAME = re.compile(r"(?!_).*_(sft|peft)(_.*)?_config")
+#: What a recipe raises where a model's config cannot be read, there is no GPU, or it refuses by design.
+_RECIPE_ERRORS = (OSError, RuntimeError, ValueError, TypeError, ImportError, AssertionError)
+
+
+def shipped_recipes() -> Mapping[str, Callable[[], Any]]:
+    """Return every SFT and PEFT recipe function of the installed Megatron-Bridge by name, sorted.
+
+    Raises:
+        ConfigError: Megatron-Bridge cannot be imported.
+    """
+    module = import_host(MODULE)
+    names = sorted(name for name, value in vars(module).items() if isfunction(value) and _NAME.fullmatch(name))
+    return {name: getattr(module, name) for name in names}
+
+
+def shipped_name(name: str) -> str:
+    """Return the name of the function that a text means: `bridge:` and `_config` may be there or not.
+
+    Example: `bridge:qwen3_8b_sft_4gpu_h100_bf16` -> `qwen3_8b_sft_4gpu_h100_bf16_config`.
+    """
+    name = name.removeprefix(PREFIX)
+    return name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
+
+
+def load_shipped(name: str, *, field: str = "model.name") -> Any:
+    """Return the ConfigContainer of a shipped recipe.
+
+    Args:
+        name: of the function, as `shipped_name` takes it.
+        field: what the user named it in, for the message.
+
+    Raises:
+        ConfigError: there is no such recipe, or it cannot be made here.
+    """
+    known, function = shipped_recipes(), shipped_name(name)
+    if function not in known:
+        nearest = nearest_name(function, known)
+        hint = f"Did you mean {nearest}?" if nearest else "`bridgepack recipes list` names them."
+        raise ConfigError(
+            f"{field} is {shown(name)}; allowed: one of the {len(known)} SFT and PEFT recipes of the installed "
+            f"Megatron-Bridge, an id on the Hugging Face hub (org/name), or a folder. {hint}"
+        )
+    try:
+        return known[function]()
+    except _RECIPE_ERRORS as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"{field} is {shown(name)}, which Megatron-Bridge cannot make here: {type(error).__name__}: {reason}. "
+            "Allowed: a recipe whose model config is in the Hugging Face cache or can be fetched, on a machine that "
+            "it asks for. Fetch the model's config.json, or use another recipe."
+        ) from error
+
+
+def import_host(module: str) -> Any:
+    """Return a module of Megatron-Bridge or Megatron-Core.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    install_import_hook()
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{module} cannot be imported: {error}. A ConfigContainer needs megatron-bridge 0.6.2 here; "
+            'install it with: pip install "bridgepack[bridge]"'
+        ) from error

@@ -1,0 +1,43 @@
+"""What the commands have in common: exit codes, and printing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from bridgepack.errors import ConfigError
+
+CLEAN, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print; a reader that has gone away, as `head` does, is no error.
+
+    Raises:
+        ConfigError: nothing can be written there, as on a full disk.
+    """
+    try:
+        click.echo(text, err=err, color=has_colour())
+    except OSError as error:
+        stream = sys.stderr if err else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as one JSON document."""
+    echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def has_colour(arguments: dict[str, Any] | None = None) -> bool:
+    """Say whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise."""
+    if (arguments or {}).get("output"):
+        return False
+    is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
+    is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")

@@ -1,0 +1,109 @@
+"""The `bridgepack recipes` commands: list, show, new, schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridgepack.cli_output import CLEAN, FINDINGS, echo, print_json
+
+
+@click.group()
+def recipes() -> None:
+    """List the recipes at hand, show one with where its values come from, write a new one.
+
+    The catalogue is the folder recipes/ here, then the recipes that come with bridgepack.
+    """
+
+
+@recipes.command("list")
+@click.option("--family", help="Only recipes of this family, the name of their file.")
+@click.option("--bridge", "with_bridge", is_flag=True, help="Name Megatron-Bridge's own recipes, too; imports it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
+    """List every recipe of the catalogue: family, method, GPUs, tokens of a pack, parallelism."""
+    from bridgepack.config.catalogue import catalogue
+    from bridgepack.report.recipes import catalogue_table, entry_to_dict, shipped_lines
+
+    entries = catalogue(family=family)
+    shipped = _shipped_names() if with_bridge else None
+    if as_json:
+        print_json({"recipes": [entry_to_dict(entry) for entry in entries], **({"bridge": shipped} if shipped else {})})
+    else:
+        echo(catalogue_table(entries) + (f"\n{shipped_lines(shipped)}" if shipped else ""))
+    return FINDINGS if any(entry.error for entry in entries) else CLEAN
+
+
+@recipes.command()
+@click.argument("name")
+@click.option("--resolved", is_flag=True, help="Print every value with where it comes from.")
+@click.option("--artifact", type=click.Path(path_type=Path), help="Packs that decide the steps [the recipe's own].")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--format", "form", type=click.Choice(["yaml", "toml"]), default="yaml", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str, ...], form: str, as_json: bool) -> int:
+    """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
+    from bridgepack.config.loading import load_recipe, parse_overrides
+    from bridgepack.config.writing import recipe_to_toml, recipe_to_yaml, written_values
+
+    recipe = load_recipe(name, parse_overrides(overrides))
+    if resolved or artifact is not None:
+        _show_resolved(recipe, artifact, as_json)
+    elif as_json:
+        print_json(written_values(recipe))
+    else:
+        echo((recipe_to_toml if form == "toml" else recipe_to_yaml)(recipe).rstrip("\n"))
+    return CLEAN
+
+
+@recipes.command()
+@click.argument("name")
+@click.option("--model", required=True, help="Hub id, folder, or a recipe of Megatron-Bridge or of the catalogue.")
+@click.option("--gpus", "num_gpus", required=True, type=click.IntRange(min=1), help="GPUs of the run.")
+@click.option("--seq-length", required=True, type=click.IntRange(min=2), help="Runtime tokens of a pack.")
+@click.option("--method", type=click.Choice(["full", "lora", "dora"]), help="What is trained [full].")
+@click.option("--data", default="data/chats.jsonl", show_default=True, help="Training data.")
+@click.option("--tokenizer", help="Hub id or folder of the tokenizer [the model's].")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write [NAME.yaml].")
+@click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
+def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
+    """Write a recipe file NAME.yaml that checks clean, with comments, to start from."""
+    from bridgepack.config.catalogue import catalogue
+    from bridgepack.config.starting import Wish, new_recipe, write_new
+
+    text = new_recipe(Wish(**wish), catalogue())
+    if dry_run:
+        echo(text.rstrip("\n"))
+        return CLEAN
+    path = write_new(output or Path(f"{wish['name']}.yaml"), text)
+    echo(f"wrote {path}\nnext: bridgepack check {path}")
+    return CLEAN
+
+
+@recipes.command()
+@click.option("--output", type=click.Path(path_type=Path), help="Write it to this file.")
+def schema(output: Path | None) -> int:
+    """Print the JSON Schema of recipe files, for editors and other programs."""
+    from bridgepack.config.schema import schema_text
+    from bridgepack.report.checks import staged_report
+
+    with staged_report(output, schema_text()):
+        pass
+    if output is None:
+        echo(schema_text().rstrip("\n"))
+    return CLEAN
+
+
+def _shipped_names() -> list[str]:
+    from bridgepack.bridge.shipped import shipped_recipes
+
+    return list(shipped_recipes())
+
+
+def _show_resolved(recipe: Any, artifact: Path | None, as_json: bool) -> None:
+    from bridgepack.report.recipes import describe_resolved, resolved_view
+
+    view = resolved_view(recipe, artifact=artifact)
+    print_json(view.to_dict()) if as_json else echo(describe_resolved(view))

@@ -1,0 +1,94 @@
+"""Writes a new recipe as YAML with comments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from bridgepack.config.editing.yaml_values import flow
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.writing import YAML_HEADER, written_values
+
+_STEP = "  "
+_COMMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
+        "data.validation_fraction": "of the rows, set aside for evaluation",
+        "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
+        "preprocessing.kind": "or prompt_completion, or tokenized",
+        "preprocessing.loss_mode": "trained tokens: those of the assistant; or last_turn, or full",
+        "preprocessing.over_long": "conversations longer than a pack; or truncate, or error",
+        "packing.packed_sequence_size": "runtime tokens of a pack; seq_length of the model",
+        "model.recompute": "whole layers are computed again in the backward pass, to save memory",
+        "method.kind": "or full, lora, dora",
+        "schedule.num_epochs": "passes over the packs; train_iters follows from their number",
+        "checkpoint.folder": "checkpoints of this run",
+    }
+)
+
+
+def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
+    """Return the text of a new recipe file.
+
+    Args:
+        recipe: the recipe.
+        origin: where its topology is from.
+    """
+    file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
+    head = [
+        YAML_HEADER,
+        f"# {_title(recipe)}",
+        f"# Made by `bridgepack recipes new`: {origin}.",
+        f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
+    ]
+    values = _without_nulls(written_values(recipe))
+    return "\n".join([*head, *_lines(values, {**_COMMENTS, **_numbers(recipe)}, "")]) + "\n"
+
+
+def _title(recipe: SFTRecipe) -> str:
+    assert recipe.model is not None
+    what = "Full training" if recipe.method.kind == "full" else {"lora": "LoRA", "dora": "DoRA"}[recipe.method.kind]
+    size = recipe.packing.packed_sequence_size
+    num_gpus = recipe.parallelism.num_gpus
+    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    return f"{what} of {recipe.model.name} on {gpus} in packs of {size:,} tokens."
+
+
+def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_nulls(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _numbers(recipe: SFTRecipe) -> dict[str, str]:
+    """Return the comments that have numbers of this recipe."""
+    topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
+    ranks = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * topology.context_parallel_size
+    slots = recipe.batch.tokens_per_step
+    assert topology.num_gpus is not None
+    assert recipe.model is not None
+    source = recipe.tokenizer.name_or_path
+    base = "the architecture; weights come from checkpoint.pretrained"
+    others = [kind for kind in ("full", "lora", "dora") if kind != recipe.method.kind]
+    return {
+        "method.kind": f"or {', or '.join(others)}",
+        "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
+        "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens on each rank",
+        "parallelism.num_gpus": f"copies of the model: {topology.num_gpus // ranks}, each on {ranks}",
+        "batch.tokens_per_step": f"some {max(round((slots or 0) / size), 1):,} packs",
+        "checkpoint.pretrained": f"{source} in Megatron's format, as AutoBridge.import_ckpt writes it",
+    }
+
+
+def _lines(values: Mapping[str, Any], comments: Mapping[str, str], path: str) -> Iterator[str]:
+    for name, value in values.items():
+        here, indent = f"{path}{name}", _STEP * path.count(".")
+        comment = f" # {comments[here]}" if here in comments else ""
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{flow(name)}:{comment}"
+            yield from _lines(value, comments, f"{here}.")
+        else:
+            yield f"{indent}{flow(name)}: {flow(value)}{comment}"

@@ -1,0 +1,203 @@
+"""Writes an artifact in the form that another version of Megatron-Bridge reads; the rows stay what they are.
+
+One layout of rows is right in every version since 0.3: the runtime length, stored - 1, is a multiple of pad_seq_to_mult
+and each reader takes runtime tokens in the same way. So only the container differs: one `.npy` file for each split
+before 0.4, Parquet shards from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data import staging
+from bridgepack.data.artifact import PLAN_FOLDER, Artifact
+from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.execution import Progress, SilentProgress
+from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.inputs import hash_file
+from bridgepack.data.manifest import write_manifest
+from bridgepack.data.npy_shards import NPY_SUFFIX
+from bridgepack.data.npy_writing import write_npy_rows
+from bridgepack.errors import ArtifactError
+from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
+from bridgepack.records.host_releases import packed_file_name, release_of
+
+#: Of what an export writes for the same rows; part of an export's fingerprint.
+_EXPORT_VERSION = 1
+#: Stored tokens that are held at once; as Python objects they take some 40 bytes each.
+_BATCH_TOKENS = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """An artifact in the form of another version.
+
+    Attributes:
+        output: its folder.
+        bridge_version: of megatron-bridge that it is for.
+        pack_format: `parquet`, the artifact as it is, or `npy`.
+        source: folder of the artifact it was made from.
+        source_fingerprint: of that artifact.
+        manifest: of the export; None where nothing has been written.
+    """
+
+    output: Path
+    bridge_version: str
+    pack_format: str
+    source: Path
+    source_fingerprint: str
+    manifest: Manifest | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "output": str(self.output),
+            "bridge_version": self.bridge_version,
+            "pack_format": self.pack_format,
+            "source": str(self.source),
+            "source_fingerprint": self.source_fingerprint,
+            "is_written": self.manifest is not None,
+            "manifest": asdict(self.manifest) if self.manifest is not None else None,
+        }
+
+
+def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
+    """Return what an export would write; nothing is written.
+
+    Raises:
+        ConfigError: the version is none, or older than 0.3.
+        ArtifactError: `artifact` is none, or the output is part of it or holds something else.
+    """
+    release = release_of(bridge_version)
+    manifest = Artifact(artifact).manifest
+    if any(shard.path.endswith(NPY_SUFFIX) for split in manifest.splits for shard in split.shards):
+        raise ArtifactError(
+            f"{str(artifact)!r} holds {NPY_SUFFIX} files, an export itself. Export what it was made from."
+        )
+    _refuse_overlap(artifact, output)
+    staging.refuse_foreign_folder(output)
+    return Export(
+        output=output,
+        bridge_version=bridge_version,
+        pack_format=release.pack_format,
+        source=artifact,
+        source_fingerprint=manifest.fingerprint,
+    )
+
+
+def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progress: Progress | None = None) -> Export:
+    """Write an artifact for a version of Megatron-Bridge.
+
+    Every shard is checked against its manifest first. An artifact that is at the output is replaced once the new one
+    is complete. The export is an artifact, too: its manifest says what it was made from.
+
+    Args:
+        artifact: folder of the artifact.
+        output: folder of the export.
+        bridge_version: e.g. `0.3.1`.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: the version is none, or older than 0.3.
+        ArtifactError: the artifact is none or is damaged, or the output cannot be written or holds something else.
+    """
+    plan = plan_export(artifact, output, bridge_version)
+    source = Artifact(artifact)
+    try:
+        with staging.staging(output) as working:
+            folder = working / "artifact"
+            folder.mkdir()
+            manifest = _write(source, folder, plan, progress or SilentProgress())
+            staging.move_into_place(folder, output)
+    except OSError as error:
+        raise ArtifactError(
+            f"{str(output)!r} cannot be written: {error.strerror or error}. Nothing was left behind; free space or "
+            "choose another --output."
+        ) from error
+    return replace(plan, manifest=manifest)
+
+
+def _write(source: Artifact, folder: Path, plan: Export, progress: Progress) -> Manifest:
+    num_rows = sum(split.statistics.num_packs for split in source.manifest.splits)
+    progress.start(f"Writing {plan.pack_format}", num_rows, "packs")
+    splits = tuple(_write_split(source, split, folder, plan, progress) for split in source.manifest.splits)
+    progress.finish()
+    _copy_others(source.folder, folder)
+    manifest = _manifest(source.manifest, splits, plan)
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _write_split(source: Artifact, split: SplitRecord, folder: Path, plan: Export, progress: Progress) -> SplitRecord:
+    for shard in split.shards:
+        _refuse_changed(source.folder, shard)
+    (folder / split.name).mkdir()
+    if plan.pack_format == "parquet":
+        for shard in split.shards:
+            _copy(source.folder / shard.path, folder / shard.path)
+            progress.advance(shard.num_rows)
+        return split
+    name = f"{split.name}/{packed_file_name(split.name, source.manifest.packed_sequence_size)}"
+    num_rows = sum(shard.num_rows for shard in split.shards)
+    write_npy_rows(folder / name, _watched(source, split, progress), num_rows)
+    path = folder / name
+    record = ShardRecord(path=name, num_rows=num_rows, num_bytes=path.stat().st_size, sha256=hash_file(path))
+    return replace(split, shards=(record,))
+
+
+def _watched(source: Artifact, split: SplitRecord, progress: Progress) -> Iterator[RowBatch]:
+    for batch in source.iter_batches(split.name, max_tokens=_BATCH_TOKENS):
+        yield batch
+        progress.advance(batch.num_rows)
+
+
+def _copy_others(source: Path, folder: Path) -> None:
+    """Copy what says where rows come from, and the host's metadata, whose lengths mean the same in every version."""
+    _copy(source / BRIDGE_METADATA_FILE, folder / BRIDGE_METADATA_FILE)
+    (folder / PLAN_FOLDER).mkdir()
+    for path in sorted((source / PLAN_FOLDER).glob("*")):
+        _copy(path, folder / PLAN_FOLDER / path.name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with replaced_when_whole(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def _manifest(source: Manifest, splits: tuple[SplitRecord, ...], plan: Export) -> Manifest:
+    """Return the export's manifest; an export of other bytes has another fingerprint."""
+    note = {
+        "value": plan.bridge_version,
+        "because": f"exported from the artifact with fingerprint {plan.source_fingerprint}",
+    }
+    fingerprint = source.fingerprint
+    if plan.pack_format != "parquet":
+        text = f"{source.fingerprint} as {plan.pack_format}, export version {_EXPORT_VERSION}"
+        fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    resolved: Mapping[str, Any] = {**source.resolved, "bridge_version": note}
+    return replace(source, fingerprint=fingerprint, splits=splits, resolved=resolved)
+
+
+def _refuse_overlap(artifact: Path, output: Path) -> None:
+    inside, around = output.resolve(), artifact.resolve()
+    if inside.is_relative_to(around) or around.is_relative_to(inside):
+        raise ArtifactError(
+            f"output is {str(output)!r}, which is the artifact {str(artifact)!r} or a folder in or around it. Choose a "
+            "folder beside it."
+        )
+
+
+def _refuse_changed(folder: Path, shard: ShardRecord) -> None:
+    path = folder / shard.path
+    if not path.is_file():
+        raise ArtifactError(f"{shard.path} of {str(folder)!r} is missing. Build the artifact again.")
+    if path.stat().st_size != shard.num_bytes or hash_file(path) != shard.sha256:
+        raise ArtifactError(
+            f"{shard.path} of {str(folder)!r} is not the file that the manifest describes. Build the artifact again; "
+            "`bridgepack check` says what differs."
+        )

@@ -1,0 +1,84 @@
+"""Writes packed rows as the `.npy` object array of dicts that megatron-bridge 0.3 reads, in bounded memory.
+
+`numpy.save` would hold every token of a split as a Python object at once. The pickle inside the file is written here
+row after row instead; what reads it gives the same array.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.lib.format as npy_format
+
+from bridgepack.data.files import replaced_when_whole
+from bridgepack.errors import ArtifactError
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch
+
+#: The newest without frames, whose parts can stand one after the other.
+_PROTOCOL = 3
+#: Under this name every numpy finds it, and the host's restricted unpickler allows it.
+_RECONSTRUCT = pickle.GLOBAL + b"numpy.core.multiarray\n_reconstruct\n"
+#: Of an array's pickled state; numpy has written no other.
+_STATE_VERSION = 1
+
+
+def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> None:
+    """Write rows as one file, whole or not at all.
+
+    Each is a dict of three lists of integers, `input_ids`, `loss_mask` and `seq_start_id`, as in Parquet.
+
+    Args:
+        path: of the file.
+        batches: the rows in order; only one batch is held.
+        num_rows: of all batches, which the file's head says.
+
+    Raises:
+        ArtifactError: there are more or fewer.
+    """
+    written = 0
+    with replaced_when_whole(path) as temporary, temporary.open("wb") as stream:
+        header = {"descr": npy_format.dtype_to_descr(np.dtype(object)), "fortran_order": False, "shape": (num_rows,)}
+        npy_format.write_array_header_1_0(stream, header)
+        for part in _head(num_rows):
+            stream.write(part)
+        for batch in batches:
+            _write_rows(stream, batch)
+            written += batch.num_rows
+        stream.write(pickle.TUPLE + pickle.BUILD + pickle.STOP)
+        if written != num_rows:
+            raise ArtifactError(f"{path.name}: {written} rows; {num_rows} are announced. Build the artifact again.")
+
+
+def _head(num_rows: int) -> Iterator[bytes]:
+    """Yield the pickle of an object array up to its empty list of elements."""
+    yield pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT
+    yield _pickled((np.ndarray, (0,), b"b")) + pickle.REDUCE + pickle.MARK
+    for value in (_STATE_VERSION, (num_rows,), np.dtype(object), False):
+        yield _pickled(value)
+    yield pickle.EMPTY_LIST
+
+
+def _write_rows(stream: IO[bytes], batch: RowBatch) -> None:
+    """Append a batch to the list that is open."""
+    stream.write(pickle.MARK)
+    for index in range(batch.num_rows):
+        stream.write(_pickled(_as_dict(batch.row(index))))
+    stream.write(pickle.APPENDS)
+
+
+def _as_dict(row: PackedRow) -> dict[str, list[int]]:
+    """Return a row with plain lists: the host joins `seq_start_id` with another list."""
+    return {
+        INPUT_IDS: row.input_ids.tolist(),
+        LOSS_MASK: row.loss_mask.tolist(),
+        SEQ_START_ID: row.seq_start_id.tolist(),
+    }
+
+
+def _pickled(value: Any) -> bytes:
+    """Return the opcodes that put a value on the stack: a pickle without its first and last one."""
+    return pickle.dumps(value, protocol=_PROTOCOL)[2:-1]

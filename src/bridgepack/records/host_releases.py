@@ -1,0 +1,153 @@
+"""What the releases of Megatron-Bridge call packing, and which form of packs each reads: data, nothing is imported.
+
+Source: the wheels of megatron-bridge 0.3.0 to 0.6.2, each compared with the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from bridgepack.errors import ConfigError
+
+HOST = "megatron-bridge"
+PackFormat = Literal["parquet", "npy"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRelease:
+    """Names and habits of some versions of Megatron-Bridge; paths of settings are those of 0.6.2 unless said.
+
+    Attributes:
+        versions: as a specifier, e.g. `>=0.3,<0.4`.
+        pack_format: form of packs that it reads; `parquet` is a folder, a pattern or a file.
+        specs_class: dotted name of PackedSequenceSpecs.
+        dataset_class: dotted name of the dataset's config.
+        specs_path: where the specs are in the config, in this release's path.
+        reader_class: dotted name of the dataset over packs.
+        renamed: path -> path in this release; a path stands for all below it.
+        absent: path -> what this release does instead; a path stands for all below it.
+        takes_multiple: its reader of packs is told `pad_seq_to_mult`, so batches have logical offsets, too.
+        trims_offsets: offsets go to TransformerEngine's context-parallel slicing without the -1 that fill rows up.
+        pads_both_offsets: `pad_cu_seqlens` gives logical offsets the same length as the physical ones.
+    """
+
+    versions: str
+    pack_format: PackFormat = "parquet"
+    specs_class: str = "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs"
+    dataset_class: str = "megatron.bridge.training.config.FinetuningDatasetConfig"
+    specs_path: str = "dataset.packed_sequence_specs"
+    reader_class: str = "megatron.bridge.data.datasets.packed_parquet.GPTSFTPackedParquetDataset"
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    takes_multiple: bool = True
+    trims_offsets: bool = True
+    pads_both_offsets: bool = False
+
+    def __contains__(self, text: str) -> bool:
+        """Say whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""
+        return SpecifierSet(self.versions).contains(Version(text).base_version, prereleases=True)
+
+
+_SPECS = "dataset.offline_packing_specs"
+_RENAMED_BEFORE_06 = {_SPECS: "dataset.packed_sequence_specs"}
+_RENAMED_BEFORE_05 = {**_RENAMED_BEFORE_06, "model.cuda_graph_modules": "model.cuda_graph_scope"}
+_ABSENT_BEFORE_06 = {
+    "dataset.enable_offline_packing": "packed_sequence_specs alone switches packing on",
+    "dataset.preprocessing": "packs that exist are read as they are",
+    f"{_SPECS}.max_single_sequence_length": "packs that exist are read as they are",
+    "tokenizer.chat_template_path": "packs that exist are read as they are",
+    "dataset.enable_in_batch_packing": "other classes have pack_sequences_in_batch",
+    "train.num_epochs": "a run counts steps: train.train_iters",
+    "env_vars": "the job's own environment counts",
+}
+_ABSENT_BEFORE_05 = {
+    **_ABSENT_BEFORE_06,
+    "dist.eval_context_parallel_size": "evaluation runs with model.context_parallel_size",
+    "validation.eval_global_batch_size": "evaluation takes train.global_batch_size",
+    "validation.eval_micro_batch_size": "evaluation takes train.micro_batch_size",
+}
+
+RELEASES: tuple[HostRelease, ...] = (
+    HostRelease(
+        versions=">=0.3,<0.4",
+        pack_format="npy",
+        reader_class="megatron.bridge.data.datasets.sft.GPTSFTPackedDataset",
+        renamed={
+            **_RENAMED_BEFORE_05,
+            "validation.eval_iters": "train.eval_iters",
+            "validation.eval_interval": "train.eval_interval",
+        },
+        absent=_ABSENT_BEFORE_05,
+        trims_offsets=False,
+    ),
+    HostRelease(
+        versions=">=0.4,<0.5",
+        renamed=_RENAMED_BEFORE_05,
+        absent=_ABSENT_BEFORE_05,
+        takes_multiple=False,
+        trims_offsets=False,
+    ),
+    HostRelease(
+        versions=">=0.5,<0.5.1",
+        renamed=_RENAMED_BEFORE_06,
+        absent=_ABSENT_BEFORE_06,
+        takes_multiple=False,
+        trims_offsets=False,
+    ),
+    HostRelease(versions=">=0.5.1,<0.6", renamed=_RENAMED_BEFORE_06, absent=_ABSENT_BEFORE_06),
+    HostRelease(
+        versions=">=0.6",
+        specs_class="megatron.bridge.data.packing.PackedSequenceSpecs",
+        dataset_class="megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig",
+        specs_path=_SPECS,
+        reader_class="megatron.bridge.data.packing.parquet.GPTSFTPackedParquetDataset",
+        pads_both_offsets=True,
+    ),
+)
+
+
+def release_of(bridge_version: str) -> HostRelease:
+    """Return the release that a version of Megatron-Bridge belongs to.
+
+    Raises:
+        ConfigError: it is no version, or older than 0.3.
+    """
+    try:
+        found = next((release for release in RELEASES if bridge_version in release), None)
+    except InvalidVersion:
+        raise ConfigError(f"--bridge-version is {bridge_version!r}; allowed: a version such as 0.6.2.") from None
+    if found is None:
+        raise ConfigError(
+            f"--bridge-version is {bridge_version}; allowed: 0.3 and newer, the first with packed SFT and context "
+            "parallelism. Upgrade megatron-bridge."
+        )
+    return found
+
+
+def installed_host() -> str:
+    """Return the version of Megatron-Bridge that is installed; nothing is imported.
+
+    Raises:
+        ConfigError: none is.
+    """
+    try:
+        return version(HOST)
+    except PackageNotFoundError:
+        raise ConfigError(
+            "bridge_version is not given and megatron-bridge is not installed here; allowed: a version such as 0.6.2. "
+            "Name one."
+        ) from None
+
+
+def packed_file_name(split: str, packed_sequence_size: int) -> str:
+    """Return the name of a split's `.npy` file, as the host calls it: `training_4096.npy`.
+
+    Source: megatron-bridge 0.3.1, data/builders/finetuning_dataset.py (train_path_packed).
+    """
+    return f"{split}_{packed_sequence_size}.npy"

@@ -1,0 +1,256 @@
+"""Recipes for people and programs: the catalogue as a table, and a recipe with where each of its values comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.config.catalogue import CatalogueEntry
+from bridgepack.config.editing.yaml_values import flow
+from bridgepack.config.packing import ParallelismConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.wiring import Packs, Setting, host_settings
+from bridgepack.config.wiring.settings import Scope
+from bridgepack.data.forecast import forecast_packs
+from bridgepack.errors import ConfigError
+
+_COLUMNS = ("recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP")
+_FORECAST = "forecast"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldValue:
+    """One field of a recipe.
+
+    Attributes:
+        field: dotted path.
+        value: plain.
+        origin: `recipe` where its author wrote it, else `default`.
+    """
+
+    field: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedView:
+    """A recipe with every value and where it comes from.
+
+    Attributes:
+        recipe: the recipe.
+        fields: every field.
+        derived: what `resolve` works out, name -> value and because.
+        settings: what the recipe sets in Megatron-Bridge.
+        packs: where the number of packs is from.
+        num_packs: split -> packs; empty where it is not known.
+    """
+
+    recipe: SFTRecipe
+    fields: tuple[FieldValue, ...]
+    derived: Mapping[str, Mapping[str, Any]]
+    settings: tuple[Setting, ...]
+    packs: str
+    num_packs: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values with stable keys."""
+        return {
+            "name": self.recipe.name,
+            "packs": {"num_packs": dict(self.num_packs), "because": self.packs},
+            "fields": [{"field": one.field, "value": one.value, "origin": one.origin} for one in self.fields],
+            "derived": [{"name": name, **item, "origin": "derived"} for name, item in self.derived.items()],
+            "settings": [_setting_to_dict(setting) for setting in self.settings],
+        }
+
+
+def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
+    """Return a recipe of the catalogue as plain values with stable keys; what is not known is None."""
+    recipe = entry.recipe
+    topology = recipe.parallelism if recipe else None
+    return {
+        "name": entry.name,
+        "family": entry.family,
+        "target": entry.target,
+        "summary": entry.summary,
+        "error": entry.error or None,
+        "model": recipe.model.name if recipe and recipe.model else None,
+        "method": recipe.method.kind if recipe else None,
+        "packing": recipe.packing.mode if recipe else None,
+        "num_gpus": topology.num_gpus if topology else None,
+        "seq_length": recipe.packing.packed_sequence_size if recipe else None,
+        "context_parallel_size": topology.context_parallel_size if topology else None,
+        "tensor_model_parallel_size": topology.tensor_model_parallel_size if topology else None,
+        "pipeline_model_parallel_size": topology.pipeline_model_parallel_size if topology else None,
+        "expert_model_parallel_size": topology.expert_model_parallel_size if topology else None,
+    }
+
+
+def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
+    """Return one line per recipe, and what is wrong with those that cannot be loaded."""
+    rows = [_COLUMNS, *[_row(entry) for entry in entries if entry.recipe]]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    broken = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
+    end = f"{len(rows) - 1} recipes; `bridgepack recipes show NAME` prints one"
+    return "\n".join([*lines, "", *broken, end])
+
+
+def shipped_lines(names: Sequence[str]) -> str:
+    """Return the recipes of Megatron-Bridge, one a line, as targets of `check` and names of `model.name`."""
+    lines = [f"  bridge:{name}" for name in names]
+    return "\n".join(["", "recipes of the installed Megatron-Bridge:", *lines, f"{len(names)} recipes"])
+
+
+def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
+    """Return a recipe with every value, by the packs of an artifact where there is one, else by a forecast.
+
+    Args:
+        recipe: the recipe.
+        artifact: folder of the packs; by default the recipe's own.
+
+    Raises:
+        ConfigError: the folder is not there, or a pack cannot be a whole number of multiples.
+        ArtifactError: the manifest cannot be read.
+    """
+    packs, because = _packs(recipe, artifact)
+    return ResolvedView(
+        recipe=recipe,
+        fields=tuple(_fields(recipe)),
+        derived={**recipe.resolve().explain(), **_shares(recipe)},
+        settings=tuple(_settings(recipe, packs, is_forecast=because.startswith(_FORECAST))),
+        packs=because,
+        num_packs=packs.num_packs if packs else {},
+    )
+
+
+def describe_resolved(view: ResolvedView) -> str:
+    """Return a recipe with every value, for a terminal."""
+    lines = [f"{view.recipe.name}", f"packs: {_counts(view.num_packs)}{view.packs}", "", "fields of the recipe:"]
+    lines += _aligned([(one.field, flow(one.value), one.origin) for one in view.fields])
+    lines += ["", "derived:"]
+    lines += _aligned(
+        [(name, flow(item["value"]), f"derived: {item['because']}") for name, item in view.derived.items()]
+    )
+    lines += ["", "set in Megatron-Bridge:"]
+    lines += _aligned([(one.path, _shown(one.value), _origin(one)) for one in view.settings])
+    return "\n".join(lines)
+
+
+def _row(entry: CatalogueEntry) -> tuple[str, ...]:
+    recipe = entry.recipe
+    assert recipe is not None
+    topology = recipe.parallelism
+    packing = "" if recipe.packing.mode == "offline" else f" {recipe.packing.mode}"
+    return (
+        entry.name,
+        entry.family,
+        recipe.method.kind,
+        str(topology.num_gpus or "-"),
+        f"{recipe.packing.packed_sequence_size}{packing}",
+        str(topology.context_parallel_size),
+        str(topology.tensor_model_parallel_size),
+        str(topology.pipeline_model_parallel_size),
+        str(topology.expert_model_parallel_size),
+    )
+
+
+def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]:
+    if recipe.packing.mode != "offline":
+        return None, f"none: packing.mode is {recipe.packing.mode}"
+    if artifact is not None and not artifact.is_dir():
+        raise ConfigError(f"--artifact is {str(artifact)!r}; there is no such folder. Build it, or name another.")
+    folder = artifact or Path(recipe.artifact or f"artifacts/{recipe.name}")
+    if folder.is_dir():
+        packs = packs_in(folder)
+        if packs.num_packs:
+            return packs, f"counted in {folder}"
+    forecast = forecast_packs(recipe)
+    packs = Packs(folder=str(folder), num_packs=forecast.num_packs)
+    return (packs if forecast.num_packs else None), forecast.because
+
+
+def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:
+    """Return how the GPUs share a batch; nothing where their number is not known or does not divide."""
+    scope = Scope(recipe=recipe, packs=None)
+    size = scope.data_parallel_size()
+    if size is None:
+        return {}
+    batch = next(one.value for one in host_settings(recipe) if one.path == "train.global_batch_size")
+    micro, topology = recipe.batch.micro_batch_size, recipe.parallelism
+    because = f"{topology.num_gpus} GPUs / ({_product(topology)} tensor x pipeline x context ranks)"
+    shares = {"data_parallel_size": {"value": size, "because": because}}
+    if batch % (micro * size) == 0:
+        because = f"global batch of {batch} / (micro batch of {micro} x {size} data-parallel ranks)"
+        shares["gradient_accumulation_steps"] = {"value": batch // (micro * size), "because": because}
+    return shares
+
+
+def _product(topology: ParallelismConfig) -> str:
+    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    return " x ".join(str(getattr(topology, name)) for name in sizes)
+
+
+def _settings(recipe: SFTRecipe, packs: Packs | None, *, is_forecast: bool) -> Iterator[Setting]:
+    """Yield the settings; what follows from guessed packs says so."""
+    without = {setting.path: setting for setting in host_settings(recipe)}
+    for setting in host_settings(recipe, packs=packs):
+        counts = not setting.path.startswith("dataset.") and without.get(setting.path) != setting
+        yield replace(setting, because=f"{setting.because}; {_FORECAST}") if is_forecast and counts else setting
+
+
+def _fields(section: BaseModel, prefix: str = "") -> Iterator[FieldValue]:
+    for name in type(section).model_fields:
+        value, path = getattr(section, name), f"{prefix}{name}"
+        if isinstance(value, BaseModel):
+            yield from _fields(value, f"{path}.")
+        else:
+            origin = "recipe" if name in section.model_fields_set else "default"
+            yield FieldValue(field=path, value=_plain(value), origin=origin)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _setting_to_dict(setting: Setting) -> dict[str, Any]:
+    return {
+        "path": setting.path,
+        "value": _plain(setting.value),
+        "origin": setting.origin,
+        "field": setting.field or None,
+        "because": setting.because or None,
+    }
+
+
+def _origin(setting: Setting) -> str:
+    if setting.origin == "derived":
+        return f"derived: {setting.because}"
+    return f"{setting.origin}: {setting.field}"
+
+
+def _shown(value: Any) -> str:
+    return flow(_plain(value))
+
+
+def _counts(num_packs: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{count:,} {split}" for split, count in num_packs.items())
+    return f"{counts}; " if counts else ""
+
+
+def _aligned(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    names = max((len(name) for name, _, _ in rows), default=0)
+    values = max((min(len(value), 40) for _, value, _ in rows), default=0)
+    for name, value, origin in rows:
+        yield f"  {name:<{names}}  {value:<{values}}  {origin}"

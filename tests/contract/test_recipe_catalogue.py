@@ -1,0 +1,119 @@
+"""Every recipe of `recipes/` against the real megatron-bridge, at its own number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.to_container import to_bridge
+from bridgepack.checking import CheckOptions, check_target
+from bridgepack.config.loading import load_recipe
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.rules.report import CheckReport
+from bridgepack.rules.rule import Severity
+from tests.support.catalogue import catalogue, function_of
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.hub_configs import model_configs
+from tests.support.upstream_recipes import recipes_offline, validate
+
+TARGETS = catalogue()
+FAMILIES = {
+    "cuda_graphs",
+    "deepseek_v3",
+    "gemma3",
+    "gpt_oss",
+    "llama3",
+    "long_context",
+    "moonlight",
+    "nemotron_h",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "qwen_vl",
+}
+
+
+@pytest.fixture(scope="module")
+def h100_host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Answer as a host with H100s and the configs of all models, without a network."""
+    with recipes_offline(tmp_path_factory.mktemp("hub")), pretend_gpu_host("h100"):
+        yield
+
+
+@pytest.fixture
+def at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is the current one: recipes name paths relative to it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_catalogue_is_there() -> None:
+    assert {Path(target.rpartition(":")[0]).stem for target in TARGETS} >= FAMILIES
+    assert len(TARGETS) >= 140
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_recipe_is_what_the_host_accepts(target: str, h100_host: None, at_work: Path) -> None:
+    recipe = load_recipe(target)
+    recipe.resolve()
+    num_gpus = recipe.parallelism.num_gpus
+    assert num_gpus is not None
+    assert _faults(check_target(recipe, CheckOptions())) == []
+
+    config = to_bridge(recipe)
+    _put_files(at_work, recipe)
+
+    assert validate(config, num_gpus) is None
+    assert _faults(check_target(config, CheckOptions(world_size=num_gpus))) == []
+    _check_stages(config.model)
+    assert recipe.packing.packed_sequence_size <= _num_positions(config.model)
+
+
+def _faults(report: CheckReport) -> list[tuple[str, str, str]]:
+    return [
+        (finding.code, finding.where, finding.found)
+        for finding in report.findings
+        if finding.severity is not Severity.ADVICE
+    ]
+
+
+def _put_files(folder: Path, recipe: SFTRecipe) -> None:
+    """Make what has to exist when a run starts: weights, and packs where they are built before."""
+    assert recipe.checkpoint.pretrained is not None
+    (folder / recipe.checkpoint.pretrained).mkdir(parents=True)
+    if recipe.packing.mode == "offline":
+        packs = folder / "artifacts" / recipe.name
+        for split in ("training", "validation"):
+            (packs / split).mkdir(parents=True)
+            (packs / split / "shard-00000-of-00001.idx.parquet").touch()
+        (packs / "bridge_metadata.json").write_text("[]")
+
+
+def _check_stages(model: Any) -> None:
+    """Assert that layers spread evenly over pipeline stages, which the host looks at only when it builds the model.
+
+    Source: megatron-core 0.19.2, transformer/transformer_block.py, get_num_layers_to_build.
+    """
+    num_stages = model.pipeline_model_parallel_size
+    if num_stages == 1 or model.pipeline_model_parallel_layout is not None:
+        return
+    num_layers = model.num_layers
+    num_layers += model.account_for_embedding_in_pipeline_split + model.account_for_loss_in_pipeline_split
+    for uneven in (model.num_layers_in_first_pipeline_stage, model.num_layers_in_last_pipeline_stage):
+        if uneven is not None:
+            num_layers, num_stages = num_layers - uneven, num_stages - 1
+    assert num_layers % num_stages == 0
+
+
+def _num_positions(model: Any) -> int:
+    """Return the positions that a model was made for."""
+    if model.position_embedding_type == "yarn":
+        return round(model.yarn_original_max_position_embeddings * model.yarn_rotary_scaling_factor)
+    config = model_configs()[model.hf_model_id]
+    positions: int = config.get("text_config", config)["max_position_embeddings"]
+    return positions

@@ -1,0 +1,181 @@
+"""What one version of the host makes of recipes and of packs that were exported for it, as plain values.
+
+usage: python -m tests.support.older_host_probe REQUEST.json ANSWER.json   in a process that has imported no megatron
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.versions import VersionSettings, configured, packing_objects, settings_for
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.wiring import Packs, host_settings
+from tests.support.hub_configs import offline_hub
+
+#: Shipped by every version, and what the recipes of the tests are laid over.
+BASE = "llama32_1b_sft_config"
+#: What the versions' training imports on a GPU host, too.
+MODULES = ("megatron.bridge.recipes.llama", "megatron.bridge.training.gpt_step", "megatron.bridge.training.finetune")
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what this process's megatron-bridge does.
+
+    Args:
+        request: `bridge_version`, `tokenizer`, `folder` to write in, `raw`, rows to pack, and `cases`: name ->
+            `recipe`, `packs`, their folder, and `num_packs`.
+    """
+    return {
+        "imports": {module: _import_error(module) for module in MODULES},
+        "cases": {name: _case(request, case) for name, case in request["cases"].items()},
+        "own_packs": _own_packs(request),
+    }
+
+
+def mapped_settings(case: Mapping[str, Any], bridge_version: str) -> VersionSettings:
+    """Return the settings of a case for a version."""
+    packs = Packs(folder=case["packs"], num_packs=case["num_packs"])
+    return settings_for(host_settings(SFTRecipe.from_mapping(case["recipe"]), packs=packs), bridge_version)
+
+
+def _import_error(module: str) -> str | None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _case(request: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
+    mapped = mapped_settings(case, request["bridge_version"])
+    objects = packing_objects(mapped)
+    datasets = _datasets(mapped, objects.dataset, _tokenizer(request["tokenizer"]))
+    return {
+        "specs": _named(objects.specs),
+        "dataset": {**_named(objects.dataset), mapped.release.specs_path.rpartition(".")[2]: _paths(objects.specs)},
+        "readers": [_name(type(dataset)) for dataset in datasets if dataset is not None],
+        "splits": [_rows(dataset) for dataset in datasets if dataset is not None],
+        "batches": [_batches(dataset) for dataset in datasets if dataset is not None],
+        "container": _container(request, mapped),
+    }
+
+
+def _datasets(mapped: VersionSettings, config: Any, tokenizer: Any) -> Any:
+    """Return training, validation and test data as the version's own training builds them."""
+    if mapped.release.specs_path.endswith("offline_packing_specs"):
+        from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
+
+        return GPTSFTDatasetBuilder(config, tokenizer).build()
+    from megatron.bridge.data.utils import get_dataset_provider
+
+    return get_dataset_provider(config)([0, 0, 0], config, tokenizer)
+
+
+def _tokenizer(folder: str) -> Any:
+    from megatron.bridge.training.config import TokenizerConfig
+    from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
+
+    return build_tokenizer(TokenizerConfig(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=folder))
+
+
+def _rows(dataset: Any) -> list[dict[str, list[int]]]:
+    return [{name: list(map(int, dataset[index][name])) for name in dataset[index]} for index in range(len(dataset))]
+
+
+def _batches(dataset: Any) -> list[dict[str, Any]]:
+    """Return the batch of each row, of all rows together, and of a row with the padding sample."""
+    alone = [[index] for index in range(len(dataset))]
+    indices = [*alone, list(range(len(dataset))), [0, -1]]
+    return [_batch(dataset.collate_fn([dataset[index] for index in chosen])) for chosen in indices]
+
+
+def _batch(batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in batch.items()}
+
+
+def _container(request: Mapping[str, Any], mapped: VersionSettings) -> dict[str, Any]:
+    """Return the settings in a ConfigContainer of the version's own recipe, and what its own checks say."""
+    import megatron.bridge.recipes.llama as recipes
+    from megatron.bridge.training.config import runtime_config_update
+
+    with offline_hub(Path(request["folder"]) / "hub"):
+        config = configured(getattr(recipes, BASE)(), mapped)
+    values = plain_values(config)
+    config.checkpoint.pretrained_checkpoint = request["folder"]
+    config.model.apply_rope_fusion = False  # a kernel of TransformerEngine, whose absence the checks refuse
+    environment = dict(os.environ)
+    os.environ["WORLD_SIZE"] = str(request["world_size"])
+    try:
+        runtime_config_update(config)
+        refusal = None
+    except (AssertionError, ValueError, RuntimeError) as error:
+        refusal = f"{type(error).__name__}: {error}"
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+    return {"values": values, "refusal": refusal}
+
+
+def _own_packs(request: Mapping[str, Any]) -> list[list[int]] | None:
+    """Return stored lengths, row by row, of what the version packs itself to the multiple; None from 0.6 on."""
+    import numpy as np
+
+    try:
+        from megatron.bridge.data.datasets.packed_sequence import prepare_packed_sequence_data
+    except ImportError:
+        return None
+    output = Path(request["folder"]) / "own.npy"
+    prepare_packed_sequence_data(
+        Path(request["raw"]),
+        output,
+        None,
+        request["packed_sequence_size"],
+        _tokenizer(request["tokenizer"]),
+        request["packed_sequence_size"],
+        seed=1,
+        dataset_kwargs={},
+        pad_seq_to_mult=request["multiple"],
+    )
+    rows = np.load(output, allow_pickle=True)
+    return [np.diff([*row["seq_start_id"], len(row["input_ids"])]).tolist() for row in rows]
+
+
+def _named(value: Any) -> dict[str, Any]:
+    return {"class": _name(type(value)), **plain_values(value)}
+
+
+def _paths(specs: Any) -> dict[str, Any]:
+    """Return the specs' values; a path, whatever its class, as text."""
+    values = plain_values(specs)
+    return {
+        name: str(getattr(specs, name)) if name.endswith("_path") and value is not None else value
+        for name, value in values.items()
+    }
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _main(request_path: Path, answer_path: Path) -> None:
+    logging.disable(logging.CRITICAL)
+    install_import_hook()
+    request = json.loads(request_path.read_text())
+    sys.path.insert(0, request["overlay"])
+    with chdir(request["folder"]), redirect_stdout(sys.stderr):
+        content = answer(request)
+    answer_path.write_text(json.dumps(content, default=str))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

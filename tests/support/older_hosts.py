@@ -1,0 +1,108 @@
+"""Runs the probe on versions of the host that lie beside the test environment, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[2]
+#: Processes at a time; each takes about 0.8 GB and one core.
+_NUM_PROCESSES = 2
+_LIMIT_S = 300
+
+
+def overlay(version: str) -> Path:
+    """Return the folder of a version's packages, to be put in front of the test environment's own."""
+    folder = Path(f"{sys.prefix}-older") / version
+    assert folder.is_dir(), f"{folder} is missing: run `bash tests/environment/install_older {sys.prefix}`"
+    return folder
+
+
+def locked_versions() -> list[str]:
+    """Return the versions that tests/environment/older pins."""
+    return sorted(path.stem for path in (PROJECT / "tests" / "environment" / "older").glob("*.txt"))
+
+
+def ask(requests: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """Return version -> what the probe says there.
+
+    Args:
+        requests: version -> what the probe takes.
+        folder: for files.
+    """
+    with ThreadPoolExecutor(_NUM_PROCESSES) as pool:
+        answers = pool.map(lambda version: _ask_one(requests[version], folder / version), requests)
+        return dict(zip(requests, answers, strict=True))
+
+
+def _ask_one(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    folder.mkdir(parents=True)
+    (folder / "request.json").write_text(json.dumps(request))
+    command = ["-m", "tests.support.older_host_probe", str(folder / "request.json"), str(folder / "answer.json")]
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in (PROJECT, *filter(None, sys.path)))
+    finished = subprocess.run(
+        [sys.executable, *command],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": paths, "MEGATRON_CONFIG_LOCK_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert finished.returncode == 0, f"megatron-bridge {request['bridge_version']}: {finished.stderr[-3000:]}"
+    content: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+    return content
+
+
+def positions_on_rank(offsets: Sequence[int], num_tokens: int, *, context_parallel_size: int, rank: int) -> list[int]:
+    """Return which tokens of a row TransformerEngine's slicing gives a context-parallel rank.
+
+    Example: offsets [0, 8], 2 ranks -> rank 0 [0, 1, 6, 7], rank 1 [2, 3, 4, 5].
+
+    Source: TransformerEngine 2.10 to 2.17, common/fused_attn/context_parallel.cu (thd_partition_indices_kernel):
+    offsets are divided by the ranks, towards 0, and the sequence of a token is looked for by bisection.
+    """
+    shares = [int(offset / context_parallel_size) for offset in offsets]
+    positions = []
+    for token in range(num_tokens // context_parallel_size):
+        sequence = _bisected(token, shares)
+        half = (shares[sequence + 1] - shares[sequence]) // 2
+        index = token - shares[sequence]
+        chunk = rank if index < half else 2 * (context_parallel_size - 1) - rank
+        positions.append(index + shares[sequence] * context_parallel_size + half * chunk)
+    return positions
+
+
+def _bisected(token: int, shares: Sequence[int]) -> int:
+    left, right = 1, len(shares) - 1
+    while left < right:
+        middle = (left + right) // 2
+        if shares[middle] <= token:
+            left = middle + 1
+        else:
+            right = middle
+    return left - 1
+
+
+def zigzag(offsets: Sequence[int], *, context_parallel_size: int, rank: int) -> list[int]:
+    """Return the tokens that belong on a rank: of each sequence chunk `rank` from the front and from the back.
+
+    Args:
+        offsets: of the row's sequences, ascending, none of them -1.
+        context_parallel_size: ranks; each sequence has twice as many chunks.
+        rank: which.
+    """
+    positions = []
+    for start, end in pairwise(offsets):
+        length = (end - start) // (2 * context_parallel_size)
+        last = 2 * context_parallel_size - 1 - rank
+        for chunk in (rank, last):
+            positions += range(start + chunk * length, start + (chunk + 1) * length)
+    return positions

@@ -1,0 +1,125 @@
+"""The catalogue: which folders count, which files are recipes, and names that lead to them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bridgepack.config.catalogue import PACKAGED_FOLDER, catalogue, catalogue_folders, catalogue_target
+from bridgepack.config.loading import load_recipe
+from bridgepack.errors import ConfigError
+from tests.support import catalogue as own
+
+RECIPE = """
+from bridgepack import SFTRecipe
+from bridgepack.config.loading import load_recipe
+
+
+def small_recipe() -> SFTRecipe:
+    \"\"\"Return a small one.
+
+    More of it.
+    \"\"\"
+    return SFTRecipe.from_mapping(
+        {
+            "name": "small",
+            "data": {"train": "a.jsonl"},
+            "tokenizer": {"name_or_path": "tokenizer"},
+            "packing": {"packed_sequence_size": 16},
+        }
+    )
+
+
+def sized_recipe(size: int) -> SFTRecipe:
+    return small_recipe().override({"packing.packed_sequence_size": size})
+
+
+def _hidden_recipe() -> SFTRecipe:
+    return small_recipe()
+"""
+YAML_RECIPE = "name: y\ndata: {train: a}\ntokenizer: {name_or_path: t}\npacking: {packed_sequence_size: 16}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder recipes/ of an empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    return tmp_path / "recipes"
+
+
+def test_own_recipes_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    entries = catalogue()
+
+    assert {own.function_of(target) for target in own.catalogue()} <= {entry.name for entry in entries}
+    assert [entry for entry in entries if entry.error] == []
+    assert all(entry.summary for entry in entries if entry.target.endswith("_recipe"))
+    assert catalogue_folders() == (own.RECIPES,)
+    assert list(entries) == sorted(entries, key=lambda entry: entry.family)
+
+
+def test_wheel_has_the_recipes_where_they_are_looked_up() -> None:
+    project = tomllib.loads((own.RECIPES.parent / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"] == {
+        "recipes": f"bridgepack/{PACKAGED_FOLDER}"
+    }
+
+
+def test_folder_here_comes_first(here: Path) -> None:
+    (here / "mine.py").write_text(RECIPE.replace("small_recipe", "quickstart"), encoding="utf-8")
+    (here / "quickstart.yaml").write_text(YAML_RECIPE, encoding="utf-8")
+    entry = next(entry for entry in catalogue(family="quickstart") if entry.name == "quickstart")
+
+    assert catalogue_folders()[0] == Path("recipes")
+    assert entry.recipe is not None
+    assert entry.recipe.name == "y"
+    assert catalogue_target("quickstart") == "recipes/quickstart.yaml"
+
+
+def test_functions_without_arguments_are_recipes(here: Path) -> None:
+    (here / "mine.py").write_text(RECIPE, encoding="utf-8")
+    entries = catalogue(family="mine")
+
+    assert [(entry.name, entry.summary, entry.target) for entry in entries] == [
+        ("small_recipe", "Return a small one.", "recipes/mine.py:small_recipe")
+    ]
+
+
+def test_other_python_is_not_run(here: Path) -> None:
+    for name in ("other.py", "_helper.py", ".hidden.py"):
+        (here / name).write_text("raise SystemExit('run')\n", encoding="utf-8")
+    (here / "_helper.py").write_text("import bridgepack\nraise SystemExit('run')\n", encoding="utf-8")
+
+    assert {entry.family for entry in catalogue()}.isdisjoint({"other", "_helper", ".hidden"})
+
+
+def test_broken_recipes_are_told_and_the_others_are_there(here: Path) -> None:
+    (here / "broken.py").write_text("import bridgepack\nraise RuntimeError('no')\n", encoding="utf-8")
+    (here / "wrong.yaml").write_text(YAML_RECIPE.replace("16", "-1"), encoding="utf-8")
+    (here / "good.yaml").write_text(YAML_RECIPE, encoding="utf-8")
+    errors = {entry.name: entry.error for entry in catalogue() if entry.error}
+
+    assert errors["broken"].startswith("recipe 'recipes/broken.py' failed: RuntimeError: no.")
+    assert errors["wrong"] == "packing.packed_sequence_size is -1; allowed: at least 1. Raise it."
+    assert len(errors) == 2
+    assert load_recipe("good").name == "y"
+
+
+def test_recipes_are_loaded_by_name(here: Path) -> None:
+    (here / "mine.py").write_text(RECIPE, encoding="utf-8")
+
+    assert load_recipe("small_recipe") == load_recipe("small") == load_recipe("recipes/mine.py:small_recipe")
+    assert load_recipe("small", {"packing.packed_sequence_size": 32}).packing.packed_sequence_size == 32
+
+
+def test_unknown_names_have_a_hint(here: Path) -> None:
+    (here / "mine.py").write_text(RECIPE, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"^recipe is 'smal_recipe'; allowed: .*\. Did you mean small_recipe\?$"):
+        load_recipe("smal_recipe")
+    with pytest.raises(ConfigError, match=r"^--family is 'mien'; allowed: .*mine.*\. Did you mean mine\?$"):
+        catalogue(family="mien")

@@ -1,0 +1,284 @@
+"""New recipes: which recipe of the catalogue they start from, the topology elsewhere, and that they check clean."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from bridgepack.checking import CheckOptions, check_target
+from bridgepack.config.catalogue import CatalogueEntry, catalogue
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.starting import MethodKind, Wish, new_recipe, write_new
+from bridgepack.config.starting.models import ModelSize, model_size, name_words
+from bridgepack.config.starting.nearest import recipes_of_model
+from bridgepack.config.starting.topology import BUDGET_GB, choose_topology
+from bridgepack.config.writing import YAML_HEADER
+from bridgepack.errors import ConfigError
+from bridgepack.rules.rule import Severity
+
+WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)
+UNKNOWN_MODELS = ("org/a-1b", "org/b-13b", "org/c-70b", "org/d-30B-A3B", "org/e-235b-a22b", "org/f-8x7B")
+
+
+@pytest.fixture(scope="module")
+def entries() -> tuple[CatalogueEntry, ...]:
+    """Return the catalogue."""
+    return catalogue()
+
+
+def _recipe(text: str) -> SFTRecipe:
+    return SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(text))
+
+
+def _new(entries: tuple[CatalogueEntry, ...], **changes: Any) -> SFTRecipe:
+    return _recipe(new_recipe(dataclasses.replace(WISH, **changes), entries))
+
+
+def _recipe_or_none(wish: Wish, entries: tuple[CatalogueEntry, ...]) -> SFTRecipe | None:
+    """Return a new recipe; None where the number of GPUs or the length is not one that the model can have."""
+    try:
+        return _recipe(new_recipe(wish, entries))
+    except ConfigError as error:
+        if re.match(r"--(gpus|seq-length) is \d+; .*allowed", str(error)):
+            return None
+        raise
+
+
+def _error(entries: tuple[CatalogueEntry, ...], **changes: Any) -> str:
+    with pytest.raises(ConfigError) as raised:
+        _new(entries, **changes)
+    return str(raised.value)
+
+
+def test_starts_from_the_recipe_of_the_same_model(entries: tuple[CatalogueEntry, ...]) -> None:
+    recipe = _new(entries)
+
+    assert recipe.name == "mine"
+    assert recipe.model is not None
+    assert recipe.model.name == "qwen3_8b_sft_8gpu_h100_bf16_32k_config"
+    assert recipe.tokenizer.name_or_path == "Qwen/Qwen3-8B"
+    assert recipe.packing.packed_sequence_size == 32768
+    assert (recipe.parallelism.tensor_model_parallel_size, recipe.parallelism.context_parallel_size) == (4, 2)
+    assert recipe.parallelism.num_gpus == 16
+    assert recipe.method.kind == "full"
+    assert recipe.checkpoint.pretrained == "checkpoints/Qwen3-8B"
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "kind", "tokenizer"),
+    [
+        ("Qwen/Qwen3-8B-Base", None, "full", "Qwen/Qwen3-8B-Base"),
+        ("org/my-qwen3-8b-tuned", "dora", "dora", "org/my-qwen3-8b-tuned"),
+        ("qwen3_8b_peft_1gpu_h100_bf16_config", None, "lora", "Qwen/Qwen3-8B"),
+        ("bridge:qwen3_8b_sft_4gpu_h100_bf16_config", "lora", "lora", "Qwen/Qwen3-8B"),
+        ("qwen3_8b_sft_4gpu_h100_bf16_recipe", "lora", "lora", "Qwen/Qwen3-8B"),
+    ],
+)
+def test_names_of_a_model(
+    entries: tuple[CatalogueEntry, ...], model: str, method: MethodKind | None, kind: str, tokenizer: str
+) -> None:
+    recipe = _new(entries, model=model, method=method)
+
+    assert recipe.method.kind == kind
+    assert recipe.tokenizer.name_or_path == tokenizer
+    assert recipe.model is not None
+    assert recipe.model.name.startswith("qwen3_8b_")
+
+
+def test_longest_name_of_a_model_counts(entries: tuple[CatalogueEntry, ...]) -> None:
+    found = recipes_of_model(entries, "Qwen/Qwen3-30B-A3B-Instruct-2507")
+
+    assert {entry.recipe.tokenizer.name_or_path for entry in found if entry.recipe} == {"Qwen/Qwen3-30B-A3B"}
+    assert recipes_of_model(entries, "Qwen/Qwen2.5-VL-7B-Instruct") == []
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("num_gpus", [1, 2, 8, 16, 64, 256])
+def test_new_recipes_check_clean(entries: tuple[CatalogueEntry, ...], num_gpus: int, method: MethodKind) -> None:
+    known = {entry.recipe.tokenizer.name_or_path for entry in entries if entry.recipe and entry.recipe.model}
+    num_checked = 0
+    for model in sorted(known | set(UNKNOWN_MODELS)):
+        for seq_length in (4096, 8192, 32768, 131072):
+            wish = Wish(name="mine", model=model, num_gpus=num_gpus, seq_length=seq_length, method=method)
+            recipe = _recipe_or_none(wish, entries)
+            if recipe is None:
+                continue
+            topology = recipe.parallelism
+            report = check_target(recipe, CheckOptions())
+            assert [one.code for one in report.findings if one.severity is not Severity.ADVICE] == [], wish
+            assert seq_length % recipe.resolve().pad_seq_to_mult.value == 0
+            assert seq_length <= 32768 * topology.context_parallel_size
+            assert topology.num_gpus == num_gpus
+            num_checked += 1
+
+    assert num_checked > 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"num_gpus": 7},
+            "--gpus is 7; allowed for Qwen/Qwen3-8B, method full, at 32768 tokens: multiples of 8 from 8",
+        ),
+        ({"seq_length": 65536}, "--seq-length is 65536; allowed for Qwen/Qwen3-8B: at most 32768, the longest"),
+        ({"seq_length": 5001}, "--seq-length is 5001; allowed: multiples of 4, what its ranks share. Use 5004."),
+        ({"model": "org/x-70b", "num_gpus": 8}, "--gpus is 8; training every weight of 70 billion parameters at 32768"),
+        ({"model": "org/x-8b", "seq_length": 65537}, "--seq-length is 65537; allowed: multiples of"),
+        ({"model": "org/x"}, "--model is 'org/x'; neither its name nor a config.json says how large it is; allowed: a"),
+        ({"model": "Qwen3-9B"}, "--model is 'Qwen3-9B'; allowed: an id on the hub (org/name), a folder, a recipe of"),
+        ({"model": "qwen3_8b_sft_4gpu_h100_bf16_recip"}, "--model is 'qwen3_8b_sft_4gpu_h100_bf16_recip'; allowed: an"),
+        ({"model": "olmoe_7b_sft_8gpu_h100_bf16_config"}, "--model is 'olmoe_7b_sft_8gpu_h100_bf16_config', which is"),
+        ({"name": "a b"}, "name is 'a b'; allowed: text matching"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be(entries: tuple[CatalogueEntry, ...], changes: dict[str, Any], message: str) -> None:
+    assert _error(entries, **changes).startswith(message)
+
+
+def test_near_names_are_hinted_at(entries: tuple[CatalogueEntry, ...]) -> None:
+    assert _error(entries, model="Qwen3-9B").endswith("Did you mean Qwen/Qwen3-8B?")
+    assert _error(entries, model="quickstrat").endswith("Did you mean quickstart?")
+
+
+def test_unknown_recipe_of_the_host_needs_a_tokenizer(entries: tuple[CatalogueEntry, ...]) -> None:
+    model = "olmoe_7b_sft_8gpu_h100_bf16_config"
+    recipe = _new(entries, model=model, tokenizer="allenai/OLMoE-1B-7B-0125", seq_length=4096)
+
+    assert recipe.tokenizer.name_or_path == "allenai/OLMoE-1B-7B-0125"
+    assert recipe.model is not None
+    assert recipe.model.name == model
+
+
+def test_text_has_a_header_and_comments(entries: tuple[CatalogueEntry, ...]) -> None:
+    lines = new_recipe(WISH, entries).splitlines()
+
+    assert lines[0] == YAML_HEADER
+    assert lines[1].startswith(
+        "# Full training of qwen3_8b_sft_8gpu_h100_bf16_32k_config on 16 GPUs in packs of 32,768"
+    )
+    assert "  context_parallel_size: 2 # 16,384 tokens on each rank" in lines
+    assert "  num_gpus: 16 # copies of the model: 2, each on 8" in lines
+    assert "  kind: full # or lora, or dora" in lines
+    assert not any(line.rstrip().endswith("null") for line in lines)
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    path = write_new(tmp_path / "new" / "mine.yaml", "name: mine\n")
+
+    assert path.read_text() == "name: mine\n"
+    with pytest.raises(ConfigError, match="is there already; allowed: a new file"):
+        write_new(path, "name: other\n")
+    assert path.read_text() == "name: mine\n"
+    with pytest.raises(ConfigError, match=r"allowed: a file whose name ends in \.yaml or \.yml"):
+        write_new(tmp_path / "mine.toml", "")
+    with pytest.raises(ConfigError, match="it cannot be written"):
+        write_new(path / "below.yaml", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("org/chat-8b", (8.0, 8.0)),
+        ("org/chat-30B-A3B", (30.0, 3.0)),
+        ("Qwen/Qwen2.5-1.5B-Instruct", (1.5, 1.5)),
+        ("qwen2_1p5b_sft_1gpu_h100_bf16_config", (1.5, 1.5)),
+        ("qwen2_500m_sft_1gpu_h100_bf16_config", (0.5, 0.5)),
+        ("mistralai/Mixtral-8x7B-v0.1", (56.0, 14.0)),
+    ],
+)
+def test_size_is_in_the_name(name: str, size: tuple[float, float]) -> None:
+    found = model_size(name)
+
+    assert found is not None
+    assert (found.billions, found.active_billions) == size
+
+
+def test_names_without_a_size() -> None:
+    assert model_size("deepseek-ai/DeepSeek-V4") is None
+    assert model_size("org/chat-128k") is None
+    assert name_words("Qwen/Qwen3-1.7B") == name_words("qwen3_1p7b") == ("qwen3", "1.7b")
+
+
+def test_size_of_a_folder(tmp_path: Path) -> None:
+    config = {
+        "num_hidden_layers": 36,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 12288,
+        "vocab_size": 151936,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = model_size(str(tmp_path))
+
+    assert found is not None
+    assert found.is_dense
+    assert found.billions == pytest.approx(8.19, abs=0.01)
+    assert (found.num_layers, found.num_query_groups, found.num_experts) == (36, 8, 0)
+
+
+def test_size_of_a_folder_with_a_mixture(tmp_path: Path) -> None:
+    config = {
+        "num_hidden_layers": 48,
+        "hidden_size": 2048,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "vocab_size": 151936,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = model_size(str(tmp_path))
+
+    assert found is not None
+    assert found.billions == pytest.approx(30.5, abs=0.1)
+    assert found.active_billions == pytest.approx(3.3, abs=0.1)
+    assert found.num_experts == 128
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"hidden_size": 0}', '{"num_hidden_layers": "x"}'])
+def test_broken_config_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+
+    assert model_size(str(tmp_path / "config.json").rpartition("/")[0]) is None or "b" in tmp_path.name
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("billions", [1, 8, 32, 70])
+def test_topology_fits_and_divides(billions: float, is_full: bool) -> None:
+    size = ModelSize(billions=billions, active_billions=billions, num_layers=64, num_query_groups=4, num_experts=0)
+    num_checked = 0
+    for num_gpus in (8, 12, 64, 512):
+        for seq_length in (4096, 65536):
+            try:
+                topology = choose_topology(size, is_full=is_full, num_gpus=num_gpus, seq_length=seq_length)
+            except ConfigError:
+                continue
+            assert num_gpus % topology.num_ranks == 0
+            assert topology.tensor in (1, 2, 4)
+            assert topology.estimated_gb <= BUDGET_GB
+            assert seq_length <= topology.context * (32768 if topology.recomputes else 8192)
+            num_checked += 1
+
+    assert num_checked > 0
+
+
+def test_least_number_of_gpus_is_told_and_is_enough() -> None:
+    size = ModelSize(billions=70, active_billions=70)
+    with pytest.raises(ConfigError, match=r"allowed: at least 32\.") as raised:
+        choose_topology(size, is_full=True, num_gpus=8, seq_length=4096)
+
+    assert "70 billion parameters at 4096 tokens" in str(raised.value)
+    assert choose_topology(size, is_full=True, num_gpus=32, seq_length=4096).num_ranks <= 32

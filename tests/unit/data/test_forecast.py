@@ -1,0 +1,80 @@
+"""The number of packs before a build: from bytes, and never without saying so."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.forecast import BYTES_PER_ID, BYTES_PER_TOKEN, FILL_FRACTION, forecast_packs
+
+SIZE = 1000
+
+
+def _recipe(**data: Any) -> SFTRecipe:
+    return SFTRecipe.from_mapping(
+        {
+            "name": "small",
+            "data": data,
+            "tokenizer": {"name_or_path": "tokenizer"},
+            "packing": {"packed_sequence_size": SIZE},
+        }
+    )
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Return a file with the bytes of ten full packs."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"x" * int(10 * SIZE * FILL_FRACTION * BYTES_PER_TOKEN))
+    return path
+
+
+def test_bytes_become_packs(rows: Path) -> None:
+    forecast = forecast_packs(_recipe(train=str(rows)))
+
+    assert forecast.num_packs == {"training": 10}
+    assert forecast.because == (
+        "forecast: 0.0 MB as JSON, 4.4 bytes for a token, packs filled to 98%; the build counts"
+    )
+
+
+def test_validation_has_its_own(rows: Path) -> None:
+    assert forecast_packs(_recipe(train=[str(rows), str(rows)], validation=str(rows))).num_packs == {
+        "training": 20,
+        "validation": 10,
+    }
+    assert forecast_packs(_recipe(train=str(rows), validation_fraction=0.5)).num_packs == {
+        "training": 5,
+        "validation": 5,
+    }
+
+
+def test_ids_take_more_bytes(rows: Path) -> None:
+    recipe = _recipe(train=str(rows)).override({"preprocessing.kind": "tokenized"})
+
+    assert forecast_packs(recipe).num_packs == {"training": -(-10 * 44 // round(BYTES_PER_ID * 10))}
+
+
+def test_compressed_files_hold_more(rows: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(rows.read_bytes()) + b"\0" * 10_000)
+
+    assert forecast_packs(_recipe(train=str(path))).num_packs["training"] >= 8
+
+
+@pytest.mark.parametrize(
+    ("data", "because"),
+    [
+        ({"train": "none.jsonl"}, "no forecast: data.train is 'none.jsonl'; there is no such file or folder."),
+        ({"train": {"dataset": "org/name"}}, "no forecast: the size of data on the hub is not known before a build"),
+    ],
+)
+def test_without_data_there_is_none(data: dict[str, Any], because: str) -> None:
+    forecast = forecast_packs(_recipe(**data))
+
+    assert forecast.num_packs == {}
+    assert forecast.because.startswith(because)

@@ -1,0 +1,110 @@
+"""`.npy` files written row after row are those that numpy writes at once, to every reader."""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridgepack.data.npy_shards import iter_npy_batches, read_npy_facts
+from bridgepack.data.npy_writing import write_npy_rows
+from bridgepack.errors import ArtifactError
+from bridgepack.records import RowBatch
+
+Row = dict[str, list[int]]
+
+ROWS: list[Row] = [
+    {"input_ids": [11, 12, 13, 2, 21, 22, 2], "loss_mask": [0, 1, 1, 0, 1, 1, 0], "seq_start_id": [0, 4]},
+    {"input_ids": [31, 150_000, 2], "loss_mask": [1, 1, 0], "seq_start_id": [0]},
+    {"input_ids": [255, 256, 65_535, 65_536], "loss_mask": [0, 0, 1, 0], "seq_start_id": [0]},
+]
+
+
+def _batch(rows: list[Row]) -> RowBatch:
+    def flat(key: str, dtype: type) -> tuple[Any, Any]:
+        values = [value for row in rows for value in row[key]]
+        return np.array(values, dtype=dtype), np.cumsum([0, *(len(row[key]) for row in rows)])
+
+    (ids, tokens), (mask, masks) = flat("input_ids", np.int32), flat("loss_mask", np.int8)
+    starts, offsets = flat("seq_start_id", np.int32)
+    return RowBatch(
+        shard="s",
+        first_row=0,
+        input_ids=ids,
+        token_offsets=tokens,
+        loss_mask=mask,
+        mask_offsets=masks,
+        seq_start_id=starts,
+        start_offsets=offsets,
+    )
+
+
+def _write(path: Path, batches: Iterable[list[Row]]) -> Path:
+    parts = list(batches)
+    write_npy_rows(path, map(_batch, parts), sum(map(len, parts)))
+    return path
+
+
+@pytest.mark.parametrize("parts", [[ROWS], [ROWS[:1], ROWS[1:]], [[row] for row in ROWS]])
+def test_numpy_reads_the_rows_as_plain_lists(tmp_path: Path, parts: list[list[Row]]) -> None:
+    array = np.load(_write(tmp_path / "s.npy", parts), allow_pickle=True)
+
+    assert array.dtype == object
+    assert array.shape == (3,)
+    assert list(array) == ROWS
+    assert {type(value) for row in array for values in row.values() for value in values} == {int}
+
+
+def test_no_name_but_those_of_arrays_is_in_the_pickle(tmp_path: Path) -> None:
+    stream = io.BytesIO(_write(tmp_path / "s.npy", [ROWS]).read_bytes())
+    np.lib.format.read_magic(stream)
+    np.lib.format.read_array_header_1_0(stream)
+
+    names = {argument for opcode, argument, _ in pickletools.genops(stream) if opcode.name == "GLOBAL"}
+
+    assert names == {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"}
+
+
+def test_our_own_reader_gives_the_batch_back(tmp_path: Path) -> None:
+    path = _write(tmp_path / "s.npy", [ROWS[:2], ROWS[2:]])
+
+    (read,) = iter_npy_batches(path, "s.npy", max_tokens=1000)
+
+    facts = read_npy_facts(path, "s.npy", None)
+    assert (facts.num_rows, facts.read_error, facts.value_types) == (3, None, {})
+    for name in ("input_ids", "token_offsets", "loss_mask", "mask_offsets", "seq_start_id", "start_offsets"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(_batch(ROWS), name))
+
+
+def test_a_wrong_number_of_rows_leaves_no_file(tmp_path: Path) -> None:
+    for num_rows in (2, 4):
+        with pytest.raises(ArtifactError, match=r"s\.npy: 3 rows; \d are announced"):
+            write_npy_rows(tmp_path / "s.npy", [_batch(ROWS)], num_rows)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), min_size=1, max_size=4),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_any_ids_in_any_batches(tmp_path_factory: pytest.TempPathFactory, parts: list[list[list[int]]]) -> None:
+    rows = [
+        [{"input_ids": ids, "loss_mask": [token % 2 for token in ids], "seq_start_id": [0]} for ids in part]
+        for part in parts
+    ]
+
+    path = _write(tmp_path_factory.mktemp("npy") / "s.npy", rows)
+
+    assert list(np.load(path, allow_pickle=True)) == [row for part in rows for row in part]

@@ -1,0 +1,140 @@
+"""A recipe with where each value comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.catalogue import CatalogueEntry
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
+from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
+
+VALUES: dict[str, Any] = {
+    "name": "small",
+    "data": {"train": "rows.jsonl"},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "packing": {"packed_sequence_size": 1024},
+    "parallelism": {"tensor_model_parallel_size": 2, "sequence_parallel": True, "num_gpus": 8},
+    "batch": {"global_batch_size": 8},
+    "method": {"kind": "lora"},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    """Return a recipe in a folder with 1 MB of data."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_bytes(b"x" * 1_000_000)
+    return SFTRecipe.from_mapping(VALUES)
+
+
+def _settings(view: Any) -> dict[str, Any]:
+    return {setting["path"]: setting for setting in view.to_dict()["settings"]}
+
+
+def test_every_field_says_where_it_is_from(recipe: SFTRecipe) -> None:
+    fields = {item["field"]: item for item in resolved_view(recipe).to_dict()["fields"]}
+
+    assert fields["packing.packed_sequence_size"] == {
+        "field": "packing.packed_sequence_size",
+        "value": 1024,
+        "origin": "recipe",
+    }
+    assert fields["packing.seed"]["origin"] == "default"
+    assert fields["method.kind"]["origin"] == "recipe"
+    assert fields["method.dim"] == {"field": "method.dim", "value": 32, "origin": "default"}
+    assert {item["origin"] for item in fields.values()} == {"recipe", "default"}
+
+
+def test_derived_values_say_why(recipe: SFTRecipe) -> None:
+    derived = {item["name"]: item for item in resolved_view(recipe).to_dict()["derived"]}
+
+    assert derived["pad_seq_to_mult"]["value"] == 2
+    assert derived["data_parallel_size"] == {
+        "name": "data_parallel_size",
+        "value": 4,
+        "because": "8 GPUs / (2 x 1 x 1 tensor x pipeline x context ranks)",
+        "origin": "derived",
+    }
+    assert derived["gradient_accumulation_steps"]["value"] == 2
+
+
+def test_forecast_is_called_one(recipe: SFTRecipe) -> None:
+    view = resolved_view(recipe)
+    settings = _settings(view)
+    num_packs = view.num_packs["training"]
+
+    assert view.packs.startswith("forecast: 1.0 MB as JSON")
+    assert settings["train.train_iters"]["value"] == -(-num_packs // 8)
+    assert settings["train.train_iters"]["because"].endswith("; forecast")
+    assert settings["dataset.dataset_root"]["value"] == "artifacts/small"
+    assert "forecast" not in settings["dataset.dataset_root"]["because"]
+    assert settings["optimizer.lr"] == {
+        "path": "optimizer.lr",
+        "value": 1e-4,
+        "origin": "derived",
+        "field": "optimizer.lr",
+        "because": "Megatron-Bridge's own for method lora",
+    }
+
+
+def test_without_data_steps_stay_open(recipe: SFTRecipe) -> None:
+    view = resolved_view(recipe.override({"data.train": "none.jsonl"}))
+
+    assert view.packs.startswith("no forecast: data.train is 'none.jsonl'")
+    assert "train.train_iters" not in {path for path, one in _settings(view).items() if one["value"] is not None}
+    assert "forecast" not in json.dumps(view.to_dict()["settings"])
+
+
+def test_packs_of_an_artifact_are_counted(recipe: SFTRecipe, chatml_tokenizer: Path) -> None:
+    write_json_lines(Path("a.jsonl"), [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
+    small = tokenized_recipe("a.jsonl", chatml_tokenizer)
+    artifact = build(small, Path("artifact")).output
+    view = resolved_view(small.override({"batch.global_batch_size": 1}), artifact=artifact)
+
+    assert view.packs == f"counted in {artifact}"
+    assert view.num_packs["training"] > 0
+    assert _settings(view)["train.train_iters"]["value"] == view.num_packs["training"]
+    assert "forecast" not in json.dumps(view.to_dict())
+
+
+def test_artifact_that_is_not_there(recipe: SFTRecipe) -> None:
+    with pytest.raises(ConfigError, match=r"^--artifact is 'none'; there is no such folder"):
+        resolved_view(recipe, artifact=Path("none"))
+
+
+def test_text_has_every_part(recipe: SFTRecipe) -> None:
+    view = resolved_view(recipe)
+    text = describe_resolved(view)
+
+    for heading in ("fields of the recipe:", "derived:", "set in Megatron-Bridge:"):
+        assert f"\n{heading}\n" in text
+    lines = [line.split() for line in text.splitlines()]
+    for setting in view.settings:
+        assert any(words[:1] == [setting.path] for words in lines)
+    assert ["batch.global_batch_size", "8", "recipe"] in lines
+    assert view.settings
+
+
+def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
+    entries = [
+        CatalogueEntry(name="small", family="mine", target="mine.py:small", recipe=recipe),
+        CatalogueEntry(name="wrong", family="mine", target="wrong.yaml", error="name is 5; allowed: text."),
+    ]
+    table = catalogue_table(entries).splitlines()
+
+    assert table[0].split() == ["recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP"]
+    assert table[1].split() == ["small", "mine", "lora", "8", "1024", "1", "2", "1", "1"]
+    assert table[-2] == "cannot be loaded: wrong: name is 5; allowed: text."
+    assert entry_to_dict(entries[0])["num_gpus"] == 8
+    assert entry_to_dict(entries[1])["error"] == "name is 5; allowed: text."
+    assert entry_to_dict(entries[0]).keys() == entry_to_dict(entries[1]).keys()
+
+
+def test_shipped_recipes_are_targets() -> None:
+    assert "  bridge:qwen3_8b_sft_config" in shipped_lines(["qwen3_8b_sft_config"]).splitlines()

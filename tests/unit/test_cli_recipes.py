@@ -1,0 +1,196 @@
+"""The `recipes` commands: what they print and write, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ruamel.yaml import YAML
+
+from bridgepack.cli import main
+from bridgepack.config.loading import load_recipe
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.schema import recipe_schema
+from bridgepack.config.writing import TOML_HEADER, YAML_HEADER
+
+NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
+NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+class Command:
+    """Runs the command in this process, in an empty folder."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as exited:
+            main(list(arguments))
+        captured = self._capture.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Ran(int(exited.value.code or 0), captured.out, captured.err)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
+
+
+@pytest.mark.parametrize("arguments", [[], ["list"], ["show"], ["new"], ["schema"]])
+def test_help(command: Command, arguments: list[str]) -> None:
+    ran = command("recipes", *arguments, "--help")
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert ran.output.startswith("Usage: ")
+
+
+def test_list(command: Command) -> None:
+    ran = command("recipes", "list", "--family", "qwen3")
+    listed = json.loads(command("recipes", "list", "--family", "qwen3", "--json").output)["recipes"]
+    entry = next(entry for entry in listed if entry["name"] == NAME)
+
+    assert (ran.code, ran.errors) == (0, "")
+    assert [NAME, "qwen3", "full", "4", "4096", "1", "4", "1", "1"] in [
+        line.split() for line in ran.output.splitlines()
+    ]
+    assert {name: entry[name] for name in ("family", "method", "num_gpus", "seq_length", "context_parallel_size")} == {
+        "family": "qwen3",
+        "method": "full",
+        "num_gpus": 4,
+        "seq_length": 4096,
+        "context_parallel_size": 1,
+    }
+    assert {entry["family"] for entry in listed} == {"qwen3"}
+
+
+def test_list_tells_broken_recipes(command: Command) -> None:
+    Path("recipes").mkdir()
+    Path("recipes/broken.yaml").write_text("name: 5\n", encoding="utf-8")
+    ran = command("recipes", "list", "--family", "broken")
+
+    assert ran.code == 1
+    assert "cannot be loaded: broken: 4 fields are wrong:" in ran.output
+
+
+def test_unknown_family(command: Command) -> None:
+    ran = command("recipes", "list", "--family", "qwen33")
+
+    assert (ran.code, ran.output) == (2, "")
+    assert ran.errors.startswith("error: --family is 'qwen33'; allowed: ")
+
+
+def test_list_of_the_host_s_recipes_needs_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "megatron.bridge", None)
+    ran = command("recipes", "list", "--bridge")
+
+    assert (ran.code, ran.output) == (2, "")
+    assert "A ConfigContainer needs megatron-bridge" in ran.errors
+
+
+def test_show_prints_a_file_that_loads(command: Command, tmp_path: Path) -> None:
+    for form, header in (("yaml", YAML_HEADER), ("toml", TOML_HEADER)):
+        ran = command(
+            "recipes", "show", NAME, "--format", form, "--set", "packing.seed=7", "--set", "model.recompute=full"
+        )
+        file = tmp_path / f"shown.{form}"
+        file.write_text(ran.output, encoding="utf-8")
+
+        assert (ran.code, ran.errors) == (0, "")
+        assert ran.output.startswith(f"{header}\n")
+        assert load_recipe(file) == load_recipe(NAME, {"packing.seed": 7, "model.recompute": "full"})
+
+
+def test_show_json_is_the_recipe(command: Command) -> None:
+    ran = command("recipes", "show", NAME, "--json")
+
+    assert SFTRecipe.from_mapping(json.loads(ran.output)) == load_recipe(NAME)
+
+
+def test_show_resolved(command: Command) -> None:
+    text = command("recipes", "show", NAME, "--resolved")
+    values: dict[str, Any] = json.loads(command("recipes", "show", NAME, "--resolved", "--json").output)
+    settings = {setting["path"]: setting for setting in values["settings"]}
+
+    assert (text.code, text.errors) == (0, "")
+    assert "set in Megatron-Bridge:" in text.output
+    assert list(values) == ["name", "packs", "fields", "derived", "settings"]
+    assert settings["model.calculate_per_token_loss"]["origin"] == "derived"
+    assert {setting["origin"] for setting in values["settings"]} == {"recipe", "default", "derived"}
+    assert all(setting["because"] for setting in values["settings"] if setting["origin"] == "derived")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "qwen3_8b_sft_4gpu_h100_bf61_recipe"], f"Did you mean {NAME}?"),
+        (["show", "none.yaml"], "there is no such file."),
+        (["show", NAME, "--set", "method.dim=64"], "method.dim is not a field of method full; it belongs to lora and"),
+        (["show", NAME, "--artifact", "none"], "--artifact is 'none'; there is no such folder."),
+        (["show"], "Missing argument 'NAME'"),
+        (["new", "mine"], "Missing option '--model'"),
+        (["new", "a b", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096"], "name is 'a b'; allowed: "),
+        (["shwo"], "No such command 'shwo'"),
+    ],
+    ids=str,
+)
+def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
+    ran = command("recipes", *arguments)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+
+
+def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
+    ran = command(*NEW)
+    checked = command("check", "mine.yaml", "--strict")
+
+    assert (ran.code, ran.output, ran.errors) == (0, "wrote mine.yaml\nnext: bridgepack check mine.yaml\n", "")
+    assert (checked.code, checked.errors) == (0, "")
+    assert Path("mine.yaml").read_text(encoding="utf-8").startswith(f"{YAML_HEADER}\n")
+    assert load_recipe("mine.yaml").name == "mine"
+
+
+def test_new_writes_nothing_over(command: Command) -> None:
+    Path("mine.yaml").write_text("mine\n", encoding="utf-8")
+    ran = command(*NEW)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert ran.errors == "error: 'mine.yaml' is there already; allowed: a new file. Choose another name or --output.\n"
+    assert Path("mine.yaml").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_new_to_another_file(command: Command) -> None:
+    ran = command(*NEW, "--output", "sub/other.yaml", "--data", "rows.jsonl", "--method", "lora")
+    recipe = load_recipe("sub/other.yaml")
+
+    assert ran.code == 0
+    assert (recipe.name, recipe.data.train, recipe.method.kind) == ("mine", "rows.jsonl", "lora")
+
+
+def test_new_dry_run_writes_nothing(command: Command, tmp_path: Path) -> None:
+    ran = command(*NEW, "--dry-run")
+
+    assert ran.code == 0
+    assert SFTRecipe.from_mapping(YAML(typ="safe", pure=True).load(ran.output)).name == "mine"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_schema(command: Command) -> None:
+    printed = command("recipes", "schema")
+    written = command("recipes", "schema", "--output", "schema.json")
+
+    assert json.loads(printed.output) == recipe_schema()
+    assert (written.code, written.output) == (0, "")
+    assert json.loads(Path("schema.json").read_text(encoding="utf-8")) == recipe_schema()

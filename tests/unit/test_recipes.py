@@ -1,0 +1,122 @@
+"""The recipes of `recipes/`: their names, what their docstrings say, and that files can hold them."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomlkit
+from ruamel.yaml import YAML
+
+from bridgepack.config.loading import load_object, load_recipe, read_sections
+from bridgepack.config.recipe import SFTRecipe
+from tests.support.catalogue import RECIPES, catalogue, function_of
+
+TARGETS = catalogue()
+NAME = re.compile(r"[a-z0-9_]+_(sft|peft)_(\d+)gpu_(h100|gb200)_(bf16|fp8cs|fp8mx)(_[a-z0-9_]+)?_recipe")
+SUFFIXES = {4096: "", 8192: "_8k", 16384: "_16k", 32768: "_32k", 131072: "_128k"}
+SIZES = {
+    "TP": "tensor_model_parallel_size",
+    "PP": "pipeline_model_parallel_size",
+    "CP": "context_parallel_size",
+    "EP": "expert_model_parallel_size",
+}
+HEAVY = ("torch", "megatron", "transformers", "datasets", "pyarrow", "numpy.testing")
+
+
+def test_names_are_unique() -> None:
+    names = [function_of(target) for target in TARGETS]
+
+    assert len(set(names)) == len(names)
+    assert names
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_name_says_what_the_recipe_is(target: str) -> None:
+    recipe, matched = load_recipe(target), NAME.fullmatch(function_of(target))
+
+    assert matched is not None
+    assert recipe.name == function_of(target)
+    assert recipe.parallelism.num_gpus == int(matched[2])
+    assert recipe.method.kind == ("full" if matched[1] == "sft" else "lora")
+    assert recipe.precision.recipe == "bf16_mixed"
+    variant = matched[5] or ""
+    length = SUFFIXES[recipe.packing.packed_sequence_size]
+    assert length in variant
+    assert not any(other in variant for other in SUFFIXES.values() if other not in ("", length))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_docstring_says_gpus_length_and_topology(target: str) -> None:
+    recipe = load_recipe(target)
+    file, _, name = target.rpartition(":")
+    document = _docstring(Path(file), name)
+    topology = recipe.parallelism
+    found = {short: int(size) for short, size in re.findall(r"\b(TP|PP|CP|EP|DP) (\d+)\b", document.split("\n")[0])}
+    ranks = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * topology.context_parallel_size
+
+    assert f" {topology.num_gpus} H100" in document
+    assert str(recipe.packing.packed_sequence_size) in document
+    assert topology.num_gpus is not None
+    assert found.pop("DP") == topology.num_gpus // ranks
+    assert {SIZES[short]: size for short, size in found.items()} == {
+        path: getattr(topology, path) for path in SIZES.values() if getattr(topology, path) > 1
+    }
+    assert re.search(r"\d+ GiB of state per GPU", " ".join(document.split()))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_recipe_survives_files(target: str, tmp_path: Path) -> None:
+    recipe = load_recipe(target)
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    text = io.StringIO()
+    YAML(typ="safe", pure=True).dump(values, text)
+    (tmp_path / "recipe.yaml").write_text(text.getvalue(), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(tomlkit.dumps(values), encoding="utf-8")
+
+    for name in ("recipe.yaml", "recipe.toml"):
+        again = SFTRecipe.from_mapping(read_sections(tmp_path / name))
+        assert again == recipe
+        assert again.resolve().explain() == recipe.resolve().explain()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_sequence_parallel_goes_with_tensor_parallel(target: str) -> None:
+    recipe = load_recipe(target)
+    if recipe.packing.mode != "in_batch":
+        topology = recipe.parallelism
+        assert topology.sequence_parallel == (topology.tensor_model_parallel_size > 1)
+
+
+def test_recipes_load_without_heavy_libraries() -> None:
+    code = (
+        "import sys\n"
+        "from bridgepack.config.loading import load_recipe\n"
+        "for target in sys.argv[1:]: load_recipe(target)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, *TARGETS], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_recipes_load_as_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RECIPES.parent)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+
+    recipe = load_object("recipes.qwen3:qwen3_8b_sft_4gpu_h100_bf16_recipe")
+
+    assert recipe == load_recipe(RECIPES / "qwen3.py:qwen3_8b_sft_4gpu_h100_bf16_recipe")
+
+
+def _docstring(file: Path, name: str) -> str:
+    import ast
+
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return ast.get_docstring(functions[0]) or ""
