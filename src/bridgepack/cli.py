@@ -37,6 +37,9 @@ class _Count(click.IntRange):
 
     name = "N"
 
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the number."""
         if not str(value).isdecimal() or int(value) < 1:
@@ -140,7 +143,7 @@ def _form(arguments: dict[str, Any]) -> str:
 
 def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
     """Print or write the changes, then the report of the changed settings."""
-    from bridgepack.fixing import fixed
+    from bridgepack.fixing import fixed, write_fix
     from bridgepack.report.checks import describe_diff, describe_fix, rendered, staged_report
 
     outcome, output = fixed(target, options), arguments["output"]
@@ -154,8 +157,7 @@ def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = rendered(outcome.report, form, has_colour=_has_colour(arguments), **_shows(arguments))
     with staged_report(output, text):
-        if outcome.edit:
-            outcome.edit.write()
+        write_fix(outcome)
     _echo(describe_fix(outcome), err=form != "text")
     if output is None:
         _echo(text.rstrip("\n"))
@@ -257,6 +259,11 @@ def main(arguments: list[str] | None = None) -> None:
     except BridgepackError as error:
         click.echo(f"error: {printable(str(error))}", err=True)
         code = COULD_NOT_RUN
+    except OSError as error:
+        place = f"{str(error.filename)!r}: " if error.filename else ""
+        _silence(sys.stdout)
+        click.echo(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.", err=True)
+        code = COULD_NOT_RUN
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; nothing was written", err=True)
         code = INTERRUPTED
@@ -272,10 +279,15 @@ def _echo(text: str, *, err: bool = False) -> None:
     try:
         click.echo(text, err=err, color=_has_colour())
     except OSError as error:
-        stream = sys.stderr if err else sys.stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _silence(sys.stderr if err else sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
+
+
+def _silence(stream: Any) -> None:
+    """Let what a stream still holds go nowhere, so that leaving does not fail on it."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print_json(value: Any) -> None:
