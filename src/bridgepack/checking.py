@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.disk_files import DiskFiles
@@ -13,7 +14,7 @@ from bridgepack.bridge.targets import Target, load_target
 from bridgepack.check_options import CheckOptions as CheckOptions
 from bridgepack.check_options import checked_given
 from bridgepack.config.recipe import SFTRecipe
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.earlier_names import in_current_names
@@ -96,12 +97,19 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     """Return the artifact of a check, judged by the rules on artifacts; None where none was given.
 
     Raises:
-        ArtifactError: the folder is no artifact.
+        ArtifactError: the folder is no artifact, or cannot be read.
         RuleCrashError: a rule raised.
     """
     folder = loaded.artifact or options.artifact
     if folder is None:
         return None
+    try:
+        return _checked(folder, loaded.config, options)
+    except OSError as error:
+        raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the files and their rights.") from error
+
+
+def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.checking import opened_for_check
     from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
 
@@ -109,7 +117,7 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
         scan = scan_artifact(
             artifact,
-            context=_context(artifact, loaded.config, checked_given(options.given)),
+            context=_context(artifact, config, checked_given(options.given)),
             rules=rules,
             max_examples=options.max_examples,
             execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bridgepack import __version__
-from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
 from bridgepack.cli_recipes import recipes
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
@@ -35,6 +35,9 @@ class _Count(click.IntRange):
     """A whole number of at least 1."""
 
     name = "N"
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the number."""
@@ -145,7 +148,7 @@ def _form(arguments: dict[str, Any]) -> str:
 
 def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
     """Print or write the changes, then the report of the changed settings."""
-    from bridgepack.fixing import fixed
+    from bridgepack.fixing import fixed, write_fix
     from bridgepack.report.checks import describe_diff, describe_fix, rendered, staged_report
 
     outcome, output = fixed(target, options), arguments["output"]
@@ -159,8 +162,7 @@ def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
     text = rendered(outcome.report, form, has_colour=has_colour(arguments), **_shows(arguments))
     with staged_report(output, text):
-        if outcome.edit:
-            outcome.edit.write()
+        write_fix(outcome)
     echo(describe_fix(outcome), err=form != "text")
     if output is None:
         echo(text.rstrip("\n"))
@@ -282,6 +284,11 @@ def main(arguments: list[str] | None = None) -> None:
         code = COULD_NOT_RUN
     except BridgepackError as error:
         click.echo(f"error: {printable(str(error))}", err=True)
+        code = COULD_NOT_RUN
+    except OSError as error:
+        place = f"{str(error.filename)!r}: " if error.filename else ""
+        silence(sys.stdout)
+        click.echo(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.", err=True)
         code = COULD_NOT_RUN
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; nothing was written", err=True)

@@ -23,10 +23,15 @@ def echo(text: str, *, err: bool = False) -> None:
     try:
         click.echo(text, err=err, color=has_colour())
     except OSError as error:
-        stream = sys.stderr if err else sys.stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        silence(sys.stderr if err else sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise ConfigError(f"the output cannot be written: {error.strerror}. Send it to another place.") from None
+
+
+def silence(stream: Any) -> None:
+    """Let what a stream still holds go nowhere, so that leaving does not fail on it."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -78,6 +79,20 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
         by_hand=tuple(by_hand.values()),
         build_command=_build_command(loaded, options),
     )
+
+
+def write_fix(outcome: Fixed) -> None:
+    """Put the changed file in the place of the old one.
+
+    Raises:
+        ConfigError: it is read-only, changed meanwhile, or cannot be written.
+    """
+    if outcome.edit is None:
+        return
+    path = outcome.edit.path
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ConfigError(f"{str(path)!r} is read-only and stays as it is. Make it writable, or take --diff.")
+    outcome.edit.write()
 
 
 def _report_with(

@@ -169,8 +169,8 @@ def _config(values: dict[str, Any], place: str) -> RunConfig:
         if not isinstance(values.get(name), Mapping) or "_target_" not in values[name]:
             found = shown(values[name]) if name in values else "missing"
             raise ConfigError(
-                f"{name} of {place} is {found}; allowed: an object of the host; a saved config has its fields and "
-                "its class in _target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
+                f"{name} of {place} is {found}; allowed: an object of the host, saved as its fields with its class in "
+                "_target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
             )
     for name in sorted(ALL_SECTIONS & values.keys()):
         check_section(f"{name} of {place}", name, values[name])

@@ -81,6 +81,15 @@ def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, arti
     text = str(target)
     if not isinstance(target, Path):
         _check_text(text)
+    try:
+        return _of_text(text, overrides, artifact)
+    except OSError as error:
+        raise ConfigError(
+            f"target {text!r} cannot be read: {error.strerror}. Check the path and its rights."
+        ) from error
+
+
+def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
     if _names_artifact(text):
         if overrides:
             raise ConfigError(f"--set {next(iter(overrides))}; an artifact has no settings. Remove it.")

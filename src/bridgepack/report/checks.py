@@ -42,7 +42,7 @@ def check_report_path(path: Path | None, target: str, environment: str | None) -
         ConfigError: it is one of them, which would be lost.
     """
     for name in (target, target.rpartition(":")[0], environment):
-        if path is not None and name and path.is_file() and Path(name).is_file() and path.samefile(name):
+        if path is not None and name and os.path.exists(path) and os.path.exists(name) and path.samefile(name):  # noqa: PTH110
             raise ConfigError(f"--output is {str(path)!r}, which is what is read. Choose another.")
 
 

@@ -19,7 +19,11 @@ never reused. An *error* makes the check exit with 1, a *warning* only with `--s
 `--advice`.
 
 In the reasons, `Crash` means that training stops, `Silent` that it goes on with wrong data or wrong numbers, `Slow`
-that it costs time. In examples about rows EOS is token 2.
+that it costs time. In examples about rows EOS is token 2. Lengths are in tokens, sizes in bytes where a unit is not
+said.
+
+A source names files of megatron-bridge 0.6.2 and its companions with a line, and entries such as `PSB101` of the
+catalogue of known ways to break a packed run; `src/bridgepack/rules/catalogue.json` says what covers which entry.
 """
 
 

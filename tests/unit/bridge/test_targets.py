@@ -8,7 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+from bridgepack.bridge.artifact_paths import paths_of_artifact
 from bridgepack.bridge.from_recipe import recipe_field
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import plain_values
@@ -196,3 +198,102 @@ def test_lines(folder: Path) -> None:
     assert line_of(file, ["packing.pad_seq_to_mult"]) == 6
     assert line_of(file, ["nothing", "name"]) == 1
     assert line_of(Path("mine.toml"), ["name"]) is None
+
+
+@pytest.mark.parametrize("section", ["model", "train", "dataset"])
+@pytest.mark.parametrize("value", [None, [1], "text", {}])
+def test_a_saved_config_without_a_section_is_refused(folder: Path, section: str, value: Any) -> None:
+    values = YAML(typ="safe", pure=True).load(SAVED)
+    with (folder / "cut.yaml").open("w") as file:
+        YAML().dump({**values, section: value}, file)
+    with pytest.raises(ConfigError, match=f"{section} of cut.yaml is .*; allowed: an object of the host"):
+        load_target("cut.yaml")
+
+
+def test_a_section_of_another_kind_is_refused(folder: Path) -> None:
+    (folder / "saved.yaml").write_text(f"{SAVED}ddp: [1, 2]\n")
+    with pytest.raises(ConfigError, match=r"ddp of saved.yaml is \[1, 2\]; allowed: a section with named fields, or"):
+        load_target("saved.yaml")
+    (folder / "saved.yaml").write_text(f"{SAVED}mixed_precision: bf16_mixed\npeft:\n")
+    assert load_target("saved.yaml").kind == "saved"
+
+
+def test_a_container_without_a_dataset_is_refused() -> None:
+    container = ConfigContainer()
+    container.dataset = None  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="dataset of ConfigContainer is None"):
+        load_target(container)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("model", 3, "--set model is 3; allowed: a section with named fields."),
+        ("model", None, "--set model is None; allowed: a section"),
+        ("dataset.offline_packing_specs", [1], r"--set dataset.offline_packing_specs is \[1\]; allowed: named fields"),
+        ("train.micro_batch_size.x", 1, "no field 'x' there. train.micro_batch_size is 1, which has no fields."),
+        ("modle.x", 1, "no field 'modle' there. Did you mean model?"),
+    ],
+)
+def test_an_override_that_makes_no_sense(folder: Path, path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_target("saved.yaml", {path: value})
+    assert load_target("saved.yaml", {"dataset.offline_packing_specs": None}).config is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("{model: [1]}", r"bridge_overrides.model is \[1\]; allowed: a section with named fields."),
+        ("{train: }", "bridge_overrides.train is None; allowed: a section"),
+        ("{modle: {fp8: e4m3}}", "bridge_overrides.modle is no section of a ConfigContainer. Did you mean model?"),
+        ("&all {model: *all}", "lies more than 12 sections deep"),
+        (f"{{model: {'{a: ' * 300}1{'}' * 300}}}", "lies more than 12 sections deep"),
+    ],
+)
+def test_overrides_of_a_recipe_that_make_no_sense(folder: Path, overrides: str, message: str) -> None:
+    text = RECIPE.partition("bridge_overrides:")[0]
+    (folder / "mine.yaml").write_text(f"{text}bridge_overrides: {overrides}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_target("mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("files", "artifact", "train", "validation"),
+    [
+        (
+            ["training_8.parquet", "validation_8.parquet"],
+            "packs",
+            "packs/training_8.parquet",
+            "packs/validation_8.parquet",
+        ),
+        (["training_8.parquet"], "packs/training_8.parquet", "packs/training_8.parquet", None),
+        (["a.parquet", "b.parquet"], "packs", "packs", None),
+        (["a.parquet", "b.parquet"], "packs/*.parquet", "packs/*.parquet", None),
+        (
+            ["training_0.parquet", "training_1.parquet", "validation_8.parquet"],
+            "packs",
+            None,
+            "packs/validation_8.parquet",
+        ),
+        (["training/a.parquet"], "packs", "packs/training", "packs/validation"),
+        (["training_8.npy"], "packs", "packs/training_8.npy", None),
+    ],
+)
+def test_paths_of_packs(
+    folder: Path, files: list[str], artifact: str, train: str | None, validation: str | None
+) -> None:
+    for name in files:
+        (folder / "packs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "packs" / name).touch()
+    paths = paths_of_artifact(Path(artifact), has_validation=True)
+    assert paths.get("packed_train_data_path") == train
+    assert paths.get("packed_val_data_path") == validation
+    assert paths_of_artifact(Path(artifact), has_validation=False)["packed_val_data_path"] is None
+
+
+def test_lines_of_a_file_that_cannot_be_read_again(folder: Path) -> None:
+    (folder / "deep.yaml").write_text(f"a: {'[' * 2000}{']' * 2000}\n")
+    (folder / "other.yaml").write_text("a: [\n")
+    for name in ("deep.yaml", "other.yaml", "gone.yaml"):
+        assert line_of(Path(name), ["a"]) is None

@@ -125,6 +125,33 @@ def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violat
 
 
 @run_rule(
+    code="BP960",
+    name="offsets-filled-up-under-context-parallelism",
+    severity=Severity.WARNING,
+    source="Megatron-Bridge pull request 4489",
+    versions={"megatron-bridge": "<0.5.1"},
+)
+def offsets_filled_up_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+    """Context parallelism cuts packed rows whose offsets this version fills up with -1.
+
+    Why: Silent, by reading: the cut into ranks takes the offsets as they are, and some ranks get other tokens.
+    Bad: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens false.
+    Good: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens true; or megatron-bridge 0.5.1.
+    Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
+    Noticed: never.
+    Evidence: read in the source of 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
+    """
+    if not subject.has_specs or subject.context_parallel_size == 1:
+        return
+    if not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
+        yield Violation(
+            where=f"{SPECS}.pad_cu_seqlens",
+            found=f"false with context_parallel_size {subject.context_parallel_size}",
+            allowed="true",
+        )
+
+
+@run_rule(
     code="BP974",
     name="packing-inside-job-of-earlier-host",
     severity=Severity.WARNING,
@@ -211,6 +238,7 @@ RULES: tuple[RunRule, ...] = (
     mamba_state_leaks_in_earlier_host,
     packs_of_first_releases,
     context_parallelism_before_it_packed,
+    offsets_filled_up_under_context_parallelism,
     packing_inside_job_of_earlier_host,
     pack_cache_without_fingerprint,
     packing_described_without_size,

@@ -73,16 +73,17 @@ def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violatio
     name="hierarchical-exchange-of-packed-rows",
     severity=Severity.ERROR,
     source="PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732",
+    versions={ENGINE: "<2.19"},
 )
 def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism is hierarchical, a2a+p2p, over packed rows.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
     Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
-    Good: cp_comm_type p2p.
+    Good: cp_comm_type p2p; or TransformerEngine 2.19.
     Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
     Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18.
+    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
     """
     if not subject.is_packed or subject.context_parallel_size == 1 or replaces_attention(subject):
         return

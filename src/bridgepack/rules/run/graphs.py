@@ -14,6 +14,11 @@ _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 _CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider", "GPTModelConfig"})
 
 
+def _is_captured(capture: GraphCapture) -> bool:
+    """Say whether steps of training are captured; local graphs under their new name are for inference alone."""
+    return capture.is_training or (capture.is_on and capture.path != "model.cuda_graph_impl")
+
+
 def _described(capture: GraphCapture) -> str:
     modules = f" of {', '.join(capture.modules)}" if capture.modules else ""
     return f"{capture.impl} graphs{modules}"
@@ -39,8 +44,7 @@ def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation
     if not subject.packs_offline:
         return
     capture = graph_capture(subject)
-    is_captured = capture.is_training or (capture.is_on and capture.path != "model.cuda_graph_impl")
-    if is_captured and not subject.pads_to_max_length:
+    if _is_captured(capture) and not subject.pads_to_max_length:
         yield Violation(
             where="dataset.dataset_kwargs.pad_to_max_length",
             found=f"not true with {_described(capture)}",
@@ -161,6 +165,31 @@ def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]
 
 
 @run_rule(
+    code="BP920",
+    name="full-iteration-graph-of-packed-rows",
+    severity=Severity.WARNING,
+    source="megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py",
+)
+def full_iteration_graph_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+    """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
+
+    Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
+        max_seqlen_q back to the CPU, which CUDA refuses while it captures.
+    Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
+    Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
+    Fix: Capture parts without attention instead, or try two steps on one node first.
+    Noticed: capture.
+    Evidence: read in the source of 0.6.2; not run.
+    """
+    if subject.is_packed and graph_capture(subject).is_full_iteration:
+        yield Violation(
+            where=graph_capture(subject).path,
+            found="a full-iteration graph of packed rows",
+            allowed="transformer_engine graphs of modules without attention",
+        )
+
+
+@run_rule(
     code="BP926",
     name="graphs-over-rows-packed-in-the-batch",
     severity=Severity.ERROR,
@@ -179,7 +208,7 @@ def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violat
     if not subject.packs_in_batch:
         return
     capture = graph_capture(subject)
-    if capture.is_on:
+    if _is_captured(capture):
         yield Violation(
             where=capture.path,
             found=f"{_described(capture)} with enable_in_batch_packing",
@@ -223,6 +252,7 @@ RULES: tuple[RunRule, ...] = (
     layer_graphs_around_packed_attention,
     local_graphs_of_layers,
     full_iteration_graph_checks_loss,
+    full_iteration_graph_of_packed_rows,
     graphs_over_rows_packed_in_the_batch,
     graphs_without_graph_safe_random_state,
 )

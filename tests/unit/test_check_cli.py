@@ -1,0 +1,287 @@
+"""`bridgepack check` on the command line: mistakes, forms, fixes, and nothing lost or half written."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bridgepack.cli import main
+from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
+
+RECIPE = """\
+name: mine
+data: {train: rows.jsonl}
+tokenizer: {name_or_path: tokenizer}
+packing:
+  packed_sequence_size: 4096
+  pad_seq_to_mult: 2  # agreed on
+parallelism:
+  context_parallel_size: 4
+"""
+#: The fix of BP101 cannot be written: another place has the same value.
+SHARED_VALUE = RECIPE.replace("pad_seq_to_mult: 2", "pad_seq_to_mult: &two 2") + "  eval_context_parallel_size: *two\n"
+RECIPE_FUNCTION = """\
+from bridgepack import load_recipe
+
+
+def mine_recipe():
+    print("printed by the recipe")
+    return load_recipe("mine.yaml")
+"""
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def packs(folder: Path, chatml_tokenizer: Path) -> Path:
+    """Return packs of another tool: two files, no manifest."""
+    write_json_lines(Path("rows.jsonl"), [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
+    build(tokenized_recipe("rows.jsonl", chatml_tokenizer), Path("artifact"))
+    Path("packs").mkdir()
+    for split in ("training", "validation"):
+        shard = next(Path("artifact/training").iterdir())
+        (Path("packs") / f"{split}_16.idx.parquet").write_bytes(shard.read_bytes())
+    return Path("packs")
+
+
+def run(capture: pytest.CaptureFixture[str], *arguments: str) -> Ran:
+    with pytest.raises(SystemExit) as exited:
+        main(["check", *arguments])
+    captured = capture.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    return Ran(int(exited.value.code or 0), captured.out, captured.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "target is '', which names nothing. Allowed: a recipe"),
+        (["s3://bucket/packs"], "only files of this machine are checked"),
+        (["bridge:"], "the name after the colon is missing"),
+        (["mine.yaml:my_recipe"], "a .yaml file has no functions. Remove :my_recipe."),
+        (["none.yaml"], "there is no such file"),
+        (["mine.yaml", "--world-size", "0"], "'0' is not a whole number of at least 1."),
+        (["mine.yaml", "--world-size", "x"], "'x' is not a whole number of at least 1."),
+        (["mine.yaml", "--wrold-size", "8"], "`bridgepack check --help` lists what is allowed."),
+        (["mine.yaml", "--artifact", ""], "'--artifact': it is empty; give a path."),
+        (["mine.yaml", "--output", ""], "'--output': it is empty; give a path."),
+        (["mine.yaml", "--environment", ""], "--environment is ''; allowed: here, or a file with"),
+        (["mine.yaml", "--environment", "none.txt"], "--environment is 'none.txt', which cannot be read: No such file"),
+        (["mine.yaml", "--select", ""], "--select is ''; no rule is called that."),
+        (["mine.yaml", "--select", "BP1", "--ignore", "BP1"], "--ignore BP1 leaves no rule of those selected to run."),
+        (["mine.yaml", "--given", "vocab_size=3"], "--given vocab_size is a fact about packs, and none were given."),
+        (["mine.yaml", "--json", "--format", "sarif"], "--json and --format sarif contradict each other"),
+        (["mine.yaml", "--fix", "--diff"], "--fix and --diff contradict each other"),
+        (["mine.yaml", "--diff", "--json"], "--diff prints a diff, which has no other format"),
+        (["mine.yaml", "--output", "mine.yaml"], "--output is 'mine.yaml', which is what is read. Choose another."),
+        (["mine.yaml", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
+        (["mine.yaml", "--fix", "--output", "folder"], "--output is 'folder'; it cannot be written: it is a folder."),
+        (["mine.yaml", "--set", "bridge_overrides.model=[1]"], "bridge_overrides.model is [1]; allowed: a section"),
+        (["mine.yaml", "--set", "bridge_overrides={modle: {fp8: e4m3}}"], "Did you mean model?"),
+    ],
+)
+def test_mistake_is_one_message_exit_code_2_and_no_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    (folder / "folder").mkdir()
+    ran = run(capsys, *arguments)
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert ran.errors.startswith("error: ")
+    assert ran.errors.count("\n") == 1
+    assert sorted(path.name for path in folder.rglob("*")) == ["folder", "mine.yaml"]
+    assert (folder / "mine.yaml").read_text() == RECIPE
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("x", "--given 'x'; allowed: name=value, e.g. --given packed_sequence_size=4096."),
+        ("vocabsize=3", "Did you mean vocab_size?"),
+        ("packed_sequence_size=0", "--given packed_sequence_size is 0; allowed: a whole number of at least 1"),
+        ("pad_seq_to_mult=two", "--given pad_seq_to_mult is 'two'; allowed: a whole number of at least 1."),
+        ("eos_token_id=-1", "--given eos_token_id is -1; allowed: a token id"),
+        ("loss_mode=all", "--given loss_mode is 'all'; allowed: assistant, last_turn, completion, full."),
+        ("end_of_turn_ids=7", "--given end_of_turn_ids is 7; allowed: a list of token ids"),
+        ("never_trained=7", "--given never_trained is 7; allowed: a mapping of texts to token ids"),
+        ("expects_bos=1", "--given expects_bos is 1; allowed: true or false."),
+    ],
+)
+def test_facts_about_packs_are_checked(
+    packs: Path, capsys: pytest.CaptureFixture[str], given: str, message: str
+) -> None:
+    ran = run(capsys, "packs", "--given", given)
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+
+
+def test_facts_about_packs_of_every_kind(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = ("end_of_turn_ids=[7]", "never_trained={a: 3}", "expects_bos=true", "loss_mode=full", "vocab_size=2000")
+    file = str(packs / "training_16.idx.parquet")
+    ran = run(capsys, file, *(part for fact in facts for part in ("--given", fact)))
+    assert (ran.code, ran.errors) == (0, "")
+
+
+def test_rules_that_need_settings_are_skipped_without_any(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(capsys, "packs", "--select", "BP101")
+    assert ran.code == 0
+    assert "skipped BP101: no settings were given; check a recipe or a config with --artifact" in ran.output
+
+
+def test_an_artifact_takes_no_second_one(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(capsys, "packs", "--artifact", "none")
+    assert ran.code == 2
+    assert "--artifact is 'none', and the target 'packs' is an artifact itself." in ran.errors
+
+
+@pytest.mark.parametrize("artifact", ["packs", "packs/training_16.idx.parquet", "packs/train*.parquet"])
+def test_packs_of_another_tool_are_found_where_they_lie(
+    packs: Path, capsys: pytest.CaptureFixture[str], artifact: str
+) -> None:
+    ran = run(capsys, "mine.yaml", "--artifact", artifact, "--select", "BP20")
+    assert (ran.code, ran.errors) == (0, "")
+    assert "does not state" not in ran.output
+
+
+def test_a_recipe_that_prints_leaves_json_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.py").write_text(RECIPE_FUNCTION)
+    ran = run(capsys, "mine.py", "--format", "json")
+    assert json.loads(ran.output)["target"] == "mine.py"
+    assert ran.errors == "printed by the recipe\n"
+
+
+def test_what_cannot_be_written_stays_a_finding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.yaml").write_text(SHARED_VALUE)
+    shown = run(capsys, "mine.yaml", "--diff")
+    assert (shown.code, shown.output) == (1, "")
+    assert "not in the diff: mine.yaml: packing.pad_seq_to_mult cannot be set to 8" in shown.errors
+    fixed = run(capsys, "mine.yaml", "--fix")
+    assert fixed.code == 1
+    assert "not fixed: mine.yaml: packing.pad_seq_to_mult cannot be set to 8" in fixed.output
+    assert "error[BP101]" in fixed.output
+    assert "nothing to fix" not in fixed.output
+    assert (folder / "mine.yaml").read_text() == SHARED_VALUE
+
+
+def test_a_diff_becomes_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(capsys, "mine.yaml", "--diff", "--output", "mine.patch")
+    assert ran == (1, "", "")
+    patch = (folder / "mine.patch").read_text()
+    assert "-  pad_seq_to_mult: 2  # agreed on\n+  pad_seq_to_mult: 8  # agreed on\n" in patch
+    assert (folder / "mine.yaml").read_text() == RECIPE
+
+
+def test_the_command_that_packs_again_can_be_pasted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.yaml").rename("my recipe.yaml")
+    ran = run(capsys, "my recipe.yaml", "--fix")
+    assert "must be built again: bridgepack build 'my recipe.yaml'\n" in ran.output
+
+
+def test_a_read_only_file_is_not_replaced(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "mine.yaml")
+    ran = run(capsys, "mine.yaml", "--fix", "--output", "report.txt")
+    assert (ran.code, ran.output) == (2, "")
+    assert "'mine.yaml' is read-only and stays as it is." in ran.errors
+    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
+
+
+def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "mine.yaml", "--output", "new/folder/report.txt").output == ""
+    text = (folder / "new/folder/report.txt").read_text()
+    assert text.startswith("error[BP101]")
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run(capsys, "mine.yaml", "--output", "pipe")
+    assert os.read(reader, 1 << 16).decode() == text
+    os.close(reader)
+    assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
+
+
+def test_where_names_the_file_with_a_line_or_without(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.toml").write_text(
+        'name = "mine"\ndata.train = "rows.jsonl"\ntokenizer.name_or_path = "tokenizer"\n'
+        "packing = {packed_sequence_size = 4096, pad_seq_to_mult = 2}\nparallelism.context_parallel_size = 4\n"
+    )
+    assert "  --> mine.yaml:6: packing.pad_seq_to_mult\n" in run(capsys, "mine.yaml").output
+    assert "  --> mine.toml: packing.pad_seq_to_mult\n" in run(capsys, "mine.toml").output
+
+
+def test_sarif_of_awkward_paths(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a b#c%d").mkdir()
+    (folder / "mine.yaml").rename("a b#c%d/é:x.yaml")
+    for target, uri in (
+        ("a b#c%d/é:x.yaml", "a%20b%23c%25d/%C3%A9%3Ax.yaml"),
+        (str(folder / "a b#c%d/é:x.yaml"), (folder / "a b#c%d/é:x.yaml").as_uri()),
+    ):
+        log = json.loads(run(capsys, target, "--format", "sarif").output)
+        places = {
+            result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+            for result in log["runs"][0]["results"]
+        }
+        assert places == {uri}
+
+
+def test_text_of_settings_cannot_steer_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.yaml").write_text(f'{RECIPE}ignore: {{BP101: "\\e[31mred"}}\n')
+    ran = run(capsys, "mine.yaml")
+    assert "\x1b" not in ran.output
+    assert "ignored BP101: \N{REPLACEMENT CHARACTER}[31mred" in ran.output
+
+
+def test_selectors_in_either_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(capsys, "mine.yaml", "--select", "bp101 Micro-Batch-Size-Not-One,")
+    assert "2 rules run, 0 skipped" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_colour"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colours_in_a_pipe(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    has_colour: bool,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[1;31merror[BP101]" in run(capsys, "mine.yaml").output) == has_colour
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"), [(">/dev/full", 2), ("| head -c 1", 1), (">&-", 1), (">&- 2>&-", 1), ("| true", 1)]
+)
+def test_output_that_goes_nowhere(folder: Path, redirection: str, code: int) -> None:
+    command = f"{sys.executable} -m bridgepack.cli check mine.yaml {redirection}; exit ${{PIPESTATUS[0]}}"
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert finished.returncode == code
+    assert "Traceback" not in finished.stderr
+    assert (code == 2) == ("error: the output cannot be written: No space left on device." in finished.stderr)
