@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridgepack.api import build, check, inspect, load_recipe
+    from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, to_bridge
     from bridgepack.config.recipe import SFTRecipe
 
 __version__ = "0.1.0"
-__all__ = ["SFTRecipe", "__version__", "build", "check", "inspect", "load_recipe"]
+__all__ = [
+    "SFTRecipe",
+    "__version__",
+    "build",
+    "check",
+    "forward_step_for",
+    "inspect",
+    "load_recipe",
+    "pack_for",
+    "to_bridge",
+]
 
 _HOMES = {
     "SFTRecipe": "bridgepack.config.recipe",
     "build": "bridgepack.api",
     "check": "bridgepack.api",
+    "forward_step_for": "bridgepack.api",
     "inspect": "bridgepack.api",
     "load_recipe": "bridgepack.api",
+    "pack_for": "bridgepack.api",
+    "to_bridge": "bridgepack.api",
 }
 
 

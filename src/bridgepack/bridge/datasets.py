@@ -35,6 +35,11 @@ def dataset_config(recipe: SFTRecipe, base: Any) -> Any:
     if recipe.packing.mode == "offline":
         specs = import_host(_PACKING).PackedSequenceSpecs(packed_sequence_size=size)
         return import_host(_BUILDERS).GPTSFTDatasetConfig(seq_length=size, offline_packing_specs=specs, **loader)
+    if recipe.preprocessing.kind == "tokenized":
+        raise ConfigError(
+            f"preprocessing.kind is tokenized; with packing.mode {recipe.packing.mode} the host tokenises the data "
+            "itself. Set it to chat or prompt_completion, or set packing.mode to offline."
+        )
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")

@@ -108,12 +108,12 @@ def _of_class(value: Any, kind: type) -> Any:
         return value
     if issubclass(kind, enum.Enum):
         return _member(value, kind)
-    if issubclass(kind, PurePath):
-        return Path(_of_kind(value, str))
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return Path(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if kind is float:
-        return float(_not_a_truth_value(_of_kind(value, int), int))
+    if kind is float and isinstance(value, int):
+        return float(_not_a_truth_value(value, float))
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         return _dtype(value, kind)
     if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):

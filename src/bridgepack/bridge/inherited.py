@@ -10,9 +10,9 @@ from bridgepack.bridge.topology import has_biased_experts
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.config.wiring import Setting
 
-_GRAPH_SCOPE = "model.cuda_graph_scope"
 _MTP = "model.mtp_num_layers"
 _QUANTIZED_ROUTERS = ("model.moe_router_padding_for_quantization", "model.moe_router_padding_for_fp8")
+_GRAPH_SCOPE = "model.cuda_graph_scope"
 _EXPERT_TENSOR = "model.expert_tensor_parallel_size"
 _LAYOUT = "model.pipeline_model_parallel_layout"
 _SPLITS = (
@@ -36,12 +36,12 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
     yield from moved
     if packs:
         yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
+    if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
+        because = "an old name of cuda_graph_modules; the host takes one of them"
+        yield Setting(path=_GRAPH_SCOPE, value=None, origin="derived", because=because)
     if has_biased_experts(base) and recipe.parallelism.expert_tensor_parallel_size is None:
         because = "experts with biases cannot be split over ranks"
         yield Setting(path=_EXPERT_TENSOR, value=1, origin="derived", because=because)
-    if recipe.cuda_graphs.implementation == "transformer_engine" and value_at(base, _GRAPH_SCOPE) is not None:
-        because = "the host takes the older cuda_graph_scope or cuda_graph_modules, not both"
-        yield Setting(path=_GRAPH_SCOPE, value=None, origin="derived", because=because)
     if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
         because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
         for path in _QUANTIZED_ROUTERS:

@@ -239,7 +239,7 @@ def _as_written(values: dict[str, Any], section: Section, changed: tuple[str, ..
     written: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{prefix}{name}"
-        is_changed = any(change == path or change.startswith(f"{path}.") for change in changed)
+        is_changed = any(f"{change}.".startswith(f"{path}.") or path.startswith(f"{change}.") for change in changed)
         if name in section.model_fields_set or is_changed or name == "kind":
             inner = getattr(section, name, None)
             if isinstance(inner, Section) and isinstance(value, dict) and path not in changed:

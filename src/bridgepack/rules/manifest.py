@@ -17,9 +17,11 @@ from bridgepack.rules.truth import SplitTruth
 #: cu_seqlens are int32.
 MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
 
+#: What `data.export` adds to an artifact's derived values.
+_EXPORT_NOTE = "bridge_version"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: What the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
-_FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq)")
+_FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 
 @artifact_rule(code="BP302", name="split-empty", severity=Severity.ERROR, source="PSB302, PSB512")
@@ -220,8 +222,9 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 def _expected_fingerprint(manifest: Manifest) -> str | None:
-    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another."""
-    return fingerprint_of_manifest(manifest) if manifest.versions.get("bridgepack") == __version__ else None
+    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another, or an export."""
+    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
+    return fingerprint_of_manifest(manifest) if is_ours else None
 
 
 def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:

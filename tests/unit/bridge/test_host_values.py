@@ -76,7 +76,7 @@ def test_value_that_fits(name: str, value: Any, expected: Any) -> None:
         ("rate", "0.5", "a number"),
         ("rate", True, "a number"),
         ("kind", "batches", "single, batch"),
-        ("folder", 7, "a text or a path"),
+        ("folder", 7, "a text or a path or null"),
         ("names", "a", "a list"),
         ("names", [1], "a text"),
         ("overlap", {"is_onn": True}, "is_on?"),

@@ -73,8 +73,8 @@ def test_families_that_break(model: str, code: str) -> None:
     assert code in _codes(_judged(model))
 
 
-def test_a_precision_that_nobody_stated_is_not_judged() -> None:
-    assert "mixed_precision" in _skipped(_judged("Qwen/Qwen3-8B"))["BP928"]
+def test_a_recipe_states_its_precision() -> None:
+    assert "BP928" in _judged("Qwen/Qwen3-8B").rules_run
     assert "BP928" in _judged("Qwen/Qwen3-8B", mixed_precision="bf16_mixed").rules_run
 
 

@@ -1,0 +1,323 @@
+"""Configs of the real megatron-bridge are read back as recipes, and corrected for packed rows."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import bridgepack.api
+from bridgepack.bridge.adopt import from_bridge, pack_for
+from bridgepack.bridge.differences import as_written, differences
+from bridgepack.bridge.packing_for import PackedConfig
+from bridgepack.bridge.shipped import load_shipped
+from bridgepack.bridge.to_container import host_config, to_bridge
+from bridgepack.checking import CheckOptions, check_target
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
+from tests.support.upstream_recipes import gpu_of, recipes_offline, validate, world_size_of
+
+pytestmark = pytest.mark.bridge
+
+#: Why a shipped recipe is not read back -> parts of the names.
+NOT_ADOPTED = {
+    "dataset is a EnergonDatasetConfig": ("valor32k", "energon"),
+    "dataset is a Step37Flickr8kSFTDataProvider": ("step37",),
+    "dataset is a WanDatasetConfig": ("wan_",),
+    "dataset is a FluxDatasetConfig": ("flux_",),
+    "load_kwargs.data_files must contain non-empty paths": ("hf_json",),
+}
+#: Why a shipped recipe cannot be packed -> parts of the names.
+NOT_PACKED = {
+    "BP901": ("glm45", "qwen3_next"),
+    "BP902": ("qwen3_omni", "nemotron_nano_v2_vl"),
+    "BP903": ("gemma2",),
+    "BP915": ("qwen35_vl", "gemma3_vl", "exaone45", "glm_45v", "nemotron_omni", "qwen2_audio", "kimi_k25"),
+    "BP917": ("deepseek_v4",),
+    "which cannot pack": ("step37", "wan_", "flux_"),
+}
+#: The shipped recipe itself leaves the data for the user to fill in.
+LEFT_TO_THE_USER = {"qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config"}
+#: What packed rows, or the class of the dataset, need otherwise than a shipped recipe has it.
+CORRECTED = re.compile(
+    r"dataset(\..*)?$|model\.(mtp_num_layers|pipeline_model_parallel_layout|calculate_per_token_loss|seq_length"
+    r"|attention_backend|hf_model_id|sequence_parallel|expert_tensor_parallel_size)$|ddp\.average_in_collective$"
+    r"|comm_overlap\.(overlap_moe_expert_parallel_comm|delay_wgrad_compute)$|tokenizer\.(tokenizer_type|tokenizer_model"
+    r"|vocab_size)$|scheduler\.lr_decay_iters$|train\.eval_(iters|interval)$|validation\.eval_.*$"
+)
+
+
+@pytest.fixture(scope="module")
+def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the configs of all models without a network."""
+    with recipes_offline(tmp_path_factory.mktemp("hub")):
+        yield
+
+
+def reason_of(error: ConfigError, reasons: dict[str, tuple[str, ...]], name: str) -> str:
+    """Return why a recipe was refused, which must be one of the reasons for recipes called that way."""
+    return next(
+        (reason for reason, parts in reasons.items() if reason in str(error) and any(part in name for part in parts)),
+        f"{name}: {error}",
+    )
+
+
+# --- read back ------------------------------------------------------------------------------------------------------
+
+
+def test_every_shipped_recipe_is_read_back_or_refused(host: None, upstream_configs: dict[str, Any]) -> None:
+    refused: dict[str, str] = {}
+    wrong: dict[str, Any] = {}
+    for name, config in upstream_configs.items():
+        short = name.rpartition(".")[2]
+        before = copy.deepcopy(config)
+        with quiet_host(), pretend_gpu_host(gpu_of(name)):
+            try:
+                recipe = from_bridge(config, name=short)
+            except ConfigError as error:
+                refused[short] = reason_of(error, NOT_ADOPTED, short)
+                continue
+            again = host_config(SFTRecipe.from_mapping(recipe.model_dump(exclude_unset=True))).config
+        found = {path: values for path, values in differences(again, config).items() if not CORRECTED.match(path)}
+        wrong |= {f"{short} {path}": values for path, values in found.items()}
+        assert differences(config, before) == {}
+
+    assert wrong == {}
+    assert set(refused.values()) == set(NOT_ADOPTED)
+    assert len(refused) == 9
+
+
+def test_adopted_recipe_runs_where_the_shipped_one_does(
+    host: None, upstream_configs: dict[str, Any], tmp_path: Path
+) -> None:
+    num_checked = 0
+    for name in list(upstream_configs)[::6]:
+        config, short = upstream_configs[name], name.rpartition(".")[2]
+        if short.startswith(("wan", "flux", "step37", "glm45")) or hasattr(config.dataset, "path"):
+            continue
+        with quiet_host(), pretend_gpu_host(gpu_of(name)):
+            recipe = from_bridge(config, name=short).override({"checkpoint.pretrained": str(tmp_path)})
+            world_size = world_size_of(name, config)
+            assert validate(to_bridge(recipe), world_size) == validate(config, world_size), short
+        num_checked += 1
+    assert num_checked > 20
+
+
+def test_recipe_holds_what_the_config_says(host: None) -> None:
+    config = load_shipped("moonlight_16b_peft_2gpu_h100_bf16_config")
+    config.model.attention_backend = None
+    config.model.cp_comm_type = "a2a"
+    config.model.init_method_std = 0.5
+    config.checkpoint.pretrained_checkpoint = "weights"
+    config.logger.wandb_project = "mine"
+    config.env_vars["NCCL_DEBUG"] = "WARN"
+    config.scheduler.lr_warmup_iters = 3
+
+    recipe = SFTRecipe.from_bridge(
+        config, name="moonlight_16b_peft_2gpu_h100_bf16_config", data={"train": "mine.jsonl"}
+    )
+
+    assert recipe.data.train == "mine.jsonl"
+    assert (recipe.method.kind, recipe.method.dim) == ("lora", config.peft.dim)
+    assert recipe.parallelism.tensor_model_parallel_size == config.model.tensor_model_parallel_size
+    assert recipe.parallelism.cp_comm_type == "a2a"
+    assert (recipe.checkpoint.pretrained, recipe.logging.wandb_project) == ("weights", "mine")
+    assert recipe.environment == {"NCCL_DEBUG": "WARN"}
+    assert recipe.bridge_overrides["model"]["init_method_std"] == 0.5
+    assert to_bridge(recipe).scheduler.lr_warmup_iters == 3
+
+
+def test_recipe_without_a_shipped_name_is_based_on_the_model(host: None) -> None:
+    with quiet_host():
+        recipe = from_bridge(load_shipped("qwen3_8b_sft_4gpu_h100_bf16_config"))
+        again = to_bridge(recipe)
+
+    assert (recipe.name, recipe.model and recipe.model.name) == ("Qwen3-8B", "Qwen/Qwen3-8B")
+    assert again.rng.seed == load_shipped("qwen3_8b_sft_4gpu_h100_bf16_config").rng.seed
+
+
+def test_recipe_that_was_adopted_stays_the_same(host: None) -> None:
+    recipe = recipe_of(
+        DENSE,
+        parallelism={"tensor_model_parallel_size": 2, "context_parallel_size": 2, "sequence_parallel": True},
+        schedule={"train_iters": 70, "warmup_fraction": 0.3, "lr_decay_style": "linear"},
+        method={"kind": "dora", "dim": 8},
+        optimizer__lr=1e-5,
+        precision__recipe="fp16_mixed",
+        bridge_overrides={"train": {"manual_gc": True}, "comm_overlap": {"tp_comm_overlap": False}},
+    )
+    config = to_bridge(recipe)
+
+    again = to_bridge(from_bridge(config, name=DENSE, data={"train": "train.jsonl"}))
+
+    left = {path for path in differences(again, config) if "artifacts" not in str(differences(again, config)[path])}
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda config: setattr(config, "peft", _other_adapter()), "peft is a CanonicalLoRA"),
+        (lambda config: setattr(config.model, "init_method", len), "model.init_method is"),
+        (lambda config: setattr(config, "data_parallel_size", 1), "has been through runtime_config_update"),
+    ],
+)
+def test_what_no_recipe_can_say_is_refused(host: None, change: Any, message: str) -> None:
+    config = load_shipped(DENSE)
+    change(config)
+
+    with pytest.raises(ConfigError, match=message):
+        from_bridge(config, name=DENSE)
+
+
+def _other_adapter() -> Any:
+    from megatron.bridge.peft.canonical_lora import CanonicalLoRA
+
+    return CanonicalLoRA()
+
+
+def test_only_configs_are_adopted(host: None) -> None:
+    for adopt in (from_bridge, pack_for):
+        with pytest.raises(ConfigError, match="allowed: a ConfigContainer"):
+            adopt({"model": {}})
+    config = load_shipped("nemotronh_4b_sft_1gpu_h100_bf16_config")
+    with pytest.raises(ConfigError, match="names no model id"):
+        from_bridge(config)
+
+
+# --- corrected ------------------------------------------------------------------------------------------------------
+
+
+def test_every_shipped_recipe_is_packed_or_refused(
+    host: None, upstream_configs: dict[str, Any], tmp_path: Path
+) -> None:
+    refused: dict[str, str] = {}
+    num_packed = 0
+    for name, config in upstream_configs.items():
+        short = name.rpartition(".")[2]
+        config = copy.deepcopy(config)
+        config.checkpoint.pretrained_checkpoint = str(tmp_path)
+        before = copy.deepcopy(config)
+        with quiet_host(), pretend_gpu_host(gpu_of(name)):
+            world_size = world_size_of(name, config)
+            try:
+                packed = pack_for(config, world_size=world_size)
+            except ConfigError as error:
+                refused[short] = reason_of(error, NOT_PACKED, short)
+                continue
+            verdict = validate(packed.config, world_size)
+        assert differences(config, before) == {}
+        assert errors_and_warnings(packed.config, world_size) == set()
+        assert packed.findings == ()
+        assert verdict is None or short in LEFT_TO_THE_USER or _reads_no_files(verdict), (short, verdict)
+        assert _is_packed(packed.config)
+        _check_changes(before, packed)
+        num_packed += 1
+
+    assert set(refused.values()) == set(NOT_PACKED)
+    assert num_packed == 190 - len(refused)
+    assert num_packed > 125
+
+
+def _reads_no_files(verdict: str) -> bool:
+    return "must be set to a non-empty" in verdict or "must contain non-empty paths" in verdict
+
+
+def _is_packed(config: Any) -> bool:
+    dataset = config.dataset
+    if getattr(dataset, "enable_offline_packing", False):
+        return dataset.offline_packing_specs.packed_sequence_size == config.model.seq_length
+    return bool(dataset.enable_in_batch_packing) and config.train.micro_batch_size > 1
+
+
+def _check_changes(before: Any, packed: PackedConfig) -> None:
+    """Assert that the list of changes is what differs, each with a reason."""
+    listed = {change.path for change in packed.changes}
+    changed = set(differences(before, packed.config))
+    assert all(change.why for change in packed.changes)
+    assert not {path for path in changed if not any(_is_above(one, path) or _is_above(path, one) for one in listed)}
+
+
+def _is_above(path: str, other: str) -> bool:
+    return f"{other}.".startswith(f"{path}.")
+
+
+def test_wrong_config_is_corrected(host: None) -> None:
+    config = load_shipped(DENSE)
+    config.model.context_parallel_size = 4
+    config.model.attention_backend = "flash"
+    config.train.micro_batch_size = 2
+    config.validation.eval_micro_batch_size = 2
+    config.dataset.do_test = True
+    config.dataset.dataset_kwargs = None
+    config.checkpoint.pretrained_checkpoint = "weights"
+
+    packed = pack_for(config, world_size=8)
+    changes = {change.path: (as_written(change.old), change.new) for change in packed.changes}
+
+    assert changes["dataset.offline_packing_specs.pad_seq_to_mult"] == (1, 8)
+    assert changes["train.micro_batch_size"] == (2, 1)
+    assert changes["validation.eval_micro_batch_size"] == (2, 1)
+    assert changes["model.calculate_per_token_loss"] == (False, True)
+    assert changes["dataset.do_test"] == (True, False)
+    assert packed.config.dataset.dataset_kwargs == {"pad_to_max_length": True}
+    assert errors_and_warnings(packed.config, 8) == set()
+    assert config.train.micro_batch_size == 2
+
+
+def test_unpacked_text_is_packed(host: None) -> None:
+    config = load_shipped(DENSE)
+    config.dataset.enable_offline_packing, config.dataset.offline_packing_specs = False, None
+
+    packed = pack_for(config).config
+
+    assert packed.dataset.enable_offline_packing is True
+    assert packed.dataset.offline_packing_specs.packed_sequence_size == config.dataset.seq_length
+    assert packed.dataset.dataset_kwargs["pad_to_max_length"] is True
+
+
+def test_packs_of_an_artifact_are_wired(host: None, tmp_path: Path) -> None:
+    chats = write_counting_chats(tmp_path / "chats.jsonl", num_chats=50)
+    tokenizer = write_counting_tokenizer(tmp_path / "tokenizer", chats)
+    folder = build_counting_artifact(tmp_path / "build", tokenizer, packed_sequence_size=256, pad_seq_to_mult=4)
+    config = load_shipped(DENSE)
+    config.model.context_parallel_size = 2
+    config.train.global_batch_size = config.validation.eval_global_batch_size = 4
+    config.validation.eval_iters = 1
+    config.checkpoint.pretrained_checkpoint = str(tmp_path)
+
+    packed = pack_for(config, folder, world_size=2)
+    specs = packed.config.dataset.offline_packing_specs
+
+    assert (packed.config.model.seq_length, specs.packed_sequence_size, specs.pad_seq_to_mult) == (256, 256, 4)
+    assert Path(specs.packed_train_data_path) == folder / "training"
+    assert specs.packed_metadata_path == folder / "bridge_metadata.json"
+    assert (packed.config.dataset.hf_dataset, packed.config.dataset.dataset_root) == (None, str(folder))
+    with pretend_gpu_host():
+        assert validate(packed.config, 2) is None
+    report = check_target(packed.config, CheckOptions(artifact=folder, world_size=2))
+    assert not [finding for finding in report.findings if finding.changes]
+
+
+def test_packing_refused_by_a_family_says_so(host: None) -> None:
+    with pytest.raises(ConfigError, match=r"the attention of Gemma 2 raises for packed rows \(BP903\)"):
+        pack_for(load_shipped("gemma2_2b_sft_1gpu_h100_bf16_config"))
+    with pytest.raises(ConfigError, match="reads no packs; leave artifact out"):
+        pack_for(load_shipped("qwen25_vl_3b_sft_1gpu_h100_bf16_config"), "packs")
+
+
+def test_three_lines_of_a_users_script(host: None) -> None:
+    config = bridgepack.api.pack_for(f"bridge:{DENSE}", world_size=1).config
+    step = bridgepack.api.forward_step_for(config)
+
+    assert config.model.calculate_per_token_loss is True
+    assert step.__name__ == "forward_step"
+    assert bridgepack.api.to_bridge(recipe_of(DENSE)).model.seq_length == 2048

@@ -1,0 +1,142 @@
+"""An override that the real megatron-bridge would ignore or write over in silence is refused; the others are kept."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import os
+import typing
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.host_fields import field_names, value_at
+from bridgepack.bridge.host_values import declared_types
+from bridgepack.bridge.to_container import to_bridge
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from tests.support.bridge_recipes import DENSE, quiet_host, recipe_of
+from tests.support.gpu_host import pretend_gpu_host
+from tests.support.upstream_recipes import recipes_offline
+
+pytestmark = pytest.mark.bridge
+
+
+@pytest.fixture(scope="module")
+def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the configs of all models without a network."""
+    with recipes_offline(tmp_path_factory.mktemp("hub")):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model": {"cp_com_type": "a2a"}}, "GPTModelProvider has no field 'cp_com_type'. Did you mean cp_comm_type?"),
+        ({"dataset": {"packed_sequence_specs": {}}}, "GPTSFTDatasetConfig has no field 'packed_sequence_specs'"),
+        ({"trian": {"train_iters": 1}}, "ConfigContainer has no field 'trian'. Did you mean train?"),
+        ({"model": {"attention_backend": "flsh"}}, "allowed: flash, fused, unfused, local, auto"),
+        ({"mixed_precision": "bf16_mixd"}, "Did you mean bf16_mixed?"),
+        ({"tokenizer": {"trust_remote_code": True}}, "TokenizerConfig sets it to False by itself"),
+        ({"ddp": {"grad_reduce_in_fp32": False}}, "Set mixed_precision.grad_reduce_in_fp32 instead"),
+        (
+            {"comm_overlap": {"tp_comm_overlap": False}, "model": {"overlap_p2p_comm": True}},
+            "Set comm_overlap.overlap_p2p_comm",
+        ),
+        ({"scheduler": {"lr_decay_steps": 5}}, "Set scheduler.lr_decay_iters instead"),
+        ({"model": {"sequence_parallel": True}}, "no effect while model.tensor_model_parallel_size is 1"),
+        ({"model": {"activation_func": "gelu"}}, "a function or class"),
+    ],
+)
+def test_override_that_would_be_ignored_is_refused(host: None, overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        to_bridge(recipe_of(DENSE, bridge_overrides=overrides))
+
+    assert str(raised.value).startswith("bridge_overrides.")
+    assert message in str(raised.value)
+
+
+SECTIONS = (
+    "model",
+    "train",
+    "validation",
+    "optimizer",
+    "ddp",
+    "scheduler",
+    "checkpoint",
+    "logger",
+    "tokenizer",
+    "rng",
+    "dist",
+    "dataset",
+    "dataset.offline_packing_specs",
+    "peft",
+    "rerun_state_machine",
+    "profiling",
+)
+#: The host writes them out in full: 2 means every second layer.
+WRITTEN_OUT = {"model.no_rope_freq"}
+
+
+def test_every_field_of_the_host_is_kept_or_refused(host: None, tmp_path: Path) -> None:
+    recipe = recipe_of(DENSE, method__kind="lora", checkpoint__pretrained=str(tmp_path))
+    base = to_bridge(recipe)
+    outcomes: Counter[str] = Counter()
+    ignored = []
+    for section in SECTIONS:
+        node = value_at(base, section)
+        for name in sorted(field_names(node)):
+            value = _another(getattr(node, name), declared_types(type(node)).get(name, Any))
+            if value is None:
+                continue
+            path = f"{section}.{name}"
+            outcome = _outcome(recipe, path, value)
+            outcomes[outcome] += 1
+            ignored += [path] if outcome == "ignored" and path not in WRITTEN_OUT else []
+
+    assert ignored == []
+    assert outcomes["kept"] > 500
+    assert outcomes["refused"] > 30
+
+
+def _outcome(recipe: SFTRecipe, path: str, value: Any) -> str:
+    """Return what becomes of an override when the host starts: kept, refused (by us or the host), or ignored."""
+    from megatron.bridge.training.config import runtime_config_update
+
+    before = dict(os.environ)
+    with quiet_host(), pretend_gpu_host():
+        try:
+            config = to_bridge(recipe.override({f"bridge_overrides.{path}": value}))
+        except ConfigError:
+            return "refused"
+        wanted = copy.deepcopy(value_at(config, path))
+        os.environ["WORLD_SIZE"] = "2"
+        try:
+            runtime_config_update(config)
+        except Exception:  # whatever it raises, it does not keep silent
+            return "refused by the host"
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+    return "kept" if value_at(config, path) == wanted else "ignored"
+
+
+def _another(value: Any, annotation: Any) -> Any:
+    """Return a value of the same kind that is not the field's; None where none is known."""
+    options = (annotation, *typing.get_args(annotation))
+    for option in options:
+        if typing.get_origin(option) is typing.Literal:
+            return next((one for one in typing.get_args(option) if one != value), None)
+        if isinstance(option, type) and issubclass(option, enum.Enum):
+            return next(member.name for member in option if member != value)
+    if isinstance(value, bool):
+        return not value
+    changed = {int: lambda: value + 1, float: lambda: value / 2 + 0.001, str: lambda: f"{value}x"}
+    if type(value) in changed:
+        return changed[type(value)]()
+    made = {bool: True, int: 2, float: 0.5, str: "text"}
+    return next((made[option] for option in options if option in made), None) if value is None else None

@@ -1,0 +1,50 @@
+"""Small recipes on bases of megatron-bridge, and quiet around the host's own functions."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bridgepack.checking import CheckOptions, check_target
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.rules.rule import Severity
+
+DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
+
+
+def recipe_of(model: str, **changes: Any) -> SFTRecipe:
+    """Return a small recipe; a double underscore in a change's name stands for a dot."""
+    values = {
+        "name": "small",
+        "data": {"train": "train.jsonl"},
+        "tokenizer": {"name_or_path": "meta-llama/Llama-3.2-1B"},
+        "packing": {"packed_sequence_size": 2048},
+        "batch": {"global_batch_size": 8},
+        "model": {"name": model},
+        "schedule": {"train_iters": 100},
+    }
+    return SFTRecipe.from_mapping(values).override({name.replace("__", "."): item for name, item in changes.items()})
+
+
+def errors_and_warnings(config: Any, world_size: int | None) -> set[str]:
+    """Return the codes of what a check says about a config, advice left out; files are not looked at."""
+    report = check_target(config, CheckOptions(world_size=world_size, looks_at_files=False))
+    return {finding.code for finding in report.findings if finding.severity != Severity.ADVICE}
+
+
+@contextmanager
+def quiet_host() -> Iterator[None]:
+    """Keep what the host prints, warns and logs from the output."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
