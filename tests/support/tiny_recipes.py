@@ -1,0 +1,298 @@
+"""Fine-tunes tiny models as recipes say, with megatron-bridge's own finetune() on CPU; writes what it saw.
+
+Usage: python -m tests.support.tiny_recipes REQUESTS.json RESULTS.json
+
+The requests are a list of `TinyRequest`, the results a list of `TinyResult`. One process serves them all.
+Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from bridgepack.config.recipe import SFTRecipe
+
+NUM_LAYERS = 2
+NUM_STEPS = 10
+NUM_PACKS_PER_STEP = 4
+PACKED_SEQUENCE_SIZE = 256
+NUM_EVAL_PACKS = 2
+VOCAB_SIZE = 512
+type Model = Literal["dense", "moe"]
+type MethodKind = Literal["full", "lora"]
+
+#: What a machine without a GPU and without TransformerEngine cannot do.
+ON_CPU: Mapping[str, Any] = {
+    "dist": {"distributed_backend": "gloo"},
+    "model": {
+        "transformer_impl": "local",
+        # C/transformer/transformer_config.py:2186 and 2667: kernels of TransformerEngine.
+        "apply_rope_fusion": False,
+        "moe_permute_fusion": False,
+        # C/transformer/torch_norm.py:48
+        "persist_layer_norm": False,
+    },
+}
+_TINY: Mapping[str, Any] = {
+    "num_hidden_layers": NUM_LAYERS,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": PACKED_SEQUENCE_SIZE,
+    "initializer_range": 0.1,
+    "vocab_size": VOCAB_SIZE,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+_MODELS: Mapping[Model, Mapping[str, Any]] = {
+    "dense": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False},
+    "moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "attention_bias": False,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "router_aux_loss_coef": 0.001,
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TinyRequest:
+    """What to train.
+
+    Attributes:
+        model: kind of model.
+        method: every weight, or adapters.
+        artifact: folder of the packs.
+        work: folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
+    """
+
+    model: Model
+    method: MethodKind
+    artifact: str
+    work: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TinyResult:
+    """What finetune() did.
+
+    Attributes:
+        losses: the host's training loss after each optimiser step.
+        eval_losses: the host's validation loss, one per evaluation.
+        loss_of_weights: training loss of the checkpoint it started from, over the packs of the first step.
+        num_skipped_steps: steps the optimiser skipped.
+        num_thd_calls: attention calls with packed sequences, all layers.
+        num_dense_calls: attention calls without.
+        saved_steps: steps of the checkpoints it left.
+        num_trained: trained numbers.
+        num_frozen: numbers that are not trained.
+        trained_modules: names of the layers that are trained, each once, sorted.
+        adapted_modules: names of the layers that have an adapter, each once, sorted.
+        num_experts: experts of a layer.
+    """
+
+    losses: list[float]
+    eval_losses: list[float]
+    num_skipped_steps: int
+    num_thd_calls: int
+    num_dense_calls: int
+    saved_steps: list[int]
+    num_trained: int
+    num_frozen: int
+    trained_modules: list[str]
+    adapted_modules: list[str]
+    num_experts: int
+    loss_of_weights: float = math.nan
+
+
+def write_model(folder: Path, model: Model) -> Path:
+    """Write the config.json of a tiny model, as a folder of the Hugging Face hub has it, and return the folder."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**_TINY, **_MODELS[model]}))
+    return folder
+
+
+def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
+    """Return the recipe of ten steps over packs of the example conversations."""
+    return SFTRecipe.from_mapping(
+        {
+            "name": f"tiny-{model}-{method}",
+            "data": {"train": str(work / "training.jsonl"), "validation": str(work / "validation.jsonl")},
+            "tokenizer": {"name_or_path": str(work / "tokenizer")},
+            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "max_sequence_length": PACKED_SEQUENCE_SIZE},
+            "preprocessing": {"kind": "chat", "over_long": "truncate"},
+            "parallelism": {"num_gpus": 1},
+            "batch": {"global_batch_size": NUM_PACKS_PER_STEP, "eval_global_batch_size": NUM_EVAL_PACKS},
+            "model": {"name": str(work / model)},
+            "method": {"kind": method},
+            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
+            "optimizer": {"lr": 1e-2},
+            "checkpoint": {
+                "pretrained": str(work / f"{model}-{method}-weights"),
+                "folder": str(work / f"{model}-{method}"),
+                "save_interval": NUM_STEPS,
+            },
+            "bridge_overrides": ON_CPU,
+            "logging": {"tensorboard_dir": str(work / "logs")},
+        }
+    )
+
+
+def main(requests_path: str, results_path: str) -> None:
+    """Run finetune() for each request."""
+    from bridgepack.bridge.import_on_cpu import install_import_hook
+
+    install_import_hook()
+    from tests.support.cpu_training import run_cuda_calls_on_cpu
+
+    run_cuda_calls_on_cpu()
+    _run_the_rest_on_cpu()
+    requests = [TinyRequest(**request) for request in json.loads(Path(requests_path).read_text())]
+    results = [dataclasses.asdict(_finetune(request)) for request in requests]
+    Path(results_path).write_text(json.dumps(results))
+
+
+def _run_the_rest_on_cpu() -> None:
+    """Make adapters and experts run without a GPU and without TransformerEngine, until the process ends."""
+    import megatron.bridge.peft.utils as adapters
+    import torch
+    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
+
+    # B/peft/utils.py:98 takes C/extensions/transformer_engine.py's stand-ins for the classes, and 591 then fails.
+    adapters.HAVE_TE = False
+
+    class _EndedStream(torch.cpu.Stream):  # type: ignore[misc]
+        """A stream that is never behind."""
+
+        def record_event(self) -> Any:
+            return SimpleNamespace(synchronize=lambda: None)
+
+    # C/transformer/moe/token_dispatcher.py:946 waits for an event of a side stream; those of the CPU have none.
+    MoEAlltoAllTokenDispatcher.cuda_dtoh_stream = _EndedStream()
+
+
+def _finetune(request: TinyRequest) -> TinyResult:
+    from megatron.bridge.training.finetune import finetune
+
+    work = Path(request.work)
+    recipe = tiny_recipe(work, request.model, request.method)
+    loss = _write_random_weights(recipe, request.artifact)
+    result = _train(finetune, _config(recipe, request.artifact))
+    return dataclasses.replace(result, loss_of_weights=loss)
+
+
+def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
+    """Write the checkpoint that a recipe starts from, and return its loss over the packs of the first step.
+
+    It is made by one step of pretrain() at a rate too small to change anything.
+    """
+    from megatron.bridge.training.pretrain import pretrain
+
+    changes = {"schedule.train_iters": 1, "optimizer.lr": 1e-9, "method": {"kind": "full"}}
+    weights = {"checkpoint": {"folder": recipe.checkpoint.pretrained}, "bridge_overrides.rng": {"seed": 1}}
+    return _train(pretrain, _config(recipe.override({**changes, **weights}), artifact)).losses[0]
+
+
+def _config(recipe: SFTRecipe, artifact: str) -> Any:
+    """Return the ConfigContainer of a recipe; the class of its attention layers is no plain value, so set here."""
+    config = recipe.to_bridge(artifact=artifact)
+    config.model.transformer_layer_spec = thd_layer_spec
+    return config
+
+
+def thd_layer_spec(config: Any) -> Any:
+    """Return megatron-core's local layer of a model's kind with `ThdAttention` in it."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    from tests.support.cpu_training import ThdAttention
+
+    spec = get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=config.moe_grouped_gemm,
+        qk_layernorm=config.qk_layernorm,
+        normalization=config.normalization,
+    )
+    spec.submodules.self_attention.submodules.core_attention = ThdAttention
+    return spec
+
+
+def _train(entry_point: Any, config: Any) -> TinyResult:
+    from megatron.bridge.training.callbacks import CallbackManager
+
+    from bridgepack.api import forward_step_for
+
+    losses: list[float] = []
+    eval_losses: list[float] = []
+    skipped: list[bool] = []
+    modules: dict[str, Any] = {}
+
+    def see_step(context: Any) -> None:
+        losses.append(float(context.loss_dict["lm loss"]))
+        skipped.append(bool(context.skipped_iter))
+        modules.update(context.model[0].named_modules())
+
+    callbacks = CallbackManager()
+    callbacks.register("on_train_step_end", see_step)
+    callbacks.register("on_eval_end", lambda context: eval_losses.append(float(context.total_loss_dict["lm loss"])))
+    entry_point(config, forward_step_for(config), callbacks=callbacks)
+    return TinyResult(
+        losses=losses,
+        eval_losses=eval_losses,
+        num_skipped_steps=sum(skipped),
+        saved_steps=[int(path.name.removeprefix("iter_")) for path in Path(config.checkpoint.save).glob("iter_*")],
+        **_attention_calls(modules),
+        **_shape(modules),
+    )
+
+
+def _attention_calls(modules: Mapping[str, Any]) -> dict[str, Any]:
+    from tests.support.cpu_training import ThdAttention
+
+    layers = [module for module in modules.values() if isinstance(module, ThdAttention)]
+    return {
+        "num_thd_calls": sum(layer.num_thd_calls for layer in layers),
+        "num_dense_calls": sum(layer.num_dense_calls for layer in layers),
+    }
+
+
+def _shape(modules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a model is trained, adapted and an expert."""
+    parameters = [(name, own) for name, module in modules.items() for own in module.parameters(recurse=False)]
+    experts = {re.sub(r".*\.local_experts\.(\d+)\..*", r"\1", name) for name in modules if ".local_experts." in name}
+    return {
+        "num_trained": sum(own.numel() for _, own in parameters if own.requires_grad),
+        "num_frozen": sum(own.numel() for _, own in parameters if not own.requires_grad),
+        "trained_modules": sorted({_leaf(name) for name, own in parameters if own.requires_grad}),
+        "adapted_modules": sorted(
+            {_leaf(name.removesuffix(".adapter")) for name in modules if _leaf(name) == "adapter"}
+        ),
+        "num_experts": len({name for name in experts if name.isdigit()}),
+    }
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
