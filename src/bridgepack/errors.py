@@ -23,6 +23,10 @@ class ArtifactError(BridgepackError):
     """A packed artifact that is missing, incomplete, corrupted or of another format version."""
 
 
+class StoreError(BridgepackError):
+    """A token store that cannot be used, lacks what is asked of it, or has a broken file."""
+
+
 class RowError(Exception):
     """One input row that cannot become a sequence; the recipe decides whether it is dropped or stops the build.
 

@@ -16,7 +16,7 @@ from bridgepack.records import Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
