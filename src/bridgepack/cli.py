@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from bridgepack import __version__
+from bridgepack.cli_launch import launch
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
 from bridgepack.cli_recipes import recipes
 from bridgepack.errors import BridgepackError
@@ -56,6 +57,7 @@ def bridgepack() -> None:
 
 
 bridgepack.add_command(recipes)
+bridgepack.add_command(launch)
 
 
 @bridgepack.command()

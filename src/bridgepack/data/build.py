@@ -104,6 +104,7 @@ def build_artifact(
     recipe: SFTRecipe,
     *,
     output: Path | None = None,
+    artifacts: Path = Path(DEFAULT_FOLDER),
     num_workers: int = 1,
     progress: Progress | None = None,
 ) -> BuildResult:
@@ -111,8 +112,9 @@ def build_artifact(
 
     Args:
         recipe: what to build.
-        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`. An artifact that is there and has
+        output: folder of the artifact; by default `NAME-FINGERPRINT` in `artifacts`. An artifact that is there and has
             another fingerprint is replaced once the new one is complete.
+        artifacts: folder that a new artifact goes into where `output` does not say.
         num_workers: processes; the bytes are the same for any number.
         progress: told how far it is.
 
@@ -121,9 +123,10 @@ def build_artifact(
         TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
         DataError: an input is missing or unreadable, nothing is left to pack, or a bad row stops the build.
         ArtifactError: the output cannot be written, or holds something else.
+        ArtifactInUseError: another build is writing it.
     """
     shown = progress or SilentProgress()
-    with planned_build(recipe, output=output, progress=shown) as plan:
+    with planned_build(recipe, output=output, artifacts=artifacts, progress=shown) as plan:
         if plan.is_built and plan.existing is not None:
             return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
         try:
@@ -141,7 +144,11 @@ def build_artifact(
 
 @contextlib.contextmanager
 def planned_build(
-    recipe: SFTRecipe, *, output: Path | None = None, progress: Progress | None = None
+    recipe: SFTRecipe,
+    *,
+    output: Path | None = None,
+    artifacts: Path = Path(DEFAULT_FOLDER),
+    progress: Progress | None = None,
 ) -> Iterator[BuildPlan]:
     """Give what a build would do; only Hugging Face data sets are written, to a folder that goes afterwards.
 
@@ -160,7 +167,7 @@ def planned_build(
         inputs = _hashed(files, shown)
         identity = tokenizer.identity()
         digest = fingerprint(resolved, identity, inputs)
-        folder = output or Path(DEFAULT_FOLDER) / f"{recipe.name}-{digest[:12]}"
+        folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         yield BuildPlan(
             resolved=resolved,

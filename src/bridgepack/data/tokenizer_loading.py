@@ -39,10 +39,12 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     return ChatTokenizer(tokenizer, config, loses_text=_loses_text(tokenizer, config))
 
 
-def _from_pretrained(config: TokenizerConfig) -> Any:
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+def refuse_missing_folder(config: TokenizerConfig) -> None:
+    """Accept an id of the hub, and a folder that is there.
 
-    loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
+    Raises:
+        TokenizerError: it is a folder that is empty or missing.
+    """
     where = f"tokenizer.name_or_path is {config.name_or_path!r}"
     path = Path(config.name_or_path)
     if path.is_dir() and not any(path.iterdir()):
@@ -50,6 +52,14 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
     has_local_parent = path.parent != Path() and path.parent.is_dir()
     if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
         raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+
+
+def _from_pretrained(config: TokenizerConfig) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
+    refuse_missing_folder(config)
+    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
     try:
         return loader.from_pretrained(
             config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
