@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +17,15 @@ from typing import Any
 
 import pytest
 
-from bridgepack.api import build
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.config.writing import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
 from tests.support.small_builds import CLI
-from tests.support.tiny_recipes import NUM_PACKS_PER_STEP, VOCAB_SIZE, tiny_recipe, write_model
+from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZE, tiny_recipe, write_weights
 
 pytestmark = pytest.mark.bridge
 
-PROJECT = Path(__file__).parents[2]
 NUM_STEPS = 3
 _LIMIT_S = 300
 _IGNORED = {
@@ -88,6 +85,8 @@ def recipe_for(folder: Path, **changes: Any) -> SFTRecipe:
         {
             "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
             "checkpoint.save_interval": NUM_STEPS,
+            "checkpoint.pretrained": str(folder / "model"),
+            "model.name": str(folder / "model"),
             "ignore": _IGNORED,
             **changes,
         }
@@ -96,33 +95,14 @@ def recipe_for(folder: Path, **changes: Any) -> SFTRecipe:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """Return a desk with conversations, a tokenizer, a model's config and weights to start from."""
+    """Return a desk with conversations, a tokenizer and a model of random weights."""
     folder = tmp_path_factory.mktemp("desk") / "a b ü"
     folder.mkdir()
     write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
     train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=VOCAB_SIZE)
-    write_model(folder / "dense", "dense")
+    write_weights(folder / "model", num_layers=NUM_LAYERS)
     (folder / "recipe.yaml").write_text(recipe_to_yaml(recipe_for(folder)))
-    _write_weights(folder)
     return Desk(folder)
-
-
-def _write_weights(folder: Path) -> None:
-    """Write random weights where the recipe looks for those that it starts from."""
-    packs = build(recipe_for(folder), output=folder / "packs").output
-    request = {
-        "kind": "weights",
-        "world_size": 1,
-        "arguments": [str(folder / "recipe.yaml"), str(packs), str(folder / "dense-full-weights")],
-        "log": str(folder / "weights-log"),
-    }
-    (folder / "requests.json").write_text(json.dumps([request]))
-    command = [sys.executable, "-m", "tests.support.guarded_runs", "requests.json", "results.json"]
-    paths = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
-    variables = {**os.environ, "PYTHONPATH": paths, "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
-    subprocess.run(command, cwd=folder, env=variables, capture_output=True, timeout=_LIMIT_S, check=True)
-    (result,) = json.loads((folder / "results.json").read_text())
-    assert result["exit_codes"] == [0], result["outputs"]
 
 
 @pytest.fixture(scope="module")

@@ -131,8 +131,6 @@ def plan_launch(
         ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
-    if artifact is not None and not str(artifact):
-        raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     found = load_recipe(recipe, overrides)
     where = load_cluster(cluster, cluster_overrides)
     tasks = planned_tasks(where, skip, has_artifact=artifact is not None)
@@ -150,25 +148,32 @@ def plan_launch(
         progress=progress,
     )
     report = _checked(recipe, found, overrides, options)
-    now = datetime.now(UTC)
-    name = run_name or f"{found.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    workspace = where.workspace_path.rstrip("/")
     return LaunchPlan(
         recipe=found,
         target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
         cluster=where,
         tasks=tasks,
-        run_name=name,
-        run_folder=f"{workspace}/{RUNS_FOLDER}/{name}",
-        artifacts=f"{workspace}/{ARTIFACTS_FOLDER}",
         artifact=packs,
         world_size=world_size,
         report=report,
         notes=(*where.notes(), *path_notes(found, where, packs)),
         git=git_state(Path.cwd()),
         versions=_versions(),
-        launched_at=now.isoformat(timespec="seconds"),
+        **_named(found, where, run_name),
     )
+
+
+def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, str]:
+    """Return the fields of a plan that name the run and its folders."""
+    now = datetime.now(UTC)
+    name = run_name or f"{recipe.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    workspace = cluster.workspace_path.rstrip("/")
+    return {
+        "run_name": name,
+        "run_folder": f"{workspace}/{RUNS_FOLDER}/{name}",
+        "artifacts": f"{workspace}/{ARTIFACTS_FOLDER}",
+        "launched_at": now.isoformat(timespec="seconds"),
+    }
 
 
 def _packs(
@@ -179,6 +184,8 @@ def _packs(
     Raises:
         ConfigError: nothing builds packs, and none are named or there.
     """
+    if artifact is not None and not str(artifact):
+        raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     if "build" in tasks:
         return None
     found = str(artifact) if artifact is not None else recipe.artifact
