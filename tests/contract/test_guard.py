@@ -31,7 +31,7 @@ pytestmark = pytest.mark.bridge
 PROJECT = Path(__file__).parents[2]
 #: Layers of the model: they spread evenly over 2 and 3 stages, and over 2 stages of 3 chunks.
 NUM_LAYERS = 6
-NUM_STEPS = 3
+NUM_STEPS = 2
 #: What a machine without a GPU breaks, with the reason that a recipe has to give.
 IGNORED = {"BP984": "trained on CPU", "BP916": "trained on CPU"}
 PIPELINE, TENSOR = "parallelism.pipeline_model_parallel_size", "parallelism.tensor_model_parallel_size"
@@ -40,6 +40,7 @@ NO_LOOK = {
     "bridge_overrides.rerun_state_machine": {"check_for_nan_in_loss": False},
     "bridge_overrides.ddp": {"check_for_nan_in_grad": False},
 }
+LOADED_BY_PROCESSES = {"bridge_overrides.dataset": {"num_workers": 1}}
 #: A run that saves and goes on. The optimiser of a machine without TransformerEngine cannot be loaded in parts
 #: (C/optimizer/distrib_optimizer.py:839), and here the second job is longer than the first.
 SAVED = {
@@ -71,9 +72,9 @@ class Run:
 
 RUNS: dict[str, Run] = {
     # What nothing is wrong with.
-    "one": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 2, "schedule.eval_interval": 1}),
+    "one": Run(world_size=1, changes={**SAVED, "schedule.eval_iters": 1, "schedule.eval_interval": 1}),
     "one-goes-on": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}),
-    "two-replicas-lora": Run(world_size=2, changes={"method": {"kind": "lora"}}),
+    "two-replicas-lora": Run(world_size=2, changes={"method": {"kind": "lora"}, **LOADED_BY_PROCESSES}),
     "three-stages": Run(world_size=3, changes={PIPELINE: 3, "model.recompute": "full"}),
     "two-stages-of-three-chunks": Run(world_size=2, changes={PIPELINE: 2, CHUNKS: 3}),
     "two-context-ranks": Run(world_size=2, changes={CONTEXT: 2}, packs="packs-for-context"),
@@ -151,10 +152,14 @@ def _recipe(folder: Path, changes: dict[str, Any]) -> SFTRecipe:
             "preprocessing": {"kind": "chat", "over_long": "truncate"},
             "batch": {"global_batch_size": 4, "eval_global_batch_size": 2},
             "model": {"name": str(folder / "model")},
-            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 1, "eval_interval": NUM_STEPS},
+            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
             "optimizer": {"lr": 1e-3},
             "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
-            "bridge_overrides": {**ON_CPU, "checkpoint": {"save": None, "load": None}},
+            "bridge_overrides": {
+                **ON_CPU,
+                "checkpoint": {"save": None, "load": None},
+                "dataset": {"num_workers": 0, "persistent_workers": False},
+            },
             "guard": {"first_steps": 2, "every_steps": None},
             "ignore": IGNORED,
         }

@@ -119,8 +119,10 @@ def test_one_process_trains_what_was_built_and_checked(desk: Desk, first: dict[s
     assert states(first) == {"build": "succeeded", "check": "succeeded", "train": "succeeded"}
     assert run_folder.parent == desk.folder / "bridgepack-runs" / "runs"
     _assert_trained(first, num_processes=1)
-    packs = Path(json.loads((run_folder / "artifact.json").read_text())["path"])
-    assert packs.parent == desk.folder / "bridgepack-runs" / "artifacts"
+    place = json.loads((run_folder / "artifact.json").read_text())
+    run_facts = json.loads((run_folder / "run.json").read_text())
+    assert Path(place["path"]).parent == desk.folder / "bridgepack-runs" / "artifacts"
+    assert (place["path"], place["fingerprint"]) == (run_facts["artifact"], run_facts["fingerprint"])
     tracker = desk.folder / "dense-full" / "latest_checkpointed_iteration.txt"
     assert tracker.read_text().strip() == str(NUM_STEPS)
 
@@ -128,12 +130,13 @@ def test_one_process_trains_what_was_built_and_checked(desk: Desk, first: dict[s
 def _assert_trained(result: dict[str, Any], *, num_processes: int) -> None:
     """Assert that all steps were made on the packs that the run's folder names, by so many processes."""
     run_folder = Path(result["run_folder"])
-    facts = {name: json.loads((run_folder / name).read_text()) for name in ("artifact.json", "run.json", "launch.json")}
+    facts = {name: json.loads((run_folder / name).read_text()) for name in ("run.json", "launch.json")}
+    manifest = json.loads(Path(facts["run.json"]["artifact"], "manifest.json").read_text())
     losses = re.findall(rf"iteration +(\d)/ +{NUM_STEPS} \|.*lm loss: (\S+)", log_of(result, "train"))
     assert [step for step, _ in losses] == [str(step) for step in range(1, NUM_STEPS + 1)]
     assert all(0 < float(loss) < 20 for _, loss in losses)
     assert facts["run.json"]["world_size"] == facts["launch.json"]["world_size"] == num_processes
-    assert facts["run.json"]["fingerprint"] == facts["artifact.json"]["fingerprint"]
+    assert facts["run.json"]["fingerprint"] == manifest["fingerprint"]
     assert facts["run.json"]["order"]["global_batch_size"] == NUM_PACKS_PER_STEP
     assert facts["run.json"]["versions"]["megatron-bridge"] == "0.6.2"
     assert (run_folder / "recipe.yaml").is_file()

@@ -78,7 +78,7 @@ class Slurm:
         wait_until(lambda: not self.run("squeue", "--noheader"), "no job is left")
 
 
-def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 60) -> None:
+def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 180) -> None:
     """Return when something has become true.
 
     Raises:

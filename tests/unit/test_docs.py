@@ -23,8 +23,8 @@ from ruamel.yaml import YAML
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.base import Section
-from bridgepack.config.packing import PackingConfig
 from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.packing import PackingConfig
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing import ALGORITHMS

@@ -120,8 +120,8 @@ def plan_launch(
         cluster: a cluster, its file, or `local` or `torchrun`.
         overrides: dotted path -> value, for the recipe.
         cluster_overrides: the same, for the cluster.
-        environment: what is installed where the training runs: `here`, or a file that lists it. By default `here`
-            where it runs on this machine without a container, else not known before the check task.
+        environment: what is installed where the training runs: `here`, or a file that lists it; by default `here`
+            where that is this machine, without a container.
         artifact: packs that are there already; `build` is skipped then.
         skip: tasks to leave out.
         run_name: name of the run; by default the recipe's with the time.
@@ -131,23 +131,15 @@ def plan_launch(
         ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
-    found = load_recipe(recipe, overrides)
-    where = load_cluster(cluster, cluster_overrides)
+    found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
     tasks = planned_tasks(where, skip, has_artifact=artifact is not None)
     packs = _packs(found, where, tasks, artifact)
     refuse_unlaunchable(found, where, tasks)
-    world_size = _world_size(found, where, tasks)
     if not where.is_remote:
         refuse_missing_files(found, tasks)
-    options = CheckOptions(
-        artifact=_packs_here(found, packs),
-        world_size=world_size,
-        environment=_environment(where, environment, tasks),
-        looks_at_files=not where.is_remote,
-        num_workers=num_cores(),
-        progress=progress,
-    )
-    report = _checked(recipe, found, overrides, options)
+    world_size = _world_size(found, where, tasks)
+    options = _check_options(found, where, tasks, packs, environment)
+    options = replace(options, world_size=world_size, overrides=overrides or {}, progress=progress)
     return LaunchPlan(
         recipe=found,
         target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
@@ -155,16 +147,30 @@ def plan_launch(
         tasks=tasks,
         artifact=packs,
         world_size=world_size,
-        report=report,
+        report=_checked(recipe, found, options),
         notes=(*where.notes(), *path_notes(found, where, packs)),
-        git=git_state(Path.cwd()),
-        versions=_versions(),
         **_named(found, where, run_name),
     )
 
 
-def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, str]:
-    """Return the fields of a plan that name the run and its folders."""
+def _check_options(
+    recipe: SFTRecipe,
+    cluster: ClusterConfig,
+    tasks: Collection[str],
+    packs: str | None,
+    environment: Environment | str | Path | None,
+) -> CheckOptions:
+    """Return how the run is checked from here."""
+    return CheckOptions(
+        artifact=_packs_here(recipe, packs),
+        environment=_environment(cluster, environment, tasks),
+        looks_at_files=not cluster.is_remote,
+        num_workers=num_cores(),
+    )
+
+
+def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
+    """Return the fields of a plan that name the run, its folders, and what launches it."""
     now = datetime.now(UTC)
     name = run_name or f"{recipe.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     workspace = cluster.workspace_path.rstrip("/")
@@ -173,6 +179,8 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
         "run_folder": f"{workspace}/{RUNS_FOLDER}/{name}",
         "artifacts": f"{workspace}/{ARTIFACTS_FOLDER}",
         "launched_at": now.isoformat(timespec="seconds"),
+        "git": git_state(Path.cwd()),
+        "versions": _versions(),
     }
 
 
@@ -253,16 +261,13 @@ def _environment(
     return environment_here() if trains_with_this_python else None
 
 
-def _checked(
-    target: SFTRecipe | str | Path, recipe: SFTRecipe, overrides: Mapping[str, Any] | None, options: CheckOptions
-) -> CheckReport:
+def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
     """Return a report without errors.
 
     Raises:
         LaunchRefusedError: there are some.
     """
-    named = target if isinstance(target, SFTRecipe) else str(target)
-    report = check_target(named, replace(options, overrides=overrides or {}))
+    report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
     if report.has_errors:
         text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
