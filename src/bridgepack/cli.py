@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from bridgepack import __version__
+from bridgepack.cli_launch import launch
 from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
 from bridgepack.cli_recipes import recipes
@@ -31,6 +32,7 @@ def bridgepack() -> None:
 bridgepack.add_command(recipes)
 bridgepack.add_command(repack)
 bridgepack.add_command(store)
+bridgepack.add_command(launch)
 
 
 @bridgepack.command()

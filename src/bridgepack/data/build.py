@@ -32,6 +32,7 @@ def build_artifact(
     recipe: SFTRecipe,
     *,
     output: Path | None = None,
+    artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
 ) -> BuildResult:
@@ -39,8 +40,9 @@ def build_artifact(
 
     Args:
         recipe: what to build.
-        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`. An artifact that is there and has
+        output: folder of the artifact; by default `NAME-FINGERPRINT` in `artifacts`. An artifact that is there and has
             another fingerprint is replaced once the new one is complete.
+        artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
 
@@ -51,11 +53,12 @@ def build_artifact(
         ArtifactError: the output cannot be written, or holds something else.
         StoreError: the token store cannot be written.
         BuildInterrupted: by Ctrl-C, saying what is kept.
+        ArtifactInUseError: another build is writing it.
     """
     shown, options = progress or SilentProgress(), options or BuildOptions()
-    expected = output or Path(DEFAULT_FOLDER) / recipe.name
+    expected = output or artifacts / recipe.name
     refuse_unwritable(expected, options.store or default_store(expected))
-    with _prepared(recipe, output, shown, options) as (plan, server):
+    with _prepared(recipe, output, artifacts, shown, options) as (plan, server):
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
@@ -80,6 +83,7 @@ def planned_build(
     recipe: SFTRecipe,
     *,
     output: Path | None = None,
+    artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
 ) -> Iterator[BuildPlan]:
@@ -88,13 +92,13 @@ def planned_build(
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
     """
-    with _prepared(recipe, output, progress or SilentProgress(), options or BuildOptions()) as (plan, _):
+    with _prepared(recipe, output, artifacts, progress or SilentProgress(), options or BuildOptions()) as (plan, _):
         yield plan
 
 
 @contextmanager
 def _prepared(
-    recipe: SFTRecipe, output: Path | None, progress: Progress, options: BuildOptions
+    recipe: SFTRecipe, output: Path | None, artifacts: Path, progress: Progress, options: BuildOptions
 ) -> Iterator[tuple[BuildPlan, WorkerServer | None]]:
     """Give a plan and the process that workers are forked from, which loads the tokenizer while inputs are hashed."""
     resolved = recipe.resolve()
@@ -111,7 +115,7 @@ def _prepared(
             tokenizer = load() if server is None else server.prepared()
             inputs = hashes.records(progress)
         digest = fingerprint(resolved, tokenizer, inputs)
-        folder = output or Path(DEFAULT_FOLDER) / f"{recipe.name}-{digest[:12]}"
+        folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         plan = BuildPlan(
             resolved=resolved,

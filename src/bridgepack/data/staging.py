@@ -13,7 +13,7 @@ from bridgepack.data.artifact import PLAN_FOLDER
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.files import TEMPORARY_SUFFIX, sync_folder, write_text
 from bridgepack.data.manifest import MANIFEST_FILE, is_manifest
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ArtifactInUseError
 from bridgepack.records import SPLITS
 
 #: Parts of a working folder: the artifact, what says which of its shards are finished, and what is made anew each time.
@@ -158,7 +158,7 @@ def _locked(folder: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise ArtifactError(
+            raise ArtifactInUseError(
                 f"another build is writing to {str(folder)!r}. Wait until it is done, or choose another --output."
             ) from None
         if _is_same_file(descriptor, folder / _LOCK):

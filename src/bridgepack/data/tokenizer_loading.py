@@ -43,11 +43,11 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config, folder))
 
 
-def _folder_of(config: TokenizerConfig) -> Path | None:
-    """Return the folder that holds the tokenizer's files; None where transformers has to find them.
+def refuse_missing_folder(config: TokenizerConfig) -> None:
+    """Accept an id of the hub, and a folder that is there.
 
     Raises:
-        TokenizerError: when it is meant to be a folder and is none, or an empty one.
+        TokenizerError: it is a folder that is empty or missing.
     """
     where = f"tokenizer.name_or_path is {config.name_or_path!r}"
     path = Path(config.name_or_path)
@@ -56,6 +56,16 @@ def _folder_of(config: TokenizerConfig) -> Path | None:
     has_local_parent = path.parent != Path() and path.parent.is_dir()
     if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
         raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+
+
+def _folder_of(config: TokenizerConfig) -> Path | None:
+    """Return the folder that holds the tokenizer's files; None where transformers has to find them.
+
+    Raises:
+        TokenizerError: when it is meant to be a folder and is none, or an empty one.
+    """
+    refuse_missing_folder(config)
+    path = Path(config.name_or_path)
     if path.exists():
         return path if path.is_dir() else None
     return hub_folder(config)
