@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 @pytest.fixture(autouse=True)
 def benchlib_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
-    monkeypatch.setenv("PYTHONPATH", str(BENCH))
+    monkeypatch.setenv("PYTHONPATH", str(BENCH), prepend=os.pathsep)
 
 
 def _work(**more: Any) -> Any:
@@ -157,11 +158,9 @@ def test_rounds_take_turns_and_stop_where_one_does_not_end(tmp_path: Path, monke
         [replace(work, contenders=once)], num_rounds=3, limit_s=1, scratch=tmp_path, tell=lambda _: None
     )
 
-    names = [one["contender"] for one in found]
-    first, second, third = names[:5], names[5:8], names[8:]
-    assert first == ["theirs", "theirs, other", "peer", "disk", "ours"]
-    assert second == ["ours", "theirs, other", "theirs"]
-    assert third == ["theirs", "theirs, other", "ours"]
+    first = ["theirs", "theirs, other", "peer", "disk", "ours"]
+    second, third = ["ours", "theirs, other", "theirs"], ["theirs", "theirs, other", "ours"]
+    assert [one["contender"] for one in found] == [*first, *second, *third]
 
 
 def test_lengths_are_what_they_are_said_to_be() -> None:
@@ -231,20 +230,16 @@ def test_tokenising_and_encoding_are_measured(options: Any, tmp_path: Path, monk
     assert len(ours["digest"]) == 64
 
 
-def test_builds_and_repacking_are_measured(options: Any, tmp_path: Path) -> None:
+def test_repacking_is_measured(options: Any, tmp_path: Path) -> None:
     from benchlib.inputs import chats_file
-    from benchlib.repack_side import build, repack
+    from benchlib.repack_side import repack
 
-    given = {
-        "data": str(chats_file(options, tmp_path, 20)),
-        "tokenizer": str(options.tokenizer),
-        "output": str(tmp_path / "out"),
-        "num_workers": 1,
-    }
-    built, repacked = build(**given), repack(**given)
+    given = {"data": str(chats_file(options, tmp_path, 20)), "tokenizer": str(options.tokenizer)}
+    found = repack(**given, output=str(tmp_path / "out"), num_workers=1)
 
-    assert built["num_tokens"] > 1000
-    assert (built["digest"], built["files_digest"]) == (repacked["digest"], repacked["files_digest"])
+    assert found["seconds"] > found["cpu_s"] / 8 > 0
+    assert found["num_tokens"] > 1000
+    assert not (tmp_path / "out").exists()
 
 
 def test_too_few_chats_are_refused(options: Any, tmp_path: Path) -> None:

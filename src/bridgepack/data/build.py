@@ -109,7 +109,10 @@ def _prepared(
         server = stack.enter_context(worker_server()) if options.num_workers > 0 else None
         if server is not None:
             server.begin(load)
-        files = _find_files(recipe, Path(stack.enter_context(TemporaryDirectory(prefix="bridgepack-"))))
+        files = _find_files(
+            recipe,
+            Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(output, options)))),
+        )
         stamps = {file.path: file_stamp(file.path) for members in files.values() for file in members}
         with hashing(files, options.num_workers) as hashes:
             tokenizer = load() if server is None else server.prepared()
@@ -136,6 +139,14 @@ def _load(recipe_json: str) -> dict[str, Any]:
 
     forget_stage()
     return load_identity(recipe_json)
+
+
+def _shared_place(output: Path | None, options: BuildOptions) -> Path | None:
+    """Return where data sets that are written out first can be seen by all nodes; None where there is one machine."""
+    if options.ray is None:
+        return None
+    place = (output or Path(DEFAULT_FOLDER)).absolute()
+    return next(folder for folder in place.parents if folder.is_dir())
 
 
 def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:

@@ -18,7 +18,7 @@ from bridgepack.data.thrift import Value, i32, i64, list_of, struct, text
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 
 _MAGIC = b"PAR1"
-_FORMAT_VERSION = 2
+_PARQUET_VERSION = 2
 #: Says who wrote the file; no version, so that the same rows give the same bytes.
 _WRITER = "bridgepack"
 _IDS, _MASK, _STARTS = (
@@ -56,7 +56,7 @@ class RowGroupWriter:
         columns = (_IDS, _MASK, _STARTS)
         root = struct({4: text("schema"), 5: i32(len(columns))})
         schema = [root, *(element for column in columns for element in column.schema())]
-        fields = {1: i32(_FORMAT_VERSION), 2: list_of(schema), 3: i64(self._num_rows), 4: list_of(self._groups)}
+        fields = {1: i32(_PARQUET_VERSION), 2: list_of(schema), 3: i64(self._num_rows), 4: list_of(self._groups)}
         _, footer = struct({**fields, 6: text(_WRITER)})
         self._put(footer + len(footer).to_bytes(4, "little") + _MAGIC)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridgepack.data.columnar import arrow_table, parquet_file
 from bridgepack.data.decompression import open_stream
@@ -39,6 +39,7 @@ class InputRange:
         stop: one past the last of them.
         payload: the bytes themselves where a file of lines cannot be entered in the middle (it is compressed).
         elements: texts of the elements of a JSON array.
+        max_row_bytes: largest row of a columnar file; 0 where that was looked at already.
         num_oversized_bytes: above 0: the range is one row that is larger than the recipe allows, by this many bytes.
         num_bytes: its share of the file's size, for showing progress; 0 where that is not known.
     """
@@ -51,6 +52,7 @@ class InputRange:
     stop: int = 0
     payload: bytes | None = None
     elements: tuple[bytes, ...] | None = None
+    max_row_bytes: int = 0
     num_oversized_bytes: int = 0
     num_bytes: int = 0
 
@@ -69,7 +71,8 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
     """
     if file.kind in {PARQUET, ARROW}:
         sizes = _parquet_sizes(file) if file.kind == PARQUET else _arrow_sizes(file)
-        yield from _column_ranges(file, file_index, sha256, sizes)
+        for part in _column_ranges(file, file_index, sha256, sizes):
+            yield replace(part, max_row_bytes=max_row_bytes)
     elif file.kind == JSON_ARRAY:
         yield from _element_ranges(file, file_index, max_row_bytes)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bridgepack.data.columnar import arrow_table, parquet_file
+from bridgepack.data.columnar import arrow_table, parquet_cursor
 from bridgepack.data.decompression import open_stream
 from bridgepack.data.inputs import PARQUET, InputFile
 from bridgepack.data.json_rows import read_line, row_of
@@ -16,7 +16,9 @@ from bridgepack.data.ranges import COLUMNS, ELEMENTS, LINES, OVERSIZED, InputRan
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
-_BATCH_ROWS = 256
+#: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
+#: rows has large ones.
+_BATCH_ROWS, _BATCHES = 256, 16
 #: Row, list of turns, turn.
 _TURN_DEPTH = 2
 
@@ -37,11 +39,11 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
         DataError: when the file cannot be read, or has changed since the ranges were made.
     """
     if part.form == OVERSIZED:
-        detail = f"{part.num_oversized_bytes:,} bytes; data.max_row_bytes allows fewer"
-        yield part.first_row, RowError(DropReason.ROW_TOO_LARGE, detail)
+        yield part.first_row, _too_large(part.num_oversized_bytes)
     elif part.form == COLUMNS:
-        rows = _parquet_rows(file, part) if file.kind == PARQUET else _arrow_rows(file, part)
-        yield from _numbered(rows, part)
+        num_rows = part.stop - part.start
+        together = 1 << min(max(num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
+        yield from _numbered(_columnar_rows(file, part, together), part)
     elif part.form == ELEMENTS:
         yield from _parsed(part.elements or (), part)
     else:
@@ -58,8 +60,10 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
         texts = part.elements if part.form == ELEMENTS else io.BytesIO(_content(file, part))
         for offset, text in enumerate(texts or ()):
             yield _parsed([text], replace(part, first_row=part.first_row + offset))
+    elif part.form == COLUMNS:
+        yield from ([item] for item in _numbered(_columnar_rows(file, part, 1), part))
     else:
-        yield from ([item] for item in read_range(file, part))
+        yield read_range(file, part)
 
 
 def _content(file: InputFile, part: InputRange) -> bytes:
@@ -81,37 +85,30 @@ def _parsed(lines: Iterable[bytes], part: InputRange) -> Iterator[RowRead]:
         yield row, _BLANK_LINE if found is None else found
 
 
-def _parquet_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
-    import pyarrow as pa
-
-    parquet = parquet_file(file)
-    row = 0
-    for group in range(parquet.metadata.num_row_groups):
-        num_rows = parquet.metadata.row_group(group).num_rows
-        if row < part.stop and row + num_rows > part.start:
-            try:
-                batches = parquet.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group])
-                yield from _rows_between(batches, part.start - row, part.stop - row)
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(f"{file.label}: row group {group} cannot be read: {error}. Write it again.") from None
-        row += num_rows
-
-
-def _rows_between(batches: Iterable[Any], start: int, stop: int) -> Iterator[Any]:
-    row = 0
+def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[Any]:
+    if file.kind == PARQUET:
+        batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
+    else:
+        table = arrow_table(file).slice(part.start, part.stop - part.start)
+        batches = iter(table.to_batches(max_chunksize=max_rows))
     for batch in batches:
-        if row + batch.num_rows > start:
-            first = max(start - row, 0)
-            yield from _rows_of(batch.slice(first, min(stop - row, batch.num_rows) - first))
-        row += batch.num_rows
-        if row >= stop:
-            return
+        yield from _bounded_rows(batch, part.max_row_bytes)
 
 
-def _arrow_rows(file: InputFile, part: InputRange) -> Iterator[Any]:
-    table = arrow_table(file).slice(part.start, part.stop - part.start)
-    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
+    """Yield a record batch's rows; of one that is larger than allowed only that it is."""
+    if not max_row_bytes or batch.nbytes <= max_row_bytes:
         yield from _rows_of(batch)
+    elif batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _bounded_rows(batch.slice(0, half), max_row_bytes)
+        yield from _bounded_rows(batch.slice(half), max_row_bytes)
+    else:
+        yield _too_large(batch.nbytes)
+
+
+def _too_large(num_bytes: int) -> RowError:
+    return RowError(DropReason.ROW_TOO_LARGE, f"{num_bytes:,} bytes; data.max_row_bytes allows fewer")
 
 
 def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:

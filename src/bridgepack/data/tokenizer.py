@@ -17,7 +17,7 @@ from bridgepack.config.data import TokenizerConfig
 from bridgepack.data.engines import Engine, PythonEngine, ReferenceEngine
 from bridgepack.data.loaded_tokenizers import LoadedTokenizer
 from bridgepack.data.templates import GENERATION_BLOCK, ChatTemplate
-from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids, keeps_bytes
+from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -113,11 +113,15 @@ class ChatTokenizer:
 
     @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
-        """Ids of added tokens that split text without touching what stands next to them."""
+        """Ids of added tokens that split text without touching what stands next to them.
+
+        One that is looked for in normalised text is among them where nothing normalises.
+        """
+        is_exact = self.backend is not None and not normalizes(self.backend)
         return frozenset(
             int(index)
             for index, token in self._added_tokens_decoder.items()
-            if not (token.lstrip or token.rstrip or token.single_word or token.normalized)
+            if not (token.lstrip or token.rstrip or token.single_word or (token.normalized and not is_exact))
         )
 
     @cached_property

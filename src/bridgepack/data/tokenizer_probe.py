@@ -80,6 +80,11 @@ def keeps_bytes(backend: Any) -> bool:
     )
 
 
+def normalizes(backend: Any) -> bool:
+    """Say whether a `tokenizers.Tokenizer` may change a text before it looks for tokens in it."""
+    return bool(_members(_state(backend.normalizer), "normalizers"))
+
+
 def _members(settings: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return the parts of a sequence, or the one part that there is."""
     return list(settings[name]) if name in settings else [settings] if settings else []

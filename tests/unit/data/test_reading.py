@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bridgepack.data import json_arrays, line_blocks, ranges
@@ -199,6 +199,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(elements=st.lists(JSON_VALUES, max_size=6), block_bytes=st.integers(1, 70), is_ascii=st.booleans())
 @example(elements=["x" * 30, 12345, -0.25, 1e300, {"c": '"}]'}], block_bytes=1, is_ascii=True)
 def test_array_elements_do_not_depend_on_where_blocks_end(
@@ -384,6 +385,36 @@ def test_ranges_of_a_table_hold_every_row_once(
     assert _read(path) == [(row + 1, {"a": row}) for row in range(1000)]
 
 
+def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path) -> None:
+    rows = [{"a": "x" * (5000 if row % 7 == 3 else 5), "b": row} for row in range(60)]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=25)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    expected = [(row + 1, "row_too_large" if row % 7 == 3 else rows[row]) for row in range(60)]
+
+    assert _read(tmp_path / "a.parquet", max_row_bytes=4000) == expected
+    assert _read(tmp_path / "a.arrow", max_row_bytes=4000) == expected
+    assert _read(tmp_path / "a.parquet", max_row_bytes=1 << 20) == [(row + 1, rows[row]) for row in range(60)]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
+def test_parquet_rows_are_the_same_in_whatever_order_ranges_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]
+) -> None:
+    monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 2300)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=400, use_dictionary=False)
+    parts = _ranges(_file(path))
+    assert len(parts) >= 4
+    num_checked = 0
+    for number in order:
+        rows = [_shown(row, item) for row, item in read_range(_file(path), parts[number])]
+        assert rows == [(row + 1, {"a": row}) for row in range(parts[number].start, parts[number].stop)]
+        num_checked += 1
+    assert num_checked == len(order)
+
+
 LONG = json.dumps({"a": "x" * 50}).encode()
 
 
@@ -411,6 +442,7 @@ def test_row_that_is_too_large_is_dropped_and_costs_nothing_else(
     assert all(item != "row_too_large" for _, item in _read(tmp_path / name, max_row_bytes=len(LONG)))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     elements=st.lists(JSON_VALUES, min_size=1, max_size=6),
     block_bytes=st.integers(1, 70),
