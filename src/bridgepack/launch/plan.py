@@ -33,6 +33,8 @@ from bridgepack.running.program import num_cores
 
 ARTIFACTS_FOLDER = "artifacts"
 RUNS_FOLDER = "runs"
+#: Mode of packing whose runs read packs.
+OFFLINE = "offline"
 #: Python of the cluster file that stands for this one where tasks run on this machine.
 DEFAULT_PYTHON = "python"
 #: Distributions whose versions on the launching machine are recorded.
@@ -132,7 +134,7 @@ def plan_launch(
         LaunchRefusedError: the check found errors.
     """
     found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
-    tasks = planned_tasks(where, skip, has_artifact=artifact is not None)
+    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == OFFLINE)
     packs = _packs(found, where, tasks, artifact)
     refuse_unlaunchable(found, where, tasks)
     if not where.is_remote:
@@ -190,11 +192,16 @@ def _packs(
     """Return the packs that are there already, as the tasks see them; None where a build makes or finds them.
 
     Raises:
-        ConfigError: nothing builds packs, and none are named or there.
+        ConfigError: nothing builds packs, and none are named or there; or they are named, and none would be read.
     """
     if artifact is not None and not str(artifact):
         raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
-    if "build" in tasks:
+    if recipe.packing.mode != OFFLINE and artifact is not None:
+        raise ConfigError(
+            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}; such a run reads no packs. "
+            "Remove --artifact, or set packing.mode to offline."
+        )
+    if "build" in tasks or recipe.packing.mode != OFFLINE:
         return None
     found = str(artifact) if artifact is not None else recipe.artifact
     if found is None:
@@ -203,7 +210,8 @@ def _packs(
             "are. Add --artifact FOLDER, or let the build task make them."
         )
     if cluster.is_remote:
-        return found
+        is_of_this_machine = artifact is not None and _exists(found)
+        return str(Path(found).absolute()) if is_of_this_machine else found
     if not _exists(found):
         raise ConfigError(
             f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; there is nothing there, and build "

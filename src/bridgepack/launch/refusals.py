@@ -22,13 +22,13 @@ _CHECKPOINT_FILES = (
 )
 
 
-def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, has_artifact: bool) -> tuple[Task, ...]:
+def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
     """Return the tasks that are not skipped, in order.
 
     Args:
         cluster: which may skip some.
         skip: tasks that the user leaves out.
-        has_artifact: packs were given, so that there is nothing to build.
+        builds: whether there are packs to build.
 
     Raises:
         ConfigError: a task is not known, or none is left.
@@ -39,7 +39,7 @@ def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, has_artifact
             hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
             raise ConfigError(f"--skip {name}; allowed: {', '.join(TASKS)}. {hint}")
     left_out = {*skip, *(task for task in TASKS if getattr(cluster.tasks, task).skip)}
-    left_out |= {"build"} if has_artifact else set()
+    left_out |= set() if builds else {"build"}
     tasks = tuple(task for task in TASKS if task not in left_out)
     if not tasks:
         raise ConfigError("every task is skipped, so there is nothing to launch. Skip fewer.")

@@ -25,14 +25,13 @@ _LINE_WIDTH = 400
 
 def describe_launch(plan: LaunchPlan) -> str:
     """Return what a launch will do: run, tasks, where the packs are, what the check found, what may surprise."""
-    packs = plan.artifact or plan.recipe.artifact or f"{plan.artifacts}/{plan.recipe.name}-FINGERPRINT"
     lines = [
         _line("run", plan.run_name),
         _line("recipe", plan.target),
         _line("cluster", plan.cluster.title),
         _line("tasks", ", ".join(f"{task} on {plan.cluster.executor_for(task).kind}" for task in plan.tasks)),
         _line("training", f"{plan.world_size} {'process' if plan.world_size == 1 else 'processes'}"),
-        _line("packs", packs),
+        _line("packs", _packs(plan)),
         _line("run folder", plan.run_folder),
         _line("commit", _commit(plan)),
         _line("check", _check(plan)),
@@ -43,6 +42,12 @@ def describe_launch(plan: LaunchPlan) -> str:
 
 def _line(label: str, text: str) -> str:
     return f"{label:<{_LABEL}}{text}"
+
+
+def _packs(plan: LaunchPlan) -> str:
+    if plan.recipe.packing.mode != "offline":
+        return f"none; packing.mode is {plan.recipe.packing.mode}"
+    return plan.artifact or plan.recipe.artifact or f"{plan.artifacts}/{plan.recipe.name}-FINGERPRINT"
 
 
 def _commit(plan: LaunchPlan) -> str:

@@ -8,11 +8,11 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.loading import load_recipe
+from bridgepack.config.loading import load_recipe, parse_overrides
 from bridgepack.config.messages import shown
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.config.writing import written_values
@@ -129,20 +129,37 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
     parser.add_argument("--artifacts-in", metavar="FOLDER", help="folder that a new artifact goes into")
     parser.add_argument("--artifact", metavar="FOLDER", help="packs that are there already")
     parser.add_argument("--world-size", type=int, metavar="N", help="GPUs of the training")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="PATH=VALUE", help="settings of Megatron-Bridge, as plugins add"
+    )
     found = parser.parse_args(arguments)
     if found.assignment is not None:
         if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
             parser.error(f"{OPTION} tells everything; remove the other arguments")
-        return decode(found.assignment)
+        return _overridden(decode(found.assignment), found.overrides)
     if not found.run_folder:
         parser.error("--recipe needs --run-folder FOLDER")
-    return Assignment(
+    told = Assignment(
         recipe=load_recipe(found.recipe),
         run_folder=RunFolder(found.run_folder),
         artifacts=found.artifacts_in,
         artifact=found.artifact,
         world_size=found.world_size,
     )
+    return _overridden(told, found.overrides)
+
+
+def _overridden(assignment: Assignment, items: Sequence[str]) -> Assignment:
+    """Return an assignment with settings that the plugins of megatron.bridge.recipes.run_plugins add to a script.
+
+    Raises:
+        ConfigError: one is no path=value, or nothing that a recipe takes.
+    """
+    if not items:
+        return assignment
+    changes = parse_overrides(tuple(item.lstrip("+") for item in items), option="the argument")
+    recipe = assignment.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
+    return replace(assignment, recipe=recipe)
 
 
 def record(assignment: Assignment) -> None:

@@ -33,7 +33,7 @@ def _check(arguments: Sequence[str] | None) -> int:
         description="Judge recipe, artifact, topology and environment of a run; exit 1 on an error.",
     )
     record(assignment)
-    artifact = artifact_of(assignment)
+    artifact = artifact_of(assignment) if assignment.recipe.packing.mode == "offline" else None
     options = CheckOptions(
         artifact=artifact,
         world_size=assignment.world_size,
@@ -41,7 +41,7 @@ def _check(arguments: Sequence[str] | None) -> int:
         num_workers=num_cores(),
     )
     report = check_target(assignment.recipe, options)
-    if (artifact / MANIFEST_FILE).is_file():
+    if artifact is not None and (artifact / MANIFEST_FILE).is_file():
         place = ArtifactPlace(path=str(artifact.absolute()), fingerprint=read_manifest(artifact).fingerprint)
         assignment.run_folder.write_artifact(place)
     file = assignment.run_folder.add_record(RECORD, report_to_dict(report))

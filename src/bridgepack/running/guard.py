@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,11 +22,18 @@ from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFac
 from bridgepack.rules.guard import STEP_RULES
 from bridgepack.rules.tally import findings_of
 from bridgepack.rules.versions import BRIDGE
-from bridgepack.running.guard_exchange import exchanged, exchanged_evidence, place_and_sizes
+from bridgepack.running.guard_exchange import (
+    exchanged,
+    exchanged_evidence,
+    first_rank_without,
+    place_and_sizes,
+    this_rank,
+)
 from bridgepack.running.guard_facts import PlannedStep, facts_without_reading, rank_facts
 from bridgepack.running.guard_plan import Planner, RunStart
 from bridgepack.running.guard_report import Alarm, GuardViolationError, Notice, watched_notice
-from bridgepack.running.guard_watch import Mixer, StepWatch, mixers_of
+from bridgepack.running.guard_step import WatchedForwardStep, is_not_finite, step_number
+from bridgepack.running.guard_watch import Mixer, StepWatch, mixers_of, num_eager_steps
 
 __all__ = ["Alarm", "Guard", "GuardViolationError", "Notice"]
 
@@ -44,6 +50,7 @@ class _Run:
         is_packed: the run's rows are packed, so that every layer needs boundaries.
         mixers: parts of the model that need boundaries.
         first_step: of this job, from 1.
+        num_eager_steps: of this job that can be looked into; None for all.
         planner: what steps should be; None where this rank need not know, or nobody can.
     """
 
@@ -52,6 +59,7 @@ class _Run:
     is_packed: bool
     mixers: tuple[Mixer, ...]
     first_step: int
+    num_eager_steps: int | None = None
     planner: Planner | None = None
 
 
@@ -102,6 +110,7 @@ class Guard:
         self._run: _Run | None = None
         self._step: _Step | None = None
         self._watched: list[int] = []
+        self._last: StepFacts | None = None
         self._told: set[str] = set()
 
     @property
@@ -111,28 +120,32 @@ class Guard:
 
     def watching(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward step for `finetune` that the guard can look into."""
-        return _WatchedForwardStep(self, forward_step)
+        return WatchedForwardStep(self, forward_step)
 
     def on_train_start(self, context: Any) -> None:
         """Find out where this rank is and what needs boundaries; called by the host."""
         if not self._settings.enabled:
             return
-        place, sizes = place_and_sizes(context.model)
-        config = config_of_container(context.state.cfg, place="the run")
-        self._run = _Run(
-            place=place,
-            sizes=sizes,
-            is_packed=_is_packed(config),
-            mixers=mixers_of(context.model),
-            first_step=_number(context.state),
-        )
-        if place.pipeline == sizes.pipeline - 1 and place.tensor == place.context == 0:
-            self._run.planner = self._planner(self._run, config, context.state.train_state)
+        run, reason = None, ""
+        try:
+            run = self._begun(context)
+        except Exception as error:  # a model of a kind that is not known has to train all the same
+            reason = f"{type(error).__name__}: {error}"
+        blind_rank = first_rank_without(holds=run is not None)
+        self._run = run if blind_rank is None else None
+        if blind_rank is not None and blind_rank == this_rank():
+            self._notify("unseen", f"guard: this model cannot be watched: rank {blind_rank}: {reason}")
 
     def on_train_step_start(self, context: Any) -> None:
         """Begin to look on, where this step is to be watched; called by the host."""
-        run, number = self._run, _number(context.state)
+        run, number = self._run, step_number(context.state)
         if run is None or not self._settings.watches(number, first_step=run.first_step):
+            return
+        if run.num_eager_steps is not None and number - run.first_step >= run.num_eager_steps:
+            if run.place.rank == 0:
+                self._notify(
+                    "unseen", f"guard: from step {number} on nothing can be seen, as a CUDA graph computes it."
+                )
             return
         self._close()
         self._step = _Step(number=number, watch=StepWatch(context.model, run.mixers))
@@ -152,11 +165,15 @@ class Guard:
         if _broken(facts):
             # Every rank has the same numbers, so every rank comes here.
             self._judge(replace(facts, ranks=exchanged_evidence(facts.ranks, own)))
-        self._note_watched(facts, run)
+        self._watched.append(facts.step)
+        self._last = facts
+        if len(self._watched) >= self._settings.first_steps:
+            self._tell_watched()
 
     def on_train_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
         """Let go of everything; called by the host."""
         self._close()
+        self._tell_watched()
 
     def failed_in_loss(self, error: Exception, output: Any, number: int) -> None:
         """Tell what a loss function raised on: a loss that is not finite is an alarm.
@@ -166,7 +183,7 @@ class Guard:
         Raises:
             GuardViolationError: the loss is not finite.
         """
-        if not _is_not_finite(error, output):
+        if not is_not_finite(error, output):
             self.failed(error)
             return
         own = RankFacts(place=self._place, num_calls=1, num_not_finite=1)
@@ -200,6 +217,26 @@ class Guard:
         sizes = self._run.sizes if self._run else GroupSizes()
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
+    def _begun(self, context: Any) -> _Run:
+        """Return what is known as training begins.
+
+        Raises:
+            Exception: the host's, for a model without the process groups of one that is trained as a whole.
+        """
+        place, sizes = place_and_sizes(context.model)
+        config = config_of_container(context.state.cfg, place="the run")
+        run = _Run(
+            place=place,
+            sizes=sizes,
+            is_packed=_is_packed(config),
+            mixers=mixers_of(context.model),
+            first_step=step_number(context.state),
+            num_eager_steps=num_eager_steps(context.state.cfg.model),
+        )
+        if place.pipeline == sizes.pipeline - 1 and place.tensor == place.context == 0:
+            run.planner = self._planner(run, config, context.state.train_state)
+        return run
+
     def _planner(self, run: _Run, config: RunConfig, progress: Any) -> Planner | None:
         import torch.distributed as dist
 
@@ -229,7 +266,12 @@ class Guard:
                 plan = run.planner.planned(step.number, run.place.data)
             except (BridgepackError, OSError) as reason:
                 self._notify("no-plan", f"guard: step {step.number} is compared with no plan: {reason}")
-        return rank_facts(step.watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
+        try:
+            return rank_facts(step.watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
+        except Exception as error:  # what a model of another kind returns must not end its run here
+            text = f"guard: rank {run.place.rank} cannot read what it saw: {type(error).__name__}: {error}"
+            self._notify("unseen", text)
+            return RankFacts(place=run.place, num_calls=0)
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
         """Raise what the rules find, unless the recipe ignores it.
@@ -255,15 +297,10 @@ class Guard:
             self._on_alarm(alarm)
         raise GuardViolationError(alarm) from cause
 
-    def _note_watched(self, facts: StepFacts, run: _Run) -> None:
-        """Say once what is watched: after the first steps, or after the first of all where there are none."""
-        self._watched.append(facts.step)
-        if run.place.rank != 0:
-            return
-        if not any(one.num_calls for one in facts.ranks):
-            self._notify("unseen", f"guard: nothing of step {facts.step} can be seen, as a CUDA graph computes it.")
-        elif len(self._watched) >= self._settings.first_steps:
-            notice = watched_notice(self._watched, facts)
+    def _tell_watched(self) -> None:
+        """Say once what was watched: after the first steps, or at the end of a run that has fewer."""
+        if self._last is not None and self._place.rank == 0:
+            notice = watched_notice(self._watched, self._last)
             self._notify(notice.kind, notice.text, notice.facts)
 
     def _notify(self, kind: str, text: str, facts: dict[str, Any] | None = None) -> None:
@@ -277,44 +314,6 @@ class Guard:
             self._step = None
 
 
-class _WatchedForwardStep:
-    """A forward step as the host calls it: it hands over its state by this signature."""
-
-    def __init__(self, guard: Guard, forward_step: Callable[..., Any]) -> None:
-        self._guard = guard
-        self._forward_step = forward_step
-        self._bound: Callable[..., Any] | None = None
-
-    def __call__(self, state: Any, data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
-        """Return what the forward step returns: an output, and a loss function that the guard can look into."""
-        if self._bound is None:
-            from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
-
-            self._bound = prepare_forward_step_func(self._forward_step, state)
-        watch = self._guard.watch
-        try:
-            if watch is None:
-                output, loss_function = self._bound(data_iterator, model, *rest, **options)
-            else:
-                output, loss_function = watch.forward_step(self._bound, data_iterator, model, *rest, **options)
-        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
-            self._guard.failed_in_forward(error, _number(state))
-            raise
-        return output, partial(self._loss, state, loss_function)
-
-    def _loss(self, state: Any, loss_function: Any, output: Any, *rest: Any, **options: Any) -> Any:
-        try:
-            return loss_function(output, *rest, **options)
-        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
-            self._guard.failed_in_loss(error, output, _number(state))
-            raise
-
-
-def _number(state: Any) -> int:
-    """Return the step that is being computed, as the host logs it."""
-    return int(state.train_state.step) + 1
-
-
 def _is_packed(config: RunConfig) -> bool:
     dataset = config.values["dataset"]
     return bool(dataset.get("enable_offline_packing") or dataset.get("enable_in_batch_packing"))
@@ -322,16 +321,3 @@ def _is_packed(config: RunConfig) -> bool:
 
 def _broken(facts: StepFacts) -> bool:
     return any(True for rule in STEP_RULES for _ in rule.check(facts))
-
-
-def _is_not_finite(error: Exception, output: Any) -> bool:
-    """Say whether a loss function raised for a loss that is not finite.
-
-    Source: megatron/bridge/training/losses.py (masked_next_token_loss), the host's messages.
-    """
-    import torch
-
-    if any(text in str(error) for text in ("found NaN", "found Inf")):
-        return True
-    tensor = output[0] if isinstance(output, tuple) else output
-    return isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())

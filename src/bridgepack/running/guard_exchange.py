@@ -33,6 +33,27 @@ def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
     return place, GroupSizes(**{name: group.size() for name, group in named.items()})
 
 
+def this_rank() -> int:
+    """Return which process this is, from 0."""
+    import torch.distributed as dist
+
+    return int(dist.get_rank())
+
+
+def first_rank_without(*, holds: bool) -> int | None:
+    """Return the first rank on which something does not hold; None where it holds on all. Every rank calls this."""
+    import torch
+    import torch.distributed as dist
+
+    world_size = dist.get_world_size()
+    first = world_size if holds else dist.get_rank()
+    if world_size > 1:
+        number = torch.tensor([first], device=_device_of_group())
+        dist.all_reduce(number, op=dist.ReduceOp.MIN)
+        first = int(number.item())
+    return None if first == world_size else first
+
+
 def exchanged(facts: RankFacts) -> tuple[RankFacts, ...]:
     """Return the numbers of all ranks, by rank; every rank has to call this. Evidence stays where it is."""
     import torch

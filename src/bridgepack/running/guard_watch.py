@@ -105,6 +105,18 @@ def _takes_boundaries(module: Any) -> bool:
         return False
 
 
+def num_eager_steps(model_config: Any) -> int | None:
+    """Return the steps of a job before a CUDA graph computes whole iterations; None where none does.
+
+    Source: megatron/core/full_cuda_graph.py of 0.19.2: nothing of Python runs once the graph is captured.
+    """
+    from megatron.bridge.utils.cuda_graph import is_full_iteration_cuda_graph
+
+    if not is_full_iteration_cuda_graph(model_config):
+        return None
+    return int(getattr(model_config, "cuda_graph_warmup_steps", 0) or 0)
+
+
 class StepWatch:
     """What is seen of one step on this rank."""
 

@@ -23,8 +23,9 @@ from bridgepack.errors import ConfigError
 _STOP, _APPROVED, _TOLD, _SEEN, _DONE = "stop", "approved", "told", "seen", "done"
 #: How long processes may take to come: nodes start and read Python from slow disks.
 _JOIN_TIMEOUT = timedelta(minutes=30)
-#: A sleep in the store that is renewed for as long as the job runs.
-_NAP = timedelta(minutes=10)
+#: A sleep in the store, renewed for as long as the job runs; torch logs the end of each, and keeps milliseconds in 31
+#: bits.
+_NAP = timedelta(days=20)
 #: How long an ending process waits for the others to have taken notice.
 _GRACE_S = 15.0
 #: How long a process may go on after the first one is gone: the end of a good run.
@@ -161,10 +162,9 @@ class Job:
         if self._store is None:
             return False
         try:
-            self._store.wait([_STOP], timedelta(seconds=max(wait_s, 0.01)))
-        except RuntimeError:
-            return False
-        return True
+            return _is_soon(lambda: bool(self._store.check([_STOP])), wait_s)
+        except RuntimeError:  # the store is gone with the first process
+            return True
 
     def finish(self) -> None:
         """Stop watching, since this process is done; the first one stays until the others are, too."""
@@ -174,9 +174,9 @@ class Job:
         try:
             self._store.add(_DONE, 1)
             if self.is_first:
-                _wait_until(lambda: self._store.add(_DONE, 0) >= self.identity.world_size)
+                _is_soon(lambda: self._store.add(_DONE, 0) >= self.identity.world_size)
                 self._store.set(_STOP, "")
-                _wait_until(lambda: self._store.add(_SEEN, 0) >= self.identity.world_size - 1)
+                _is_soon(lambda: self._store.add(_SEEN, 0) >= self.identity.world_size - 1)
         except RuntimeError:  # the first process is gone already: nothing is left to wait for
             return
         self._watcher.join(_GRACE_S)
@@ -207,7 +207,7 @@ class Job:
             if self.is_first:
                 self._report(stop)
                 store.set(_TOLD, "1")
-                _wait_until(lambda: store.add(_SEEN, 0) >= self.identity.world_size - 1)
+                _is_soon(lambda: store.add(_SEEN, 0) >= self.identity.world_size - 1)
             else:
                 store.wait([_TOLD], timedelta(seconds=_GRACE_S))
                 store.add(_SEEN, 1)
@@ -251,7 +251,11 @@ def _ensure_meeting_place() -> None:
     os.environ.setdefault("MASTER_PORT", str(get_master_port_safe()))
 
 
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _GRACE_S
-    while not is_so() and time.monotonic() < deadline:
+def _is_soon(is_so: Callable[[], bool], wait_s: float = _GRACE_S) -> bool:
+    """Say whether something becomes so within a time."""
+    deadline = time.monotonic() + wait_s
+    while not is_so():
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
+    return True

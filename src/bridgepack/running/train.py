@@ -5,6 +5,7 @@ Every process of the job runs this. What ends one of them ends all of them, at o
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import platform
@@ -16,7 +17,7 @@ from typing import Any
 
 from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.shipped import import_host
-from bridgepack.errors import BridgepackError
+from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
 from bridgepack.rules.output import report_to_dict
@@ -112,7 +113,7 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         on_failure=lambda error: _fail(job, error),
     )
     logging.getLogger(_HOST_LOGGER).addFilter(_is_no_alarm)
-    finetune = import_host(_FINETUNE).finetune
+    finetune = _finetune()
     try:
         finetune(start.config, guard.watching(forward_step_of(start.config)), callbacks=[guard])
     except GuardViolationError:
@@ -125,6 +126,21 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         return FINDINGS
     job.finish()
     return SUCCEEDED
+
+
+def _finetune() -> Any:
+    """Return the host's entry point.
+
+    Raises:
+        ConfigError: it is missing, or of a version that takes no callbacks.
+    """
+    finetune = import_host(_FINETUNE).finetune
+    if "callbacks" not in inspect.signature(finetune).parameters:
+        raise ConfigError(
+            "this Megatron-Bridge takes no callbacks, which the guard is one of; install 0.6.0 or newer, or train with "
+            "recipe.to_bridge() in a script of your own."
+        )
+    return finetune
 
 
 class _Run:

@@ -110,6 +110,22 @@ def test_packs_of_the_recipe_serve_when_build_is_skipped(recipe: SFTRecipe, tmp_
     assert on_slurm(recipe, overrides={"artifact": "/shared/packs"}, skip=["build"]).artifact == "/shared/packs"
 
 
+def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:
+    changes = {"packing.mode": "none", "preprocessing.kind": "chat"}
+    plan = plan_launch(recipe, "local", overrides=changes, skip=["train"])
+
+    assert (plan.tasks, plan.artifact) == (("check",), None)
+    with pytest.raises(ConfigError, match=r"--artifact is 'packs', and packing.mode is none; such a run reads no packs"):
+        plan_launch(recipe, "local", overrides=changes, artifact="packs")
+
+
+def test_packs_of_this_machine_have_an_absolute_path_elsewhere(recipe: SFTRecipe, tmp_path: Path) -> None:
+    build(recipe, tmp_path / "packs")
+
+    assert on_slurm(recipe, artifact="packs").artifact == str(tmp_path / "packs")
+    assert on_slurm(recipe, artifact="/there/packs").artifact == "/there/packs"
+
+
 def test_broken_recipe_is_refused_with_its_findings(recipe: SFTRecipe) -> None:
     with pytest.raises(LaunchRefusedError, match=r"(?s)nothing was submitted: .*error\[BP004\]") as refused:
         plan_launch(recipe, "local", overrides={"batch.micro_batch_size": 2})

@@ -122,6 +122,19 @@ def test_wrong_command_lines_are_explained(line: list[str], message: str, capsys
     assert message in capsys.readouterr().err
 
 
+def test_settings_that_plugins_add_reach_megatron_bridge(tmp_path: Path) -> None:
+    word = encode(Assignment(recipe=small(), run_folder=RunFolder(tmp_path)))
+    added = ["profiling.use_nsys_profiler=true", "profiling.profile_ranks=[0]", "+ft.enable_ft_package=true"]
+    found = assignment_of(["--assignment", word, *added], program="p", description="d")
+
+    assert found.recipe.bridge_overrides == {
+        "profiling": {"use_nsys_profiler": True, "profile_ranks": [0]},
+        "ft": {"enable_ft_package": True},
+    }
+    with pytest.raises(ConfigError, match="the argument 'nonsense'; allowed: path=value"):
+        assignment_of(["--assignment", word, "nonsense"], program="p", description="d")
+
+
 def test_record_leaves_recipe_and_launch(tmp_path: Path) -> None:
     sent = Assignment(recipe=small(), run_folder=RunFolder(tmp_path / "run"), launch={"git": None})
     record(sent)

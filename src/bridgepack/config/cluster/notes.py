@@ -104,8 +104,6 @@ def _slurm_notes(executor: SlurmExecutor, task: Task, place: str) -> Iterator[st
             yield f"{place}.env_vars.{name}: nemo-run exports it as {name.upper()} on Slurm."
     if executor.container_image is None and executor.container_mounts:
         yield f"{place}.container_mounts has no effect without container_image."
-    if executor.dependency_type != "afterok" and task == "train":
-        yield f"{place}.dependency_type is {executor.dependency_type}: train can start after a check that failed."
     ranks, gpus = executor.ntasks_per_node, executor.gpus_per_node
     if task == "train" and ranks and gpus and ranks != gpus and executor.launcher.kind not in PROCESS_LAUNCHERS:
         yield f"{place}.ntasks_per_node is {ranks} and gpus_per_node {gpus}: a rank uses one GPU."

@@ -108,7 +108,8 @@ class SlurmExecutor(ExecutorSection):
     dependencies: tuple[Annotated[TextOrNumber, check_job], ...] = ()
     """Slurm jobs that the first task waits for; the tasks wait for one another in any case."""
     dependency_type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "afterburstbuffer"] = "afterok"
-    """What a job waits for in the job before it. Only `afterok` keeps `train` from starting after a failed `check`."""
+    """What the first task waits for in `dependencies`. The tasks themselves always wait for the success of the one
+    before."""
     torchrun_nproc_per_node: Count | None = None
     """Processes that torchrun starts on a node; by default `ntasks_per_node`, else one for each GPU."""
     wait_time_for_group_job: NotNegative = 30

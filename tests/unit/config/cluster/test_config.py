@@ -239,10 +239,6 @@ def test_small_tasks_are_one_process() -> None:
             {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}},
             "nemo-run writes its value into the job's script",
         ),
-        (
-            {"executor": {**SLURM["executor"], "dependency_type": "afterany"}},
-            "train can start after a check that failed",
-        ),
         ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
         (
             {"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}},
