@@ -12,7 +12,7 @@ def result(*tasks: TaskResult, is_detached: bool = False) -> LaunchResult:
     return LaunchResult(
         run_name="small_1",
         run_folder="/shared/runs/small_1",
-        experiment_folder="/home/experiments/small/small_1",
+        experiment_folder="/nemo_run/experiments/small/small_1",
         tasks=tasks,
         is_detached=is_detached,
     )
@@ -76,7 +76,7 @@ def test_an_interruption_says_what_was_ended_and_what_goes_on() -> None:
     assert text == (
         "interrupted; build was ended; train was not started; still on the cluster: check (job 8); cancel with "
         "`nemo experiment cancel small_1 0`, where 0 is the first task; left behind: the run folder "
-        "/shared/runs/small_1, nemo-run's /home/experiments/small/small_1"
+        "/shared/runs/small_1, nemo-run's /nemo_run/experiments/small/small_1"
     )
 
 
