@@ -115,9 +115,7 @@ def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> Non
     plan = plan_launch(recipe, "local", overrides=changes, skip=["train"])
 
     assert (plan.tasks, plan.artifact) == (("check",), None)
-    with pytest.raises(
-        ConfigError, match=r"--artifact is 'packs', and packing.mode is none"
-    ):
+    with pytest.raises(ConfigError, match=r"--artifact is 'packs', and packing.mode is none"):
         plan_launch(recipe, "local", overrides=changes, artifact="packs")
 
 
