@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridgepack.data.artifact import PLAN_FOLDER
@@ -64,7 +64,7 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
         if is_kept:
             shutil.rmtree(folder / WORK, ignore_errors=True)
         else:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
         os.close(descriptor)
 
 
@@ -129,7 +129,7 @@ def remove_leftovers(output: Path) -> None:
     except (OSError, ArtifactError):  # another build is at work, or nothing may be removed here: both are no error
         return
     shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     os.close(descriptor)
 
 
@@ -192,6 +192,14 @@ def _refuse_link(folder: Path) -> None:
         raise ArtifactError(
             f"{str(folder)!r}, the working folder, is a link, and what it leads to would be emptied. Remove it."
         )
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder whose lock is held, as far as it can be; the lock goes last, for whoever waits starts then."""
+    with suppress(OSError):
+        _clear(folder)
+        (folder / _LOCK).unlink()
+        folder.rmdir()
 
 
 def _clear(folder: Path) -> None:

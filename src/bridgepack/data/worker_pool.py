@@ -18,12 +18,14 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from bridgepack.data.execution import Beat, TaskFailure
-from bridgepack.data.worker_server import ENVIRONMENT
+from bridgepack.data.worker_server import ENVIRONMENT, send
 from bridgepack.errors import DataError
 
 #: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.
 _STALL_S = 600.0
 _LOOK_S = 1.0
+#: What a server has time for when it is to end.
+_GOODBYE_S = 0.5
 #: Tasks that wait for a worker, and results that wait for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
 #: Workers replaced in one build; a machine or a tokenizer that needs more is not helped by going on.
@@ -86,14 +88,17 @@ class WorkerServer:
         return int(status), str(errors)
 
     def close(self) -> None:
-        """End the server; workers end with the pool that has them."""
+        """End the server; workers end with the pool that has them, and the server takes leave of them."""
         self._connection.close()
-        self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _send(self, request: Any) -> None:
         try:
-            self._connection.send(request)
+            send(self._connection, request)
         except OSError:
             raise self._death() from None
 
@@ -217,7 +222,7 @@ class WorkerPool:
             ticket = self._waiting.popleft()
             worker.ticket, worker.last_beat, worker.last_seen_s = ticket, -1, time.monotonic()
             try:
-                worker.connection.send((ticket.function, ticket.task))
+                send(worker.connection, (ticket.function, ticket.task))
             except OSError:
                 self._bury(worker)
 

@@ -7,6 +7,7 @@ loaded. Requests come over a socket; when the other end goes away, it ends, and 
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import select
 import signal
@@ -15,6 +16,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -50,14 +52,31 @@ def main(descriptor: int) -> None:
     while True:
         try:
             name, argument = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
+            _wait_for_workers()
             return
         if name == "prepare":
-            connection.send(_prepared(argument))
+            send(connection, _prepared(argument))
         elif name == "fork":
-            connection.send(_fork(connection, argument, outputs))
+            send(connection, _fork(connection, argument, outputs))
         else:
-            connection.send((_exit_status(argument), _tail(outputs.pop(argument))))
+            send(connection, (_exit_status(argument), _tail(outputs.pop(argument))))
+
+
+def send(connection: Connection, message: object) -> None:
+    """Send what `recv` of the other end returns.
+
+    `Connection.send` would lend out the buffer of a BytesIO. Where Ctrl-C leaves it in a traceback, CPython 3.12 can
+    crash as it ends: "deallocated BytesIO object has exported buffers".
+    """
+    connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def _wait_for_workers() -> None:
+    """Wait for the workers, which end when their callers go away."""
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _prepared(function: Callable[[], Any]) -> tuple[str, Any]:
@@ -116,13 +135,13 @@ def _run_tasks(connection: Connection) -> None:
         def beat(number: int) -> None:
             nonlocal last
             last = number
-            connection.send(("beat", number))
+            send(connection, ("beat", number))
 
         try:
             result = ("done", function(task, beat))
         except BaseException as error:  # Rust code that panics raises no Exception
             result = ("error", error) if is_meant_for_users(error) else ("failure", failure_of(error, None, last))
-        connection.send(result)
+        send(connection, result)
         del function, task, result
 
 
