@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,13 @@ from bridgepack.data import build_records, staging
 from bridgepack.data.artifact_writing import ArtifactSpec, ArtifactWriter
 from bridgepack.data.build_errors import Kept
 from bridgepack.data.build_values import BuildOptions, BuildPlan
-from bridgepack.data.engine_checks import EngineDiffersError
+from bridgepack.data.engine_checks import EngineDiffersError, EngineReport
+from bridgepack.data.engine_sample import sampled_rows
+from bridgepack.data.engines import REFERENCE
 from bridgepack.data.execution import InThisProcess, Progress, Runner
 from bridgepack.data.files import make_folders
 from bridgepack.data.fingerprint import library_versions
-from bridgepack.data.inputs import file_stamp
+from bridgepack.data.inputs import InputFile, file_stamp
 from bridgepack.data.memory import plan_memory
 from bridgepack.data.range_tasks import RangeResult
 from bridgepack.data.ray_cluster import RaySettings, ray_runner
@@ -44,18 +46,24 @@ class Building:
     options: BuildOptions
     kept: Kept
     _made: list[Path] = field(default_factory=list)
+    _engine: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the recipe's engine."""
+        self._engine = self.plan.resolved.recipe.tokenizer.engine
 
     def run(self, server: WorkerServer | None) -> Manifest:
         """Build the artifact in the working folder and return its manifest."""
         make_folders(self.folder / staging.WORK)
-        load = partial(_load_engine, self._recipe_json, self._engine, self._num_input_bytes)
+        load = partial(_load_engine, self._recipe_json, self._engine, self._num_input_bytes, self._files)
+        report = load() if server is None else server.prepare(load)
+        self.kept.engine_message = report.message
+        if report.name == REFERENCE:
+            self._engine = REFERENCE
         if self.options.ray is not None:
-            self.kept.engine_message = load() if server is None else server.prepare(load)
             return self._run_on_ray(self.options.ray)
         if server is None:
-            self.kept.engine_message = load()
             return self._run(InThisProcess(), plan_memory(self.options.memory_bytes, 1).text_bytes)
-        self.kept.engine_message = server.prepare(load)
         memory = plan_memory(self.options.memory_bytes, self._useful_workers())
         with worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
             return self._run(pool, memory.text_bytes)
@@ -78,8 +86,8 @@ class Building:
         except EngineDiffersError as error:
             for path in self._made:
                 path.unlink(missing_ok=True)
-            self.kept.engine_message = str(error)
-            results = self._tokenized(runner, text_bytes, "tokenizers")
+            self.kept.engine_message = f"everything was tokenised again with tokenizers: {error}"
+            results = self._tokenized(runner, text_bytes, REFERENCE)
         _refuse_changed_inputs(self.plan)
         build_records.write_build_record(self.store, self.plan.output, self.plan.fingerprint, results)
         writer = ArtifactWriter(
@@ -114,8 +122,7 @@ class Building:
 
     def _watch(self) -> Callable[[RangeResult], None]:
         """Return what is told of each range: it counts, and stops a build that the disks have no room for."""
-        files = [file for members in self.plan.files.values() for file in members]
-        space = SpaceWatch.of(self.plan.output, self.store.folder, files)
+        space = SpaceWatch.of(self.plan.output, self.store.folder, self._files)
         space.refuse_full_disks()
         self.kept.num_ranges_tokenized = self.kept.num_ranges_found = 0
         self._made.clear()
@@ -133,8 +140,8 @@ class Building:
         return self.plan.resolved.recipe.model_dump_json()
 
     @property
-    def _engine(self) -> str:
-        return self.plan.resolved.recipe.tokenizer.engine
+    def _files(self) -> list[InputFile]:
+        return [file for files in self.plan.files.values() for file in files]
 
     @property
     def _num_input_bytes(self) -> int:
@@ -155,11 +162,12 @@ class Building:
         )
 
 
-def _load_engine(recipe_json: str, engine: str, num_input_bytes: int) -> str | None:
-    """Load what encodes texts and return what there is to say about it."""
+def _load_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
+    """Load what encodes texts, compare it with `tokenizers` on rows of the files, and say what is to be used."""
     from bridgepack.data.stages import load_stage  # templates and tokenizers, which workers need
 
-    return load_stage(recipe_json, engine, num_input_bytes).engine.message
+    stage = load_stage(recipe_json, engine, num_input_bytes)
+    return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
 
 
 def _refuse_changed_inputs(plan: BuildPlan) -> None:

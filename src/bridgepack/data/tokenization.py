@@ -92,7 +92,9 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
     texts: list[str] = []
     num_characters = 0
     for _, item in rows:
-        if isinstance(item, Example) and num_characters < max_characters:
+        if num_characters >= max_characters:
+            break
+        if isinstance(item, Example):
             try:
                 size, value = encoder.prepare(item.columns)
             except RowError:
