@@ -73,12 +73,12 @@ def _message(tmp_path: Path, name: str, content: bytes) -> str:
         ("crlf.jsonl", LINES.replace(b"\n", b"\r\n")),
         ("bom.jsonl", b"\xef\xbb\xbf" + LINES),
         ("spaces.jsonl", LINES.replace(b"\n", b" \t\n ")),
-        ("a.jsonl.gz", gzip.compress(LINES)),
+        ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
         ("a.jsonl.zst", zstandard.compress(LINES)),
-        ("members.jsonl.gz", gzip.compress(LINES[:12]) + gzip.compress(LINES[12:])),
+        ("members.jsonl.gz", gzip.compress(LINES[:12], mtime=0) + gzip.compress(LINES[12:], mtime=0)),
         ("frames.jsonl.zst", zstandard.compress(LINES[:12]) + zstandard.compress(LINES[12:])),
         ("lines.json", LINES),
-        ("lines.json.gz", gzip.compress(LINES)),
+        ("lines.json.gz", gzip.compress(LINES, mtime=0)),
     ],
 )
 def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
@@ -91,7 +91,7 @@ def test_json_lines(tmp_path: Path, name: str, content: bytes) -> None:
         ("a.json", ARRAY),
         ("crlf.json", ARRAY.replace(b"\n", b"\r\n")),
         ("bom.json", b"\xef\xbb\xbf" + ARRAY),
-        ("a.json.gz", gzip.compress(ARRAY)),
+        ("a.json.gz", gzip.compress(ARRAY, mtime=0)),
         ("a.json.zst", zstandard.compress(ARRAY)),
     ],
 )
@@ -217,11 +217,11 @@ def test_array_elements_do_not_depend_on_where_blocks_end(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.jsonl.gz", gzip.compress(LINES * 999)[:-1]),
-        ("a.jsonl.gz", gzip.compress(LINES * 999)[:60]),
-        ("a.jsonl.gz", gzip.compress(LINES)[:-8] + bytes(8)),
+        ("a.jsonl.gz", gzip.compress(LINES * 999, mtime=0)[:-1]),
+        ("a.jsonl.gz", gzip.compress(LINES * 999, mtime=0)[:60]),
+        ("a.jsonl.gz", gzip.compress(LINES, mtime=0)[:-8] + bytes(8)),
         ("a.jsonl.gz", LINES),
-        ("a.json.gz", gzip.compress(ARRAY)[:-9]),
+        ("a.json.gz", gzip.compress(ARRAY, mtime=0)[:-9]),
         ("a.jsonl.zst", zstandard.compress(LINES * 999)[:-1]),
         ("a.jsonl.zst", zstandard.compress(LINES * 999)[:30]),
         ("a.jsonl.zst", zstandard.compress(LINES) + zstandard.compress(LINES)[:-1]),
@@ -474,7 +474,7 @@ def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
     monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
     num_checked = 0
     for name, content in (
-        ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24))),
+        ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24), mtime=0)),
         ("a.jsonl.zst", zstandard.compress(b"\n" * (1 << 24))),
     ):
         message = _message(tmp_path, name, content)
