@@ -321,21 +321,26 @@ def test_what_cannot_start_ends_every_process_with_one_message(
 
 def test_torchrun_ends_with_the_message_and_the_exit_code(folder: Path) -> None:
     run = Run(world_size=2, changes={PIPELINE: 2}, damage="cut boundaries", ranks=(1,))
-    finished = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *(str(PROJECT / "tests" / "support" / "train_on_cpu.py"), *_arguments(folder, "under-torchrun", run)),
-        ],
-        cwd=PROJECT,
-        env={**_environment(folder), "BRIDGEPACK_TEST_DAMAGE": run.damage, "BRIDGEPACK_TEST_RANKS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    output = finished.stdout + finished.stderr
+    log_path = folder / "torchrun-log"
+    with log_path.open("w") as log:
+        torchrun = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+                *(str(PROJECT / "tests" / "support" / "train_on_cpu.py"), *_arguments(folder, "under-torchrun", run)),
+            ],
+            cwd=PROJECT,
+            env={**_environment(folder), "BRIDGEPACK_TEST_DAMAGE": run.damage, "BRIDGEPACK_TEST_RANKS": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = torchrun.wait(timeout=300)
+        finally:
+            torchrun.terminate()  # it ends its workers, too
+            torchrun.wait(timeout=60)
+    output = log_path.read_text(errors="replace")
 
-    assert finished.returncode == 1, output[-8000:]
+    assert code == 1, output[-8000:]
     assert "BP890 stage-trained-without-boundaries" in output, output[-8000:]
     assert output.count("guard: stopped at step 1.") == 1
     assert "rank 1 (pipeline stage 1 of 0-1)" in output

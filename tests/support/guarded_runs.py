@@ -8,6 +8,7 @@ has to end the others by itself. A process that does not end in time is killed, 
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import faulthandler
 import json
@@ -22,6 +23,9 @@ from pathlib import Path
 
 from tests.support import sabotage
 from tests.support.train_on_cpu import ENVIRONMENT, import_host, run_on_cpu
+
+#: PR_SET_PDEATHSIG of linux/prctl.h: no rank outlives the process that forked it.
+_SET_DEATH_SIGNAL = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +107,7 @@ def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
     if process:
         return process
     code = 70
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     try:
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(target, 1)

@@ -1,0 +1,77 @@
+"""bridgepack.launch: the function, and the home of its parts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bridgepack
+from bridgepack.errors import ConfigError
+from tests.support.launches import launch_recipe
+
+pytest.importorskip("nemo_run")
+
+
+def test_the_package_is_the_function(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def submit(plan: Any, **options: Any) -> Any:
+        seen.update(options, plan=plan)
+        return SimpleNamespace(has_failed=False)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bridgepack.launch.experiment.submit", submit)
+    recipe = launch_recipe(tmp_path, chatml_tokenizer)
+    result = bridgepack.launch(
+        recipe,
+        "local",
+        overrides={"packing.seed": 3},
+        cluster_overrides={"workspace": "w"},
+        skip=["train"],
+        follow=True,
+    )
+
+    assert result.has_failed is False
+    assert seen["plan"].recipe.packing.seed == 3
+    assert seen["plan"].run_folder.startswith(f"{tmp_path}/w/runs/small_")
+    assert seen["plan"].tasks == ("build", "check")
+    assert (seen["detach"], seen["follow"]) == (False, True)
+
+
+def test_mistakes_are_those_of_the_command(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cluster is 'nope\.yaml'; there is no such file"):
+        bridgepack.launch(launch_recipe(tmp_path, chatml_tokenizer), "nope.yaml")
+
+
+def test_names_are_found_and_others_are_not() -> None:
+    from bridgepack.launch import PreflightPlugin, make_executor, make_tasks, plan_launch, preview, submit
+
+    assert all(map(callable, (PreflightPlugin, make_executor, make_tasks, plan_launch, preview, submit)))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        bridgepack.launch.nothing  # noqa: B018 (the access is what fails)
+
+
+def test_without_nemo_run_plans_are_made_and_the_rest_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["nemo_run"] = None
+import bridgepack.launch.installed as installed
+installed.find_spec = lambda name: None
+import bridgepack
+from bridgepack.errors import ConfigError
+from bridgepack.launch import plan_launch
+assert callable(plan_launch)
+for step in (lambda: bridgepack.launch("r", "local"), lambda: bridgepack.launch.submit):
+    try:
+        step()
+    except ConfigError as error:
+        assert 'pip install "bridgepack[launch]"' in str(error)
+    else:
+        raise SystemExit("nothing was said")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
