@@ -96,10 +96,9 @@ class ChatTokenizer:
     @cached_property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included; every id is below it."""
-        num_tokens = self._tokenizer.num_tokens()
-        if self.backend is not None and all(self.backend.id_to_token(index) for index in range(num_tokens)):
-            return num_tokens
-        largest = max(self._tokenizer.vocabulary().values(), default=-1)
+        vocabulary = self._tokenizer.vocabulary()
+        num_tokens = self._tokenizer.num_tokens() if self.backend is None else len(vocabulary)
+        largest = max(vocabulary.values(), default=-1)
         return max(num_tokens, largest + 1, max(self.added_tokens.values(), default=-1) + 1)
 
     @cached_property
