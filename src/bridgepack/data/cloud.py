@@ -201,7 +201,7 @@ def find_objects(url: str, field: str) -> list[CloudFile]:
     ]
     if not files:
         what = "the pattern matches no object" if "*" in path else "there is no such object or prefix"
-        raise DataError(f"{field} is {shown(url)}; {what}. Check the URL.")
+        raise DataError(f"{field} is {url!r}; {what}. Check the URL.")
     return files
 
 
@@ -251,10 +251,10 @@ def _as_data_errors(url: str, field: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise DataError(f"{field} is {shown(url)}; {_reason(error)}. Check the bucket and the key.") from None
+        raise DataError(f"{field} is {url!r}; {_reason(error)}. Check the bucket and the key.") from None
     except Exception as error:  # each store's library raises its own
         raise DataError(
-            f"{field} is {shown(url)}; the object store refuses: {_reason(error)}. Check the credentials, the endpoint "
+            f"{field} is {url!r}; the object store refuses: {_reason(error)}. Check the credentials, the endpoint "
             "and the rights."
         ) from None
 

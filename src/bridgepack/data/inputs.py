@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.data import HuggingFaceDataset, Source
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.messages import nearest_name
 from bridgepack.data.cloud import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError
 
@@ -116,7 +116,7 @@ def _files_of(source: str, field: str, split: str) -> list[InputFile]:
         return _files_at(Path(source).expanduser(), source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check the path.") from None
+        raise DataError(f"{field} is {source!r}; it cannot be looked at: {reason}. Check the path.") from None
 
 
 def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
@@ -128,10 +128,10 @@ def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile
         names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (a pattern may be absolute)
         found = sorted(Path(name) for name in names if _is_file(Path(name), field))
         if not found:
-            raise DataError(f"{field} is {shown(source)}; the pattern matches no file. Check the path and the pattern.")
+            raise DataError(f"{field} is {source!r}; the pattern matches no file. Check the path and the pattern.")
         return [_input_file(file, field) for file in found]
     _is_file(path, field)
-    raise DataError(f"{field} is {shown(source)}; there is no such file or folder.{_hint(path, source)}")
+    raise DataError(f"{field} is {source!r}; there is no such file or folder.{_hint(path, source)}")
 
 
 def _files_in_cloud(source: str, field: str) -> list[InputFile]:
@@ -149,7 +149,7 @@ def _files_in_cloud(source: str, field: str) -> list[InputFile]:
         and not any(part.startswith(".") for part in item.url.partition("://")[2].split("/")[below:])
     ]
     if not files:
-        raise DataError(f"{field} is {shown(source)}; no object there is a data file. Allowed: {_FORMS}. Name another.")
+        raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
     return files
 
 
