@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.data import HuggingFaceDataset, Source
-from bridgepack.config.messages import nearest_name
+from bridgepack.config.messages import nearest_name, shown
 from bridgepack.data.cloud import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError
 
@@ -116,7 +116,7 @@ def _files_of(source: str, field: str, split: str) -> list[InputFile]:
         return _files_at(Path(source).expanduser(), source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{field} is {source!r}; it cannot be looked at: {reason}. Check the path.") from None
+        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check the path.") from None
 
 
 def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
