@@ -13,6 +13,7 @@ import click
 
 from bridgepack import __version__
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
+from bridgepack.cli_proof import diff, trace, verify
 from bridgepack.cli_recipes import recipes
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
@@ -55,7 +56,8 @@ def bridgepack() -> None:
     """
 
 
-bridgepack.add_command(recipes)
+for _command in (recipes, trace, verify, diff):
+    bridgepack.add_command(_command)
 
 
 @bridgepack.command()

@@ -1,0 +1,57 @@
+"""The host's random orders, number for number, without torch: both come from the MT19937 generator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray
+
+#: From here on torch draws 64 bits per element.
+#: Source: pytorch, aten/src/ATen/native/TensorFactories.cpp (randperm_cpu).
+MAX_PERMUTATION = (2**32 - 1) // 20
+_SEED_BITS = 2**32
+
+
+def torch_permutation(size: int, seed: int) -> IntArray:
+    """Return `torch.randperm(size)` of a CPU generator that `manual_seed(seed)` was called on; shape [size], int64.
+
+    Element `i` is swapped with element `i + draw % (size - i)`, where the draws are MT19937's 32-bit numbers; the seed
+    counts modulo 2**32. Example: size 5, seed 1234 -> [0 4 2 1 3].
+
+    Source: pytorch, aten/src/ATen/native/TensorFactories.cpp (randperm_cpu), core/MT19937RNGEngine.h.
+
+    Raises:
+        ConfigError: more elements than torch shuffles in this way.
+    """
+    if size >= MAX_PERMUTATION:
+        raise ConfigError(f"num_packs is {size}; allowed: below {MAX_PERMUTATION}, where a replay ends.")
+    draws = _mt19937(seed).random_raw(max(size - 1, 0)).astype(np.int64)
+    places = np.arange(size - 1) + draws % np.arange(size, 1, -1) if size > 1 else draws
+    order = list(range(size))
+    for index, place in enumerate(places.tolist()):
+        order[index], order[place] = order[place], order[index]
+    return np.array(order, dtype=np.int64)
+
+
+def shuffled_epochs(num_rows: int, num_samples: int, seed: int) -> IntArray:
+    """Return the rows that the host's packed dataset reads when it is limited to `num_samples`; [num_samples], int64.
+
+    Every row once in random order, then once more in another, until there are enough; the rest is cut off.
+
+    Source: megatron-bridge 0.3.0 to 0.6.2, GPTSFTPackedDataset.__init__ (np.random.seed) and _build_samples_mapping;
+    data/packing/gpt_sft.py and parquet.py of 0.6.2, data/datasets/sft.py before.
+    """
+    # NumPy's legacy generator is what the host uses; its stream is frozen by NumPy's policy (NEP 19).
+    random = np.random.RandomState(seed)
+    epochs = np.tile(np.arange(num_rows, dtype=np.int64), (-(-num_samples // num_rows), 1))
+    for epoch in epochs:
+        random.shuffle(epoch)
+    return epochs.reshape(-1)[:num_samples]
+
+
+def _mt19937(seed: int) -> np.random.MT19937:
+    """Return the generator whose state is that of `init_genrand(seed)`."""
+    generator = np.random.MT19937()
+    generator.state = np.random.RandomState(seed % _SEED_BITS).get_state(legacy=False)  # type: ignore[assignment]
+    return generator

@@ -1,0 +1,138 @@
+"""Which global rank has which data-parallel rank, as the host lays a run out over its GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridgepack import geometry
+from bridgepack.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCoordinates:
+    """Where one process of a run is.
+
+    Attributes:
+        tensor: rank among those that share each layer's weights.
+        context: rank among those that share each sequence.
+        data: data-parallel rank: which copy of the model, so which packs.
+        pipeline: pipeline stage.
+    """
+
+    tensor: int
+    context: int
+    data: int
+    pipeline: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topology:
+    """How the ranks of a run are laid out.
+
+    From the innermost: tensor, context, data, pipeline; with `pipeline_before_data` data is the outermost. Expert
+    parallelism only regroups ranks; no pack depends on it.
+
+    Source: megatron-bridge 0.3.0 to 0.6.2, training/initialize.py (`order` of initialize_model_parallel, and
+    _create_pg_collection); megatron-core 0.19.2, core/parallel_state.py (RankGenerator).
+
+    Attributes:
+        world_size: number of processes.
+        tensor_model_parallel_size: ranks that share each layer's weights.
+        pipeline_model_parallel_size: pipeline stages.
+        context_parallel_size: ranks that share each sequence.
+        pipeline_before_data: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`.
+
+    Raises:
+        ConfigError: a size below 1, or a world that is not a whole number of models.
+    """
+
+    world_size: int
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    context_parallel_size: int = 1
+    pipeline_before_data: bool = False
+
+    def __post_init__(self) -> None:
+        """Reject sizes that the host cannot lay out."""
+        for name in ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"):
+            require_positive(name, getattr(self, name))
+        require_positive("context_parallel_size", self.context_parallel_size)
+        if self.data_parallel_size == 0:
+            raise ConfigError(
+                f"world_size is {self.world_size}; allowed: multiples of tensor x pipeline x context parallelism, "
+                f"{self.model_parallel_size}. Set it to "
+                f"{geometry.ceil_to_multiple(self.world_size, self.model_parallel_size)}."
+            )
+
+    @property
+    def model_parallel_size(self) -> int:
+        """Ranks of one copy of the model."""
+        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Copies of the model."""
+        return geometry.data_parallel_size(
+            world_size=self.world_size,
+            tensor_model_parallel_size=self.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self.pipeline_model_parallel_size,
+            context_parallel_size=self.context_parallel_size,
+        )
+
+    def coordinates_of(self, global_rank: int) -> RankCoordinates:
+        """Return where a global rank is.
+
+        Example: world 16, TP 2, PP 2, CP 2 -> rank 13 is tensor 1, context 0, data 1, pipeline 1.
+
+        Raises:
+            ConfigError: there is no such rank.
+        """
+        if not 0 <= global_rank < self.world_size:
+            raise ConfigError(f"rank is {global_rank}; allowed: 0 to {self.world_size - 1}, the run's ranks.")
+        rest, tensor = divmod(global_rank, self.tensor_model_parallel_size)
+        rest, context = divmod(rest, self.context_parallel_size)
+        if self.pipeline_before_data:
+            data, pipeline = divmod(rest, self.pipeline_model_parallel_size)
+        else:
+            pipeline, data = divmod(rest, self.data_parallel_size)
+        return RankCoordinates(tensor=tensor, context=context, data=data, pipeline=pipeline)
+
+    def data_parallel_rank_of(self, global_rank: int) -> int:
+        """Return the data-parallel rank of a global rank.
+
+        Raises:
+            ConfigError: there is no such rank.
+        """
+        return self.coordinates_of(global_rank).data
+
+    def ranks_of(self, data_parallel_rank: int) -> tuple[int, ...]:
+        """Return the global ranks that are given the same packs, ascending.
+
+        Raises:
+            ConfigError: there is no such data-parallel rank.
+        """
+        self.require_data_parallel_rank(data_parallel_rank)
+        ranks = range(self.world_size)
+        return tuple(rank for rank in ranks if self.coordinates_of(rank).data == data_parallel_rank)
+
+    def require_data_parallel_rank(self, data_parallel_rank: int) -> None:
+        """Accept a data-parallel rank that there is.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if not 0 <= data_parallel_rank < self.data_parallel_size:
+            raise ConfigError(
+                f"data_parallel_rank is {data_parallel_rank}; allowed: 0 to {self.data_parallel_size - 1}. "
+                f"{self.world_size} ranks hold {self.data_parallel_size} copies of the model."
+            )
+
+
+def require_positive(name: str, value: int) -> None:
+    """Accept a whole number above 0.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 1.")

@@ -1,0 +1,525 @@
+"""Every replayed step holds the packs that the real loaders give the real training loop, of every version since 0.3.
+
+The samplers are each version's own; they import nothing but torch, so their files are loaded from beside the test
+environment. Datasets, collate and the split into micro batches are those of 0.6.2; the older ones are compared as code.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bridgepack.data.shards import iter_shard_batches
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray
+from bridgepack.proof.collate import CollateSettings
+from bridgepack.proof.replay import FILLER, replay_order
+from bridgepack.proof.replay_random import torch_permutation
+from bridgepack.proof.replay_rows import trained_runtime_tokens
+from bridgepack.proof.replay_run import evaluation_schedule, replay_settings
+from bridgepack.proof.replay_settings import ReplaySettings
+from bridgepack.proof.replay_steps import StepSizes
+from bridgepack.proof.replay_topology import Topology
+from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
+from tests.support.host_datasets import build_word_tokenizer, host_dataset_config
+from tests.support.older_hosts import overlay
+from tests.support.packed_rows import EOS_TOKEN_ID, write_shards
+
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+
+INSTALLED = "0.6.2"
+VERSIONS = ("0.3.1", "0.4.2", "0.5.1", INSTALLED)
+#: Generated runs; `BRIDGEPACK_REPLAY_CASES=400` for a longer comparison.
+NUM_CASES = int(os.environ.get("BRIDGEPACK_REPLAY_CASES", "60"))
+SIZE, NUM_ID_TOKENS = 24, 4
+#: Token ids that a pack's number is written in; neither EOS nor 0.
+FIRST_DIGIT, BASE = 3, 9
+#: What the host raises where it stops.
+STOPS = (AssertionError, StopIteration, RuntimeError, ZeroDivisionError, ValueError, IndexError)
+
+
+def _host_folder(version: str) -> Path:
+    if version == INSTALLED:
+        return Path(next(path for path in sys.modules["megatron.bridge"].__path__))
+    return overlay(version) / "megatron" / "bridge"
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(bridge: ModuleType) -> Iterator[None]:
+    """Let torch compute on one thread: its operations are small here, and threads wait for each other."""
+    import torch
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="module")
+def samplers(bridge: ModuleType) -> dict[str, ModuleType]:
+    """Return version -> its data/samplers.py."""
+    names = {version: f"samplers_{version.replace('.', '_')}" for version in VERSIONS}
+    return {version: _load(names[version], _host_folder(version) / "data" / "samplers.py") for version in VERSIONS}
+
+
+@pytest.fixture(scope="module")
+def host_tokenizer(bridge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return build_word_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def _row(index: int, rng: np.random.Generator) -> PackedRow:
+    """Return a pack that begins with its number, trains its first token, and may hold EOS."""
+    digits = [FIRST_DIGIT + index // BASE**place % BASE for place in range(NUM_ID_TOKENS)]
+    first = np.array([*digits, *rng.integers(0, 12, size=rng.integers(1, 8))])
+    second = rng.integers(0, 12, size=rng.integers(2, 8))
+    mask = rng.integers(0, 2, size=len(first) + len(second))
+    mask[0] = 1
+    return PackedRow(
+        input_ids=np.concatenate((first, second)).astype(np.int32),
+        loss_mask=mask.astype(np.int8),
+        seq_start_id=np.array([0, len(first)], dtype=np.int32),
+    )
+
+
+def _write_packs(folder: Path, num_packs: int, seed: int) -> IntArray:
+    """Write packs in up to three shards and return the tokens that each trains."""
+    rng = np.random.default_rng(seed)
+    rows = [_row(index, rng) for index in range(num_packs)]
+    write_shards(folder, rows, num_shards=min(3, num_packs), row_group_size=16)
+    shards = sorted(folder.iterdir())
+    batches = [batch for shard in shards for batch in iter_shard_batches(shard, shard.name, max_tokens=50)]
+    return np.concatenate([trained_runtime_tokens(batch, EOS_TOKEN_ID) for batch in batches])
+
+
+def _open(folder: Path, tokenizer: Any, settings: ReplaySettings) -> Any:
+    from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
+
+    collate = CollateSettings(
+        packed_sequence_size=SIZE, pad_seq_to_mult=1, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+    )
+    return GPTSFTPackedParquetDataset(
+        str(folder),
+        tokenizer,
+        max_seq_length=SIZE,
+        pad_to_max_length=collate.pad_to_max_length,
+        max_num_samples=settings.max_samples,
+        seed=settings.seed,
+        prompt_template="{input} {output}",
+        label_key="output",
+        truncation_field="input",
+    )
+
+
+def _packs_in(batch: dict[str, Any]) -> tuple[list[int], int]:
+    """Return the packs that a batch of the host holds, and the tokens that it trains."""
+    digits = batch["tokens"][:, :NUM_ID_TOKENS].numpy() - FIRST_DIGIT
+    packs = (digits * BASE ** np.arange(NUM_ID_TOKENS)).sum(axis=1)
+    trained = batch["loss_mask"].sum(dim=1).numpy()
+    return np.where(trained == 0, FILLER, packs).tolist(), int(trained.sum())
+
+
+class _NotForever:
+    """A loader that cannot be asked for ever: it stops where it would give nothing again and again."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        num_batches = 0
+        for batch in self._loader:
+            num_batches += 1
+            yield batch
+        if num_batches == 0:
+            raise RuntimeError("the host waits forever")
+
+
+@dataclass
+class HostRun:
+    """Steps of the host: step -> rank -> micro batch -> packs; tokens trained per step; whether it stopped."""
+
+    steps: list[list[list[list[int]]]]
+    trained_tokens: list[int]
+    has_stopped: bool
+
+
+def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int) -> list[Any]:
+    """Return one iterator per data-parallel rank, as the host's loaders.py makes them."""
+    from megatron.bridge.data.loaders import cyclic_iter
+
+    iterators = []
+    for rank in range(settings.topology.data_parallel_size):
+        loader = module.build_pretraining_data_loader(
+            dataset,
+            consumed,
+            settings.loader,
+            settings.micro_batch_size,
+            0,
+            settings.data_sharding,
+            collate_fn=dataset.collate_fn,
+            pin_memory=False,
+            data_parallel_rank=rank,
+            data_parallel_size=settings.topology.data_parallel_size,
+            global_batch_size=settings.global_batch_size,
+            drop_last=settings.drop_last,
+            **({"seed": settings.seed} if settings.shuffles_batches else {}),
+        )
+        iterators.append(iter(loader if settings.loader == "single" else cyclic_iter(_NotForever(loader))))
+    return iterators
+
+
+def _host_run(module: ModuleType, dataset: Any, settings: ReplaySettings, consumed: int, num_steps: int) -> HostRun:
+    from megatron.bridge.data.batch_utils import prepare_finetuning_batch
+
+    run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
+    num_micro_batches = settings.global_batch_size // settings.packs_per_pass
+    try:
+        iterators = _iterators(module, dataset, settings, consumed)
+        for _ in range(num_steps):
+            step, total = [], 0
+            for iterator in iterators:
+                batches = iterator
+                if settings.loader == "batch":
+                    batches, _ = prepare_finetuning_batch(iterator, num_micro_batches, SIZE)
+                read = [_packs_in(next(batches)) for _ in range(num_micro_batches)]
+                step.append([packs for packs, _ in read])
+                total += sum(tokens for _, tokens in read)
+            run.steps.append(step)
+            run.trained_tokens.append(total)
+    except STOPS:
+        run.has_stopped = True
+    return run
+
+
+def _own_run(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int) -> HostRun:
+    run = HostRun(steps=[], trained_tokens=[], has_stopped=False)
+    try:
+        order = replay_order(settings)
+        for step in range(order.first_step, order.first_step + num_steps):
+            ranks = range(settings.topology.data_parallel_size)
+            run.steps.append([[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks])
+            run.trained_tokens.append(order.trained_tokens_at(step, trained_tokens))
+    except ConfigError:
+        run.has_stopped = True
+    return run
+
+
+def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
+    """Draw a run and how many of its steps to compare: some three epochs."""
+    version = rng.choice((*VERSIONS, INSTALLED, INSTALLED))
+    topology = Topology(
+        world_size=rng.choice((1, 2, 3, 4, 6, 8)) * (parallel := rng.choice((1, 1, 2))),
+        pipeline_model_parallel_size=parallel,
+    )
+    micro_batch_size = rng.choice((1, 1, 1, 2, 3))
+    global_batch_size = topology.data_parallel_size * micro_batch_size * rng.choice((1, 1, 2, 3))
+    num_packs = rng.randint(1, 40)
+    settings = ReplaySettings(
+        version=version,
+        num_packs=num_packs,
+        topology=topology,
+        loader=rng.choice(("batch", "batch", "batch", "cyclic", "single")),
+        micro_batch_size=micro_batch_size,
+        global_batch_size=global_batch_size,
+        seed=rng.choice((1234, 0, 7, 2**32 - 1)),
+        drop_last=version != INSTALLED or rng.random() < 0.6,
+        data_sharding=rng.random() < 0.5,
+        max_samples=rng.choice((None, None, rng.randint(2, 3 * num_packs + 1))),
+        is_evaluation=True,  # loaders.py refuses training with few packs; its own test is below
+        resume_step=rng.choice((0, 0, 0, 1, 2, 5)),
+        consumed_packs=rng.choice((None, None, None, rng.randint(0, 2 * num_packs))),
+    )
+    return settings, min(3 * settings.num_samples // global_batch_size + 3, 60)
+
+
+def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tmp_path: Path) -> None:
+    rng = random.Random(20250)
+    compared: Counter[str] = Counter()
+    for index in range(NUM_CASES):
+        settings, num_steps = _case(rng)
+        trained_tokens = _write_packs(tmp_path / str(index), settings.num_packs, index)
+        dataset = _open(tmp_path / str(index), host_tokenizer, settings)
+        consumed = settings.resume_step * settings.global_batch_size
+        if settings.consumed_packs is not None:
+            consumed = settings.consumed_packs
+        own = _own_run(settings, trained_tokens, num_steps)
+        host = _host_run(samplers[settings.version], dataset, settings, consumed, num_steps)
+
+        assert own == host, settings
+        compared["steps"] += len(host.steps)
+        compared["stopped"] += host.has_stopped
+        compared[settings.loader] += len(host.steps)
+
+    assert compared["steps"] > NUM_CASES * 5
+    assert min(compared[loader] for loader in ("batch", "cyclic", "single")) > 0
+
+
+def test_samples_are_limited_as_the_host_does(host_tokenizer: Any, tmp_path: Path) -> None:
+    _write_packs(tmp_path / "packs", 1, 0)
+    settings = ReplaySettings(
+        version=INSTALLED, num_packs=1, topology=Topology(world_size=1), micro_batch_size=1, global_batch_size=1
+    )
+
+    assert len(_open(tmp_path / "packs", host_tokenizer, replace(settings, max_samples=3))) == 3
+    with pytest.raises(IndexError):
+        _open(tmp_path / "packs", host_tokenizer, SimpleNamespace(max_samples=1, seed=1234))
+
+
+def _in_ranks(monkeypatch: pytest.MonkeyPatch, data_parallel_size: int, rank: int) -> None:
+    """Let the host's loaders believe that they run on one of several ranks, with GPUs."""
+    import torch
+
+    tensor = torch.tensor
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: rank)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: data_parallel_size)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda *_: None)
+    monkeypatch.setattr(torch, "tensor", lambda *values, device=None, **options: tensor(*values, **options))
+
+
+def _host_config(artifact: Path, train: dict[str, Any], dataset: dict[str, Any]) -> Any:
+    from megatron.bridge.training.config import TrainingConfig, ValidationConfig
+
+    config = host_dataset_config(artifact, dataset_root=artifact, packed_sequence_size=SIZE)
+    for name, value in {"pin_memory": False, "persistent_workers": False, **dataset}.items():
+        setattr(config, name, value)
+    return SimpleNamespace(
+        model=SimpleNamespace(),
+        dataset=config,
+        train=TrainingConfig(**({"micro_batch_size": 1, "global_batch_size": 4} | train)),
+        validation=ValidationConfig(eval_interval=2, eval_iters=2, eval_global_batch_size=2, eval_micro_batch_size=1),
+        rng=SimpleNamespace(seed=99),
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "dataset", "resume_step"),
+    [
+        ({"train_iters": 7}, {}, 0),
+        ({"train_iters": 7}, {}, 3),
+        ({"num_epochs": 2.5}, {"seed": 5}, 0),
+        ({"train_iters": 7}, {"max_train_samples": 17}, 0),
+        ({"train_iters": 7, "global_batch_size": 6}, {"drop_last": False}, 0),
+        ({"train_iters": 3}, {"dataloader_type": "cyclic", "data_sharding": False}, 0),
+        ({"train_iters": 2}, {"dataloader_type": "single"}, 0),
+    ],
+)
+def test_the_host_s_own_loaders_in_training_and_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+    host_tokenizer: Any,
+    tmp_path: Path,
+    train: dict[str, Any],
+    dataset: dict[str, Any],
+    resume_step: int,
+) -> None:
+    from megatron.bridge.data import loaders
+    from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider
+    from megatron.bridge.training.config import ConfigContainer
+    from megatron.bridge.training.state import TrainState
+
+    num_packs = {TRAIN: 13, VALIDATION: 5}
+    for split, number in num_packs.items():
+        _write_packs(tmp_path / split, number, number)
+    (tmp_path / "bridge_metadata.json").write_text("[]")
+    config = _host_config(tmp_path, train, dataset)
+    run = _run_config(config)
+    training = replay_order(
+        replay_settings(run, num_packs=num_packs, world_size=2, version=INSTALLED, resume_step=resume_step)
+    )
+    schedule = evaluation_schedule(run, num_packs=num_packs, version=INSTALLED)
+    evaluation = replay_order(
+        replay_settings(
+            run, num_packs=num_packs, world_size=2, version=INSTALLED, split=VALIDATION, resume_step=resume_step
+        )
+    )
+    if config.train.num_epochs is not None:
+        counted = SimpleNamespace(train=config.train, _calculate_scheduler_steps=lambda: None)
+        ConfigContainer._resolve_num_epochs(counted, num_packs[TRAIN])
+    assert training.settings.num_steps == config.train.train_iters
+
+    provider = functools.partial(gpt_sft_train_valid_test_datasets_provider, tokenizer=host_tokenizer)
+    num_checked = 0
+    for rank in range(2):
+        _in_ranks(monkeypatch, 2, rank)
+        state = TrainState(
+            consumed_train_samples=resume_step * config.train.global_batch_size,
+            consumed_valid_samples=schedule.batches_until(resume_step) * 2,
+        )
+        train_iterator, valid_iterator, _ = loaders.build_train_valid_test_data_iterators(
+            config, state, provider, dp_group=None
+        )
+        per_step = 1 if config.dataset.dataloader_type == "batch" else config.train.global_batch_size // 2
+        for step in range(training.first_step, config.train.train_iters + 1):
+            read = [_packs_in(next(train_iterator))[0] for _ in range(per_step)]
+            assert training.packs_at(step, rank).tolist() == list(chain.from_iterable(read))
+            num_checked += 1
+        for batch in range(evaluation.first_step, evaluation.first_step + 4):
+            if config.dataset.dataloader_type == "single" and batch > 2:
+                continue
+            assert evaluation.packs_at(batch, rank).tolist() == _packs_in(next(valid_iterator))[0]
+            num_checked += 1
+    assert num_checked >= 2 * (2 + 2)
+
+
+def test_the_host_refuses_fewer_packs_than_a_batch(
+    monkeypatch: pytest.MonkeyPatch, host_tokenizer: Any, tmp_path: Path
+) -> None:
+    from megatron.bridge.data import loaders
+    from megatron.bridge.data.builders.gpt_sft import gpt_sft_train_valid_test_datasets_provider
+    from megatron.bridge.training.state import TrainState
+
+    for split in (TRAIN, VALIDATION):
+        _write_packs(tmp_path / split, 3, 3)
+    (tmp_path / "bridge_metadata.json").write_text("[]")
+    config = _host_config(tmp_path, {"train_iters": 1}, {"dataloader_type": "cyclic"})
+    provider = functools.partial(gpt_sft_train_valid_test_datasets_provider, tokenizer=host_tokenizer)
+    _in_ranks(monkeypatch, 2, 0)
+
+    with pytest.raises(RuntimeError, match="Not enough train samples"):
+        loaders.build_train_valid_test_data_iterators(config, TrainState(), provider, dp_group=None)
+    settings = replay_settings(
+        _run_config(config), num_packs={TRAIN: 3, VALIDATION: 3}, world_size=2, version=INSTALLED
+    )
+    with pytest.raises(ConfigError, match=r"global_batch_size is 4; allowed: at most the number of packs, 3"):
+        replay_order(settings)
+
+
+def _run_config(config: Any) -> RunConfig:
+    sections = {name: dict(vars(getattr(config, name))) for name in ("dataset", "train", "validation", "rng")}
+    return RunConfig(values=sections, is_complete=False, place="the test's config")
+
+
+def _functions(path: Path, *names: str) -> dict[str, list[str]]:
+    """Return the code of every function of those names in a module, docstrings and annotations left out."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name in found:
+            has_docstring = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
+            found[node.name].append("\n".join(ast.unparse(line) for line in node.body[has_docstring:]))
+    return found
+
+
+def _of_packs(bodies: list[str], sign: str) -> list[str]:
+    return [body for body in bodies if sign in body]
+
+
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_older_datasets_map_and_split_as_the_newest(version: str) -> None:
+    older, newest = _host_folder(version), _host_folder(INSTALLED)
+    of_older = _functions(older / "data" / "datasets" / "sft.py", "_build_samples_mapping")["_build_samples_mapping"]
+    of_newest = _functions(newest / "data" / "packing" / "gpt_sft.py", "_build_samples_mapping")
+    sign = "np.random.shuffle"
+    split = "split_batch_into_microbatches"
+
+    assert _of_packs(of_older, sign) == _of_packs(of_newest["_build_samples_mapping"], sign) != []
+    assert _functions(older / "data" / "finetuning.py", split) == _functions(newest / "data" / "batch_utils.py", split)
+
+
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
+    tree = ast.parse((_host_folder(version) / "data" / "loaders.py").read_text())
+    calls = [
+        {keyword.arg for keyword in node.keywords}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "build_pretraining_data_loader"
+    ]
+
+    assert len(calls) == 4
+    assert not set.union(*calls) & {"seed", "drop_last"}
+
+
+def test_batches_grow_as_megatron_core_lets_them() -> None:
+    calculators = _load("calculator", overlay("0.4.2") / "megatron" / "core" / "num_microbatches_calculator.py")
+    rng, num_checked = random.Random(3), 0
+    for _ in range(60):
+        unit, first, increment = rng.choice((1, 2, 4)), rng.randint(1, 4), rng.randint(1, 3)
+        size, num_packs = unit * (first + increment * rng.randint(1, 4)), rng.randint(1, 200)
+        ramp_up = (unit * first, unit * increment, num_packs)
+        calculator = calculators.RampupBatchsizeNumMicroBatchesCalculator(size, 1, unit, False, 1, *ramp_up)
+        topology = Topology(world_size=unit)
+        settings = ReplaySettings(
+            version="0.4.2",
+            num_packs=10,
+            topology=topology,
+            loader="single",
+            micro_batch_size=1,
+            global_batch_size=size,
+            ramp_up=ramp_up,
+        )
+        consumed = 0
+        for step in range(1, 40):
+            calculator.update(consumed, True)
+            assert StepSizes(settings).num_micro_batches(step) == calculator.get()
+            assert StepSizes(replace(settings, resume_step=step - 1)).consumed_before == consumed
+            consumed += calculator.get() * unit
+            num_checked += 1
+    assert num_checked == 60 * 39
+
+
+def test_permutations_are_torch_s() -> None:
+    import torch
+
+    num_checked = 0
+    for seed in (0, 1, 1234, 2**31, 2**32 - 1, 2**32, 2**40 + 7, -1):
+        for size in (1, 2, 3, 17, 1000, 40_000):
+            generator = torch.Generator()
+            generator.manual_seed(seed)
+            expected = torch.randperm(size, generator=generator).numpy()
+            np.testing.assert_array_equal(torch_permutation(size, seed), expected)
+            num_checked += 1
+    assert num_checked == 48
+
+
+@pytest.mark.parametrize("pipeline_before_data", [False, True])
+def test_ranks_lie_as_megatron_core_lays_them(pipeline_before_data: bool) -> None:
+    from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.parallel_state import RankGenerator
+
+    rng = random.Random(7)
+    order = "tp-cp-ep-pp-dp" if pipeline_before_data else "tp-cp-ep-dp-pp"
+    num_checked = 0
+    for _ in range(40):
+        tensor, pipeline, context, data = (rng.choice((1, 2, 3, 4)) for _ in range(4))
+        topology = Topology(
+            world_size=tensor * pipeline * context * data,
+            tensor_model_parallel_size=tensor,
+            pipeline_model_parallel_size=pipeline,
+            context_parallel_size=context,
+            pipeline_before_data=pipeline_before_data,
+        )
+        groups = RankGenerator(tp=tensor, ep=1, dp=data, pp=pipeline, cp=context, order=order).get_ranks("dp")
+        assert {rank: group.index(rank) for group in groups for rank in group} == {
+            rank: topology.data_parallel_rank_of(rank) for rank in range(topology.world_size)
+        }
+        if not pipeline_before_data:
+            grid = HyperCommGrid.__new__(HyperCommGrid)
+            grid.shape, grid.dim_names, grid.rank_offset = (
+                [tensor, context, data, pipeline],
+                ["tp", "cp", "dp", "pp"],
+                0,
+            )
+            grid.size = topology.world_size
+            assert sorted(map(tuple, grid._gen_rank_enum(["dp"]))) == sorted(map(tuple, groups))
+        num_checked += 1
+    assert num_checked == 40

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bridgepack.errors import ConfigError
+from bridgepack.proof.replay import FILLER, PackOrder, replay_order
+from bridgepack.proof.replay_settings import ReplaySettings
+from bridgepack.proof.replay_steps import StepSizes
+from bridgepack.proof.replay_topology import Topology
+
+
+@st.composite
+def runs(draw: st.DrawFn, *, loader: str | None = None, version: str | None = None) -> ReplaySettings:
+    """Draw a run of up to 40 packs on up to 6 data-parallel ranks."""
+    data_parallel_size = draw(st.integers(1, 6))
+    micro_batch_size = draw(st.integers(1, 3))
+    chosen = version or draw(st.sampled_from(("0.3.1", "0.4.2", "0.5.1", "0.6.2")))
+    num_packs = draw(st.integers(1, 40))
+    max_samples = draw(st.none() | st.integers(2, 90))
+    return ReplaySettings(
+        version=chosen,
+        num_packs=num_packs,
+        topology=Topology(world_size=data_parallel_size),
+        loader=loader or draw(st.sampled_from(("batch", "single", "cyclic"))),  # type: ignore[arg-type]
+        micro_batch_size=micro_batch_size,
+        global_batch_size=data_parallel_size * micro_batch_size * draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 2**32 - 1)),
+        drop_last=chosen != "0.6.2" or draw(st.booleans()),
+        data_sharding=draw(st.booleans()),
+        max_samples=max_samples,
+    )
+
+
+def _steps(order: PackOrder, last_step: int) -> list[list[np.ndarray]]:
+    """Return the packs of each rank at each step, up to where the host stops."""
+    steps = []
+    ranks = range(order.topology.data_parallel_size)
+    try:
+        for step in range(order.first_step, last_step + 1):
+            steps.append([order.packs_at(step, rank) for rank in ranks])
+    except ConfigError:
+        pass
+    return steps
+
+
+@given(runs(loader="batch", version="0.6.2"))
+@settings(max_examples=60, deadline=None)
+def test_every_epoch_has_every_pack_at_most_once(run: ReplaySettings) -> None:
+    run = replace(run, max_samples=None)
+    size, total = run.global_batch_size, run.num_packs
+    assume(not run.drop_last or total >= size)
+    per_epoch = total // size if run.drop_last else -(-total // size)
+    steps = _steps(replay_order(run), 3 * per_epoch)
+
+    assert len(steps) == 3 * per_epoch
+    for epoch in range(3):
+        packs = np.concatenate([np.concatenate(step) for step in steps[epoch * per_epoch : (epoch + 1) * per_epoch]])
+        seen = packs[packs != FILLER]
+        assert len(packs) == per_epoch * size
+        assert len(set(seen.tolist())) == len(seen) == (per_epoch * size if run.drop_last else total)
+
+
+@given(runs(), st.integers(1, 12))
+@settings(max_examples=50, deadline=None)
+def test_steps_of_a_pack_is_the_inverse(run: ReplaySettings, last_step: int) -> None:
+    try:
+        order = replay_order(run)
+    except ConfigError:
+        return
+    steps = _steps(order, last_step)
+    assume(steps)
+    expected = defaultdict(set)
+    for step, ranks in enumerate(steps, order.first_step):
+        for rank, packs in enumerate(ranks):
+            for place, pack in enumerate(packs.tolist()):
+                row = order.filler_pack if pack == FILLER else pack
+                expected[row].add((step, rank, *divmod(place, run.micro_batch_size), pack == FILLER))
+
+    for pack in range(run.num_packs):
+        sightings = list(order.steps_of(pack, last_step=len(steps)))
+        found = [(s.step, s.data_parallel_rank, s.micro_batch, s.position, s.is_filler) for s in sightings]
+        assert set(found) == expected[pack]
+        assert len(found) == len(set(found))
+        assert sightings == sorted(sightings)
+
+
+@given(runs(loader="batch", version="0.6.2"), st.integers(0, 15))
+@settings(max_examples=60, deadline=None)
+def test_resuming_changes_no_step_since_0_6(run: ReplaySettings, resume_step: int) -> None:
+    assume(not run.drop_last or run.num_samples >= run.global_batch_size)
+    whole = _steps(replay_order(run), resume_step + 5)
+    resumed = _steps(replay_order(replace(run, resume_step=resume_step)), resume_step + 5)
+
+    assert len(resumed) == 5
+    for before, after in zip(whole[resume_step:], resumed, strict=True):
+        assert [packs.tolist() for packs in before] == [packs.tolist() for packs in after]
+
+
+@given(runs(), st.integers(1, 10), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_steps_can_be_asked_for_in_any_order(run: ReplaySettings, last_step: int, random: object) -> None:
+    try:
+        in_order = _steps(replay_order(run), last_step)
+        order = replay_order(run)
+    except ConfigError:
+        return
+    steps = list(range(1, len(in_order) + 1))
+    random.shuffle(steps)  # type: ignore[attr-defined]
+    for step in steps:
+        for rank, packs in enumerate(in_order[step - 1]):
+            assert order.packs_at(step, rank).tolist() == packs.tolist()
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 60), st.integers(0, 12), st.integers(1, 40)
+)
+@settings(max_examples=80, deadline=None)
+def test_draws_belong_to_one_step(
+    first: int, increment: int, num_increments: int, num_packs: int, resume_step: int, num_steps: int
+) -> None:
+    run = ReplaySettings(
+        version="0.4.2",
+        num_packs=10,
+        topology=Topology(world_size=1),
+        loader="single",
+        micro_batch_size=1,
+        global_batch_size=first + increment * num_increments,
+        ramp_up=(first, increment, num_packs),
+        resume_step=resume_step,
+    )
+    sizes = StepSizes(run)
+    draw = 0
+    for step in range(resume_step + 1, resume_step + 1 + num_steps):
+        assert sizes.draws_of(step) == range(draw, draw + sizes.num_micro_batches(step))
+        for micro_batch in range(sizes.num_micro_batches(step)):
+            assert sizes.step_of_draw(draw) == (step, micro_batch)
+            draw += 1
+    whole = StepSizes(replace(run, resume_step=0))
+    assert sizes.consumed_before == whole.draws_of(resume_step + 1).start

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridgepack.geometry import cu_seqlens
+from bridgepack.proof.collate import CollateSettings, predict_batch
+from bridgepack.proof.slicing import attention_pairs, dense_positions, misplaced_tokens, slice_row, thd_positions
+from bridgepack.proof.slicing_totals import slicing_totals
+from bridgepack.records import PackedRow
+from tests.support.older_hosts import positions_on_rank, zigzag
+from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
+
+RANKS = st.sampled_from((1, 2, 3, 4, 8))
+LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=12)
+SIZE = 96
+
+
+def _offsets(lengths: list[int], multiple: int) -> list[int]:
+    return [int(offset) for offset in cu_seqlens(np.array(lengths) * multiple)]
+
+
+@given(LENGTHS, RANKS, st.integers(0, 4))
+@settings(max_examples=100, deadline=None)
+def test_aligned_sequences_are_dealt_out_once_and_by_the_definition(
+    lengths: list[int], ranks: int, num_filled: int
+) -> None:
+    offsets = _offsets(lengths, 2 * ranks)
+    positions = thd_positions(offsets + [offsets[-1]] * num_filled, offsets[-1], ranks)
+
+    assert positions.shape == (ranks, offsets[-1] // ranks)
+    assert misplaced_tokens(positions, offsets[-1]).tolist() == []
+    for rank in range(ranks):
+        assert positions[rank].tolist() == zigzag(offsets, context_parallel_size=ranks, rank=rank)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), RANKS, st.integers(0, 4))
+@settings(max_examples=100, deadline=None)
+def test_any_offsets_are_cut_as_the_kernel_cuts_them(lengths: list[int], ranks: int, num_filled: int) -> None:
+    offsets = _offsets(lengths, 1)
+    filled = offsets + [-1] * num_filled
+    positions = thd_positions(filled, offsets[-1], ranks)
+
+    for rank in range(ranks):
+        expected = positions_on_rank(filled, offsets[-1], context_parallel_size=ranks, rank=rank)
+        assert positions[rank].tolist() == expected
+
+
+@given(LENGTHS, RANKS)
+@settings(max_examples=60, deadline=None)
+def test_every_rank_has_the_same_attention(lengths: list[int], ranks: int) -> None:
+    offsets = _offsets(lengths, 2 * ranks)
+    pairs = attention_pairs(offsets, offsets, ranks)
+
+    assert len(set(pairs.tolist())) == 1
+    assert pairs.sum() == sum((end - start) * (end - start + 1) // 2 for start, end in pairwise(offsets))
+
+
+@given(st.integers(0, 20), RANKS)
+@settings(max_examples=40, deadline=None)
+def test_one_sequence_is_cut_the_same_with_and_without_boundaries(length: int, ranks: int) -> None:
+    num_tokens = length * 2 * ranks
+
+    assert dense_positions(num_tokens, ranks).tolist() == thd_positions([0, num_tokens], num_tokens, ranks).tolist()
+
+
+@given(
+    st.sampled_from((1, 2, 4)).flatmap(
+        lambda ranks: st.tuples(
+            st.just(ranks),
+            st.lists(packed_rows(packed_sequence_size=SIZE, pad_seq_to_mult=8), min_size=1, max_size=4),
+        )
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_slices_hold_the_whole_row(drawn: tuple[int, list[PackedRow]]) -> None:
+    ranks, rows = drawn
+    collate = CollateSettings(
+        packed_sequence_size=SIZE, pad_seq_to_mult=8, eos_token_id=EOS_TOKEN_ID, pad_to_max_length=True
+    )
+    batch = predict_batch(rows, collate)
+    for index in range(len(rows)):
+        slices = slice_row(batch, index, ranks)
+        order = np.argsort(slices.positions, axis=None)
+        for name in ("tokens", "labels", "loss_mask", "position_ids"):
+            assert getattr(slices, name).reshape(-1)[order].tolist() == getattr(batch, name)[index].tolist()
+    totals = slicing_totals(rows, collate, ranks)
+    assert totals.trained_tokens.sum() == batch.loss_mask.sum()
+    assert totals.num_misaligned_packs == 0
+    assert 0 <= totals.waiting_fraction < 1
