@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, to_bridge
     from bridgepack.config.recipe import SFTRecipe
+    from bridgepack.launch.api import launch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "check",
     "forward_step_for",
     "inspect",
+    "launch",
     "load_recipe",
     "pack_for",
     "to_bridge",
@@ -39,8 +41,10 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: for any other name.
     """
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "launch":
+        return import_module("bridgepack.launch")  # a package that can be called
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

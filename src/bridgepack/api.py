@@ -16,14 +16,17 @@ from bridgepack.checking import check_target
 from bridgepack.config.loading import load_recipe
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.artifact import Artifact
-from bridgepack.data.build import BuildResult, build_artifact
+from bridgepack.data.build_places import as_place, build_anywhere
+from bridgepack.data.build_values import BuildOptions, BuildResult, build_options
 from bridgepack.data.execution import Progress
 from bridgepack.data.inspection import PackView, view_pack
+from bridgepack.data.memory import parse_memory
+from bridgepack.data.repack import repack_artifact
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 from bridgepack.rules.report import CheckReport
 
-__all__ = ["build", "check", "forward_step_for", "inspect", "load_recipe", "pack_for", "to_bridge"]
+__all__ = ["build", "check", "forward_step_for", "inspect", "load_recipe", "pack_for", "repack", "to_bridge"]
 
 
 def build(
@@ -31,7 +34,11 @@ def build(
     *,
     output: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
-    num_workers: int = 1,
+    num_workers: int | None = None,
+    store: str | Path | None = None,
+    memory: str | None = None,
+    engine: str = "local",
+    ray_address: str | None = None,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Build a packed artifact, or find that it is there already.
@@ -40,20 +47,74 @@ def build(
 
     Args:
         recipe: an SFTRecipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py:FUNCTION`, `package.module:FUNCTION`.
-        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`.
+        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`. For a URL of an object store it is
+            built in that folder, and a copy written to the URL.
         overrides: dotted path -> value.
-        num_workers: most processes; the bytes are the same for any number. With more than 1 the calling script must
-            be importable without side effects (`if __name__ == "__main__":`), as Python's multiprocessing asks.
+        num_workers: most processes, by default 1; with 0 everything runs in this process. On Ray: most tasks at a
+            time, by default as many as the cluster has CPUs. The bytes are the same for any number.
+        store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
+        memory: what the build may use on a machine, e.g. `8G`; by default three quarters of what is free.
+        engine: `local`, processes of this machine, or `ray`.
+        ray_address: `HOST:PORT` of a Ray cluster's head; by default what RAY_ADDRESS says, else Ray is started here.
         progress: told how far it is.
 
     Raises:
-        BridgepackError: ConfigError, TokenizerError, DataError or ArtifactError, each saying what to do.
+        BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
-    return build_artifact(
+    return build_anywhere(
         load_recipe(recipe, overrides),
-        output=None if output is None else Path(output),
-        num_workers=num_workers,
+        output=as_place(output),
         progress=progress,
+        options=build_options(
+            store=None if store is None else Path(store),
+            num_workers=num_workers,
+            memory=memory,
+            engine=engine,
+            ray_address=ray_address,
+        ),
+    )
+
+
+def repack(
+    artifact: str | Path,
+    overrides: Mapping[str, Any],
+    *,
+    output: str | Path | None = None,
+    num_workers: int = 1,
+    store: str | Path | None = None,
+    memory: str | None = None,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Pack an artifact's sequences anew, with other sizes or for another topology; nothing is tokenised.
+
+    Example: `bridgepack.repack("packed", {"packing.packed_sequence_size": 32768}, output="packed-32k")`.
+
+    Args:
+        artifact: folder whose sequences are packed anew.
+        overrides: dotted path -> value.
+        output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old one.
+        num_workers: most processes.
+        store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
+        memory: what it may use, e.g. `8G`.
+        progress: told how far it is.
+
+    Raises:
+        BridgepackError: ConfigError, DataError, ArtifactError or StoreError, each saying what to do.
+    """
+    return repack_artifact(
+        Path(artifact),
+        overrides,
+        output=None if output is None else Path(output),
+        progress=progress,
+        options=_options(num_workers, store, memory),
+    )
+
+
+def _options(num_workers: int, store: str | Path | None, memory: str | None) -> BuildOptions:
+    return BuildOptions(
+        store=None if store is None else Path(store),
+        num_workers=num_workers,
+        memory_bytes=None if memory is None else parse_memory(memory),
     )
 
 

@@ -18,7 +18,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.earlier_names import in_current_names
-from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, RUN_RULES
+from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.rule import ArtifactFacts, Rule
 from bridgepack.rules.run_engine import RunJudgement, judge_run
@@ -29,6 +29,7 @@ from bridgepack.rules.suppression import SUPPRESSION_RULES, apply_suppressions
 from bridgepack.rules.versions import target_versions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
+_WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
 _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
 
@@ -52,10 +53,15 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     packs = packs or checked_artifact(loaded, options)
     if loaded.config is None:
         assert packs is not None
-        report = _with_skipped(packs.report, selected(RUN_RULES, select=options.select, ignore=options.ignore))
+        unjudged = selected(RUN_RULES, select=options.select, ignore=options.ignore)
+        report = _with_skipped(packs.report, unjudged, _NO_SETTINGS)
         report = _suppressed(report, {}, options)
     else:
         report = _with_run(loaded, loaded.config, packs, options)
+    if options.select:
+        report = _with_skipped(
+            report, selected(GUARD_RULES, select=options.select, ignore=options.ignore), _WHILE_TRAINING
+        )
     return replace(report, target=loaded.place, target_path=str(loaded.file or loaded.artifact or ""))
 
 
@@ -182,9 +188,9 @@ def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckO
     )
 
 
-def _with_skipped(report: CheckReport, rules: Sequence[Rule]) -> CheckReport:
-    """Return the report of an artifact alone with the rules that need settings."""
-    skipped = (*report.rules_skipped, *_skipped(rules, _NO_SETTINGS))
+def _with_skipped(report: CheckReport, rules: Sequence[Rule], reason: str) -> CheckReport:
+    """Return a report with rules that did not judge."""
+    skipped = (*report.rules_skipped, *_skipped(rules, reason))
     return replace(report, rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)))
 
 

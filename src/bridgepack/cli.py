@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict
 from io import TextIOWrapper
@@ -12,39 +11,14 @@ from typing import Any
 import click
 
 from bridgepack import __version__
+from bridgepack.cli_launch import launch
+from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
 from bridgepack.cli_proof import diff, trace, verify
 from bridgepack.cli_recipes import recipes
+from bridgepack.cli_store import build_options, repack, store
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
-
-
-class _PathOption(click.Path):
-    """A path that is not empty, as an unset variable of a script would be."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        """Return the path."""
-        if value == "":
-            self.fail("it is empty; give a path.", parameter, context)
-        return super().convert(value, parameter, context)
-
-
-class _Count(click.IntRange):
-    """A whole number of at least 1."""
-
-    name = "N"
-
-    def __init__(self) -> None:
-        super().__init__(min=1)
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return the number."""
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is not a whole number of at least 1.", parameter, context)
-        return int(value)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -56,44 +30,51 @@ def bridgepack() -> None:
     """
 
 
-for _command in (recipes, trace, verify, diff):
+for _command in (recipes, repack, store, launch, trace, verify, diff):
     bridgepack.add_command(_command)
 
 
 @bridgepack.command()
 @click.argument("recipe")
-@click.option("--output", type=_PathOption(), help="Folder of the artifact [artifacts/NAME-FINGERPRINT].")
+@click.option(
+    "--output", type=PlaceOption(), metavar="DIR|URL", help="Folder of the artifact [artifacts/NAME-FINGERPRINT]."
+)
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
-@click.option("--workers", type=_Count(), help="Most processes [the machine's cores].")
+@build_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(
-    recipe: str, output: Path | None, overrides: tuple[str, ...], workers: int | None, as_json: bool, dry_run: bool
+    recipe: str, output: Path | str | None, overrides: tuple[str, ...], options: Any, as_json: bool, dry_run: bool
 ) -> int:
-    """Build the packed artifact of RECIPE.
+    """Build the packed artifact of RECIPE, or go on where a build of it was ended.
 
-    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has.
+    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
+    a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there.
     """
     from bridgepack.config.loading import load_recipe, parse_overrides
-    from bridgepack.data.build import build_artifact, planned_build
+    from bridgepack.data.build import planned_build
+    from bridgepack.data.build_places import build_anywhere, local_part
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.report.terminal import describe_build, describe_plan
 
     loaded = load_recipe(recipe, parse_overrides(overrides))
     if dry_run:
-        with TerminalProgress() as progress, planned_build(loaded, output=output, progress=progress) as plan:
+        with (
+            TerminalProgress() as progress,
+            planned_build(loaded, output=local_part(output), progress=progress, options=options) as plan,
+        ):
             print_json(plan.summary()) if as_json else echo(describe_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
-        result = build_artifact(loaded, output=output, num_workers=workers or _num_cores(), progress=progress)
+        result = build_anywhere(loaded, output=output, progress=progress, options=options)
     print_json(result.summary()) if as_json else echo(describe_build(result))
     return CLEAN
 
 
 @bridgepack.command()
 @click.argument("target")
-@click.option("--artifact", type=_PathOption(), help="Packs that the run will read.")
-@click.option("--world-size", type=_Count(), help="GPUs of the run [what the settings say].")
+@click.option("--artifact", type=PathOption(), help="Packs that the run will read.")
+@click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
 @click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
 @click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
@@ -106,10 +87,10 @@ def build(
 @click.option("--advice", is_flag=True, help="Show advice, too.")
 @click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
 @click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
-@click.option("--workers", type=_Count(), help="Most processes [the machine's cores].")
+@click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), help="[text]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--output", type=_PathOption(), help="Write the report, or the diff, to this file.")
+@click.option("--output", type=PathOption(), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
     """Judge TARGET by every rule that applies; exit 1 when one of severity error is broken.
 
@@ -185,7 +166,7 @@ def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
         select=_selectors(arguments["select"]),
         ignore=_selectors(arguments["ignore"]),
         looks_at_files=not arguments["no_files"],
-        num_workers=arguments["workers"] or _num_cores(),
+        num_workers=arguments["workers"] or num_cores(),
         progress=progress,
     )
 
@@ -223,10 +204,10 @@ def explain(rule: str, as_json: bool) -> int:
 
 
 @bridgepack.command()
-@click.argument("artifact", type=_PathOption())
+@click.argument("artifact", type=PathOption())
 @click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
 @click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
-@click.option("--limit", type=_Count(), help="Draw only the first sequences of the pack [all].")
+@click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
@@ -292,14 +273,11 @@ def main(arguments: list[str] | None = None) -> None:
         silence(sys.stdout)
         click.echo(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.", err=True)
         code = COULD_NOT_RUN
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted; nothing was written", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        what_is_kept = str(error.__cause__ or error) or "nothing was written"
+        click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
         code = INTERRUPTED
     sys.exit(code)
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class BridgepackError(Exception):
     """Base of every error that is the user's to act on; the CLI prints it and exits with code 2."""
@@ -21,6 +23,34 @@ class TokenizerError(BridgepackError):
 
 class ArtifactError(BridgepackError):
     """A packed artifact that is missing, incomplete, corrupted or of another format version."""
+
+
+class StoreError(BridgepackError):
+    """A token store that cannot be used, lacks what is asked of it, or has a broken file."""
+
+
+class ArtifactInUseError(ArtifactError):
+    """An artifact that another build is writing at this moment."""
+
+
+class LaunchError(BridgepackError):
+    """A run that the check accepts, and that nemo-run or the cluster cannot start."""
+
+
+class LaunchRefusedError(BridgepackError):
+    """A run that `check` rejects, and that is therefore not submitted; its text has the findings.
+
+    Attributes:
+        report: the CheckReport.
+    """
+
+    def __init__(self, message: str, report: Any) -> None:
+        super().__init__(message)
+        self.report = report
+
+    def __reduce__(self) -> tuple[type[LaunchRefusedError], tuple[str, Any]]:
+        """Pickle by its two fields, so that it crosses process boundaries."""
+        return (LaunchRefusedError, (str(self), self.report))
 
 
 class RowError(Exception):

@@ -15,13 +15,15 @@ from tokenizers import Tokenizer
 from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.encoding import Encoded
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import TURN_END, TURN_START, chatml_template
 from bridgepack.records import DropReason, Example
 from tests.support.conversations import ROLES, hostile_texts, json_values, rows, texts
+from tests.support.cutting import cut, policy_for
 from tests.support.tokenizers import CHATML, write_tokenizer
 
 Turn = tuple[str, str]
@@ -138,11 +140,11 @@ def test_any_row_is_a_chat_or_an_error(
 @settings(deadline=None)
 @given(row=odd_rows)
 def test_any_row_is_a_pair_or_an_error(tokenizer: ChatTokenizer, row: Any) -> None:
-    encoder = PromptCompletionEncoder(
-        tokenizer, PromptCompletionPreprocessing(kind="prompt_completion", over_long="truncate"), 8
-    )
+    settings = {"kind": "prompt_completion", "over_long": "truncate"}
+    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
 
-    encoded = encoder.encode_batch([Example(file_index=0, row=1, columns=row)])
+    whole = encoder.encode_batch([Example(file_index=0, row=1, columns=row)])
+    encoded = cut(policy_for(settings, 8, tokenizer.eos_token_id), whole)
 
     _assert_encoded_or_refused(encoded, tokenizer)
     assert all(len(item.ids) <= 9 for item in encoded if isinstance(item, Encoded))

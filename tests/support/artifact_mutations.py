@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.data.inputs import hash_file
-from bridgepack.data.shards import SCHEMA
+from tests.support.packed_rows import SCHEMA
 
 #: One pack: column name -> values.
 Row = dict[str, Any]

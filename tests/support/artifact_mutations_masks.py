@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bridgepack.data.shards import SCHEMA
 from tests.support.artifact_mutations import (
     IDS,
     MASK,
@@ -18,6 +17,7 @@ from tests.support.artifact_mutations import (
     rewrite_rows,
     sequences_of,
 )
+from tests.support.packed_rows import SCHEMA
 
 EOS = 2
 _FLOAT_MASK = SCHEMA.set(1, pa.field(MASK, pa.list_(pa.float32())))

@@ -18,9 +18,9 @@ def _unreadable(message: str) -> Callable[[Callable[[Path], None]], Mutation]:
     return breaks(message=message)
 
 
-@_unreadable("format_version is 2; this bridgepack reads 1")
+@_unreadable("format_version is 1; this bridgepack reads 2")
 def format_of_the_future(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(format_version=2))
+    edit_manifest(folder, lambda manifest: manifest.update(format_version=1))
 
 
 @_unreadable("format_version is None")
@@ -28,9 +28,9 @@ def format_missing(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest.pop("format_version"))
 
 
-@_unreadable("format_version is '1'")
+@_unreadable("format_version is '2'")
 def format_as_text(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: manifest.update(format_version="1"))
+    edit_manifest(folder, lambda manifest: manifest.update(format_version="2"))
 
 
 @_unreadable("cannot be read")

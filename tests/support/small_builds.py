@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.build import BuildResult, build_artifact
+from bridgepack.data.build import build_artifact
+from bridgepack.data.build_values import BuildOptions, BuildResult
+from bridgepack.data.execution import Progress
 from bridgepack.records import Manifest
 
 CLI = (sys.executable, "-c", "from bridgepack.cli import main; main()")
@@ -73,9 +75,13 @@ def write_recipe(path: Path, recipe: SFTRecipe) -> Path:
     return path
 
 
-def build(recipe: SFTRecipe, output: Path, **options: Any) -> BuildResult:
-    """Build and return the result."""
-    return build_artifact(recipe, output=output, **options)
+def build(
+    recipe: SFTRecipe, output: Path, *, progress: Progress | None = None, num_workers: int = 0, **options: Any
+) -> BuildResult:
+    """Build, in this process unless there are workers, and return the result."""
+    return build_artifact(
+        recipe, output=output, progress=progress, options=BuildOptions(num_workers=num_workers, **options)
+    )
 
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
@@ -131,7 +137,7 @@ def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.Complet
 
 
 def leftovers(folder: Path) -> Iterator[str]:
-    """Yield what builds leave beside their outputs only while they run, and temporary files anywhere below."""
+    """Yield what builds leave beside their outputs only while they run or when they are ended, and temporary files."""
     for path in folder.rglob(".*"):
         if path.name.endswith((".building", ".old", ".tmp")):
             yield str(path.relative_to(folder))

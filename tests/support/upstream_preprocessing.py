@@ -19,11 +19,14 @@ from jinja2.exceptions import TemplateError
 from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.encoding import Encoded
+from bridgepack.data.over_long import OverLongPolicy
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import ROW_COLUMNS, Example
+from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 
 #: What the host's preprocessing raises for a row; any of them ends its whole preparation.
@@ -117,9 +120,10 @@ class PromptCompletionPair:
         from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
 
         over_long = "drop" if max_sequence_length is None else "truncate"
-        preprocessing = PromptCompletionPreprocessing(kind="prompt_completion", over_long=over_long, **settings)
+        ours = {"kind": "prompt_completion", "over_long": over_long, **settings}
         self.tokenizer, self.host_tokenizer = _tokenizers(folder)
-        self.encoder = PromptCompletionEncoder(self.tokenizer, preprocessing, max_sequence_length or NO_LIMIT)
+        self.encoder = PromptCompletionEncoder(self.tokenizer, PromptCompletionPreprocessing(**ours))
+        self._policy = policy_for(ours, max_sequence_length or NO_LIMIT, self.tokenizer.eos_token_id)
         self._skipped_tokens = _skipped_tokens(self.host_tokenizer)
         self._host_settings = PromptCompletionSFTPreprocessingConfig(**settings)
         # The host counts stored tokens, bridgepack the runtime tokens: one fewer.
@@ -145,7 +149,7 @@ class PromptCompletionPair:
         """Return what bridgepack makes of rows, in one batch; the stage after it refuses fewer than two tokens."""
         return [
             RowError("too_short", f"{len(item[0])} tokens") if isinstance(item, tuple) and len(item[0]) < 2 else item
-            for item in _outcomes(self.encoder, rows)
+            for item in _outcomes(self.encoder, rows, self._policy)
         ]
 
 
@@ -160,9 +164,13 @@ def _skipped_tokens(host_tokenizer: Any) -> Any:
     return extract_skipped_token_ids(host_tokenizer)
 
 
-def _outcomes(encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns]) -> list[Outcome]:
+def _outcomes(
+    encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None
+) -> list[Outcome]:
     examples = [Example(file_index=0, row=number, columns=row) for number, row in enumerate(rows, 1)]
-    return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in encoder.encode_batch(examples)]
+    encoded = encoder.encode_batch(examples)
+    made = encoded if policy is None else cut(policy, encoded)
+    return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in made]
 
 
 def assert_same_rows(

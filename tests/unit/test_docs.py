@@ -23,6 +23,7 @@ from ruamel.yaml import YAML
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
 from bridgepack.config.base import Section
+from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.packing import PackingConfig
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.bridge_metadata import BridgeMetadataEntry
@@ -73,6 +74,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_generated_pages_are_current() -> None:
     pages = reference_pages(command_line)
     assert {"recipe-reference.md", "recipe.schema.json", "cli.md", "rules/index.md", "rules/BP004.md"} <= set(pages)
+    assert {"cluster-reference.md", "cluster.schema.json"} <= set(pages)
     stale = [name for name, text in pages.items() if _page(name) != text]
     assert stale == [], "run scripts/generate_docs"
     assert {f"rules/{path.name}" for path in (PROJECT / "docs" / "rules").glob("*.md")} <= set(pages)
@@ -90,7 +92,7 @@ def test_generator_checks(tmp_path: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     stale = run("--check")
-    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 4 + len(ALL_RULES))
+    assert (stale.returncode, stale.stderr.count("is out of date")) == (1, 6 + len(ALL_RULES))
     assert run().returncode == 0
     assert run("--check").returncode == 0
     assert (tmp_path / "docs" / "rules" / "index.md").read_text() == _page("rules/index.md")
@@ -111,7 +113,7 @@ def test_recipe_page_has_every_field() -> None:
             assert " ".join(field.description.split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
-    assert len(seen) == 20
+    assert len(seen) == 21
     assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
     assert "- **`algorithm`** (`best_fit_decreasing` or `first_fit_decreasing` or `first_fit_shuffle`; default" in page
     assert "- **`max_sequences_per_pack`** (whole number, at least 1 or `null`; default `null`). " in page
@@ -161,9 +163,14 @@ def test_snippets_are_found() -> None:
     assert len(blocks("bash")) >= 6
 
 
-@pytest.mark.parametrize("block", blocks("yaml"), ids=_name)
+@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "executor:" not in block.text], ids=_name)
 def test_recipe_loads(block: Block) -> None:
     SFTRecipe.from_mapping(_values(block)).resolve()
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "executor:" in block.text], ids=_name)
+def test_cluster_loads(block: Block) -> None:
+    ClusterConfig.from_mapping(YAML(typ="safe", pure=True).load(block.text))
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=_name)

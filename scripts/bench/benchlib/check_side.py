@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlib.packs import EOS_TOKEN_ID, VOCAB_SIZE
 from bridgepack.data.checking import ArtifactInParts
-from bridgepack.data.execution import Runner, runner
+from bridgepack.data.plain_runner import PlainRunner, plain_runner
 from bridgepack.rules import CheckContext, check_artifact
 from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
 from bridgepack.rules.scanning import PartScan, PartTask, batches_of
@@ -30,7 +30,7 @@ def read_only(task: Task) -> TaskResult:
     return scan
 
 
-def run(side: str, artifact: ArtifactInParts, tasks: Runner, context: CheckContext) -> dict[str, Any]:
+def run(side: str, artifact: ArtifactInParts, tasks: PlainRunner, context: CheckContext) -> dict[str, Any]:
     """Return how much was read and what was found."""
     if side == CHECK:
         execution = Execution(reader=artifact.parts, run_tasks=tasks.run)
@@ -48,7 +48,7 @@ def main() -> None:
     context = CheckContext(packed_sequence_size=int(size), **known)
     artifact = ArtifactInParts(Path(folder))
     begin = time.perf_counter()
-    with runner(int(num_workers)) as artifact.tasks:
+    with plain_runner(int(num_workers)) as artifact.tasks:
         found = run(side, artifact, artifact.tasks, context)
     Path(result).write_text(json.dumps({**found, "seconds": time.perf_counter() - begin}), encoding="utf-8")
 

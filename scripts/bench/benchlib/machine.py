@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ def describe_machine() -> dict[str, Any]:
         "commit": _commit(),
         "versions": {"python": platform.python_version()} | _versions(),
     }
+
+
+def machine_line(machine: Mapping[str, Any]) -> str:
+    """Return what `describe_machine` found, in a sentence for people."""
+    versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
+    loads = ", ".join(f"{load:.1f}" for load in machine["load_averages"])
+    memory = machine["memory_bytes"] / 2**30
+    cores = f"{machine['num_cores']} cores, {machine['cpu_model']}, {memory:.0f} GiB, Linux {machine['kernel']}"
+    return f"{cores}; load average before, between and after: {loads}. Commit {machine['commit']}; {versions}."
 
 
 def load_average() -> float:

@@ -12,18 +12,16 @@ from pathlib import Path
 from benchlib import BenchmarkError
 from benchlib.watching import watch
 
-_SHOWN_LOG = 2000
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
     """What a process took with all it started.
 
     Attributes:
-        wall_s: from start to exit.
-        cpu_s: of all processes.
+        wall_s: from start to exit; cpu_s: of all processes.
         peak_memory_bytes: pages that processes share count once; exact for a process without children.
         peak_rss_bytes: pages that processes share count in each.
+        peak_private_bytes: pages of no file, as they are looked at now and then.
         is_finished: it ended by itself.
     """
 
@@ -31,6 +29,7 @@ class Usage:
     cpu_s: float
     peak_memory_bytes: int
     peak_rss_bytes: int
+    peak_private_bytes: int
     is_finished: bool
 
 
@@ -48,11 +47,13 @@ def measure(command: Sequence[str], *, log: Path, environment: Mapping[str, str]
         wall_s = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if is_finished and process.returncode:
-        raise BenchmarkError(f"{' '.join(command)} failed ({process.returncode}):\n{log.read_text()[-_SHOWN_LOG:]}")
+        shown = log.read_text()[-2000:]
+        raise BenchmarkError(f"{' '.join(command)} failed ({process.returncode}):\n{shown}")
     return Usage(
         wall_s=wall_s,
         cpu_s=usage.ru_utime + usage.ru_stime,
         peak_memory_bytes=max(peak.pss_bytes, 1024 * usage.ru_maxrss),
         peak_rss_bytes=max(peak.rss_bytes, 1024 * usage.ru_maxrss),
+        peak_private_bytes=peak.private_bytes,
         is_finished=is_finished,
     )

@@ -6,20 +6,22 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-_FIELD = re.compile(r"^(Rss|Pss):\s+(\d+) kB", re.MULTILINE)
+_FIELD = re.compile(r"^(Rss|Pss|Pss_Anon):\s+(\d+) kB", re.MULTILINE)
 _SESSION = 3
 
 
 class Memory(NamedTuple):
-    """Memory of several processes, mapped files included.
+    """Memory of several processes.
 
     Attributes:
-        rss_bytes: sum of each one's resident pages; pages they share count in each.
+        rss_bytes: sum of each one's resident pages, mapped files included; pages they share count in each.
         pss_bytes: the same with shared pages counted once.
+        private_bytes: of these, those that are of no file and cannot be dropped and read again.
     """
 
     rss_bytes: int = 0
     pss_bytes: int = 0
+    private_bytes: int = 0
 
     def highest(self, other: Memory) -> Memory:
         """Return the larger of each."""
@@ -29,7 +31,7 @@ class Memory(NamedTuple):
 def session_memory(session: int) -> Memory:
     """Return the memory of the processes of a session now; those that end meanwhile count as none."""
     found = [_process_memory(folder) for folder in Path("/proc").glob("[0-9]*") if _session_of(folder) == session]
-    return Memory(sum(memory.rss_bytes for memory in found), sum(memory.pss_bytes for memory in found))
+    return Memory(*map(sum, zip(Memory(), *found, strict=True)))
 
 
 def _session_of(folder: Path) -> int | None:
@@ -45,4 +47,4 @@ def _process_memory(folder: Path) -> Memory:
         fields = dict(_FIELD.findall((folder / "smaps_rollup").read_text()))
     except OSError:
         return Memory()
-    return Memory(1024 * int(fields.get("Rss", 0)), 1024 * int(fields.get("Pss", 0)))
+    return Memory(*(1024 * int(fields.get(name, 0)) for name in ("Rss", "Pss", "Pss_Anon")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchlib.machine import machine_line
 from benchlib.settings import FIRST_FIT_SHUFFLE, LOSS_MODE, PACKED_SEQUENCE_SIZE, PAD_SEQ_TO_MULT, SEED
 from benchlib.table import markdown_table
 
@@ -19,7 +20,7 @@ def markdown_report(result: Mapping[str, Any]) -> str:
     lines = [
         "# bridgepack build against Megatron-Bridge's preparation",
         "",
-        _machine(result["machine"]),
+        machine_line(result["machine"]),
         "",
         f"Data: {settings['data']}; tokenizer: {settings['tokenizer']}.",
         f"packed_sequence_size {PACKED_SEQUENCE_SIZE}, pad_seq_to_mult {PAD_SEQ_TO_MULT}, loss_mode {LOSS_MODE}, "
@@ -32,11 +33,3 @@ def markdown_report(result: Mapping[str, Any]) -> str:
         *(f"{size['num_rows']:,} rows are {size['num_distinct_rows']:,} chats over and over." for size in repeated),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _machine(machine: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
-    loads = ", ".join(f"{load:.1f}" for load in machine["load_averages"])
-    memory = machine["memory_bytes"] / 2**30
-    cores = f"{machine['num_cores']} cores, {machine['cpu_model']}, {memory:.0f} GiB, Linux {machine['kernel']}"
-    return f"{cores}; load average before, between and after: {loads}. Commit {machine['commit']}; {versions}."

@@ -6,5 +6,6 @@ LOSS_MODE = "assistant"
 SEED = 1234
 #: Megatron-Bridge's own algorithm: with the same seed the rows of both sides are the same.
 FIRST_FIT_SHUFFLE = "first_fit_shuffle"
+FIRST_FIT_DECREASING = "first_fit_decreasing"
 #: bridgepack's default.
 BEST_FIT_DECREASING = "best_fit_decreasing"

@@ -9,8 +9,8 @@ import time
 
 from benchlib.memory import Memory, session_memory
 
-#: Seconds between two looks at memory; a look takes some milliseconds.
-_LOOK_S = 0.1
+#: Seconds between two looks at memory; a look takes some milliseconds, and longer where there is much to look at.
+_LOOK_S, _LOOK_FRACTION = 0.1, 0.02
 
 
 def watch(pid: int, *, limit_s: float) -> tuple[Memory, bool]:
@@ -22,9 +22,12 @@ def watch(pid: int, *, limit_s: float) -> tuple[Memory, bool]:
     exit_file = os.pidfd_open(pid)
     exit_poll = select.poll()
     exit_poll.register(exit_file, select.POLLIN)
+    pause_s = _LOOK_S
     try:
-        while not exit_poll.poll(1000 * _LOOK_S):
+        while not exit_poll.poll(1000 * pause_s):
+            begin = time.perf_counter()
             peak = peak.highest(session_memory(pid))
+            pause_s = max(_LOOK_S, (time.perf_counter() - begin) / _LOOK_FRACTION)
             if time.perf_counter() > deadline:
                 os.killpg(pid, signal.SIGKILL)
                 return peak, False

@@ -99,7 +99,7 @@ def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> 
         if function:
             raise ConfigError(f"target is {text!r}; a {Path(path).suffix} file has no functions. Remove :{function}.")
         return _of_file(Path(path), overrides, artifact)
-    found = _of_object(_loaded(text), text, overrides, artifact)
+    found = _of_object(load_value(text), text, overrides, artifact)
     is_file = Path(path).suffix.lower() == ".py"
     return replace(found, file=Path(path) if is_file else None, function=function or None) if is_file else found
 
@@ -154,7 +154,7 @@ def _advice(value: Any) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the host's warnings about a machine without GPUs, and what a user's function prints, from the report."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -166,15 +166,19 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _loaded(text: str) -> Any:
-    """Return what a function gives; a recipe of Megatron-Bridge that cannot be imported is explained."""
+def load_value(text: str) -> Any:
+    """Return what a function gives, or the object itself, as `load_target` takes its text.
+
+    Raises:
+        ConfigError: it cannot be loaded; a recipe of Megatron-Bridge that cannot be imported is explained.
+    """
     if text.startswith(SHIPPED):
         text = f"{_SHIPPED_MODULE}:{text.removeprefix(SHIPPED)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
         return _of_catalogue(text)
     install_import_hook()
     try:
-        with _quiet():
+        with quiet():
             return load_object(text, suffixes=(RECIPE_SUFFIX, _CONFIG_SUFFIX))
     except ConfigError as error:
         raise _explained(error, text) from None

@@ -75,6 +75,15 @@ def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
     return tuple(sorted(found.values(), key=lambda entry: entry.family))
 
 
+def catalogue_names() -> tuple[str, ...]:
+    """Return the name of every recipe of the catalogue, sorted; no recipe is called, and a broken file has none."""
+    names: set[str] = set()
+    for file in _files():
+        with contextlib.suppress(ConfigError):
+            names.update(_functions_of(file))
+    return tuple(sorted(names))
+
+
 def catalogue_target(name: str) -> str:
     """Return where a recipe of the catalogue is, as `load_recipe` takes it; no recipe is called.
 

@@ -56,6 +56,8 @@ class DataConfig(Section):
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: a row that cannot become a sequence goes to the ledger with its reason; `error`: it stops the build."""
+    max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
+    """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
     role_aliases: dict[str, str] = Field(default_factory=dict)
     """Extra names of chat roles in the data -> system, developer, user, assistant, tool, function_call or
     observation, e.g. `{bard: assistant}`. Known already: human, gpt, function_call, function_response, observation."""
@@ -94,5 +96,9 @@ class TokenizerConfig(Section):
     """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the tokenizer.json as it is.
     Some versions of transformers load some tokenizers as another class that loses spaces (5.12 with DeepSeek-V3);
     the build warns of it."""
+    engine: Literal["auto", "tokenizers", "gigatoken", "fastokens"] = "auto"
+    """What encodes texts. `tokenizers` is the reference; `gigatoken` and `fastokens` (`pip install bridgepack[fast]`)
+    are much faster and are used only where they give the same tokens, which is checked on the data; `auto` takes the
+    first of them that is installed and knows the tokenizer. The choice changes no token."""
     trust_remote_code: bool = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""

@@ -35,12 +35,15 @@ def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | N
     return recipe.override(overrides) if overrides else recipe
 
 
-def parse_overrides(items: tuple[str, ...], *, option: str = "--set") -> dict[str, Any]:
+def parse_overrides(
+    items: tuple[str, ...], *, option: str = "--set", example: str = "packing.packed_sequence_size=8192"
+) -> dict[str, Any]:
     """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
 
     Args:
         items: the strings.
         option: what they were given with, for messages.
+        example: one that is right, for messages.
 
     Raises:
         ConfigError: for a string without `=` or with a value that is not YAML.
@@ -49,9 +52,7 @@ def parse_overrides(items: tuple[str, ...], *, option: str = "--set") -> dict[st
     for item in items:
         path, separator, text = item.partition("=")
         if not separator or not path.strip():
-            raise ConfigError(
-                f"{option} {shown(item)}; allowed: path=value, e.g. {option} packing.packed_sequence_size=8192."
-            )
+            raise ConfigError(f"{option} {shown(item)}; allowed: path=value, e.g. {option} {example}.")
         overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
     return overrides
 
@@ -100,8 +101,13 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
     return _object_from_module(_module_from_name(place, target), function, target, suffixes)
 
 
-def read_sections(path: Path) -> Mapping[str, Any]:
+def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
     """Return the sections of a YAML or TOML file as plain values.
+
+    Args:
+        path: the file.
+        what: what it holds, for messages.
+        fields: some of its fields, for messages.
 
     Raises:
         ConfigError: when it cannot be read, or holds no sections.
@@ -109,13 +115,15 @@ def read_sections(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
+        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"recipe is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
-    values = _parse_toml(text, path) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
+        raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
+    values = (
+        _parse_toml(text, f"{what} {str(path)!r}") if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
+    )
     if not isinstance(values, Mapping):
         found = "empty" if values is None else f"a {type(values).__name__}"
-        raise ConfigError(f"recipe {str(path)!r} is {found}; allowed: sections with named fields (name, data, ...).")
+        raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
     return values
 
 
@@ -125,11 +133,11 @@ def _neighbours(path: Path) -> str:
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
 
 
-def _parse_toml(text: str, path: Path) -> Any:
+def _parse_toml(text: str, where: str) -> Any:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"recipe {str(path)!r} is not TOML: {error}. Correct that line.") from None
+        raise ConfigError(f"{where} is not TOML: {error}. Correct that line.") from None
 
 
 def _parse_yaml(text: str, where: str) -> Any:

@@ -36,7 +36,7 @@ def unknown_path_error(path: str, wrong: str, parent: Any) -> ConfigError:
     """Return the error for a dotted path that leads nowhere."""
     known = sorted(str(key) for key in parent) if isinstance(parent, dict) else []
     leaf = wrong.rpartition(".")[2]
-    return ConfigError(f"{path}: there is no section {wrong!r}; {_known_names(leaf, known)}")
+    return ConfigError(f"{path}: there is no section {wrong!r}; {known_names(leaf, known)}")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
@@ -51,7 +51,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _known_names(name: str, known: list[str]) -> str:
+def known_names(name: str, known: list[str]) -> str:
+    """Return what a message says of a name that is none of the `known` ones."""
     if not known:
         return "it would lie below a plain value. Set the value as a whole."
     nearest = nearest_name(name, known)
@@ -82,10 +83,10 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if detail["loc"][:1] == (_ENVIRONMENT,) and len(detail["loc"]) == 3:
         return f"{path} is {shown(value)}; allowed: a text, a number, true or false. Write one of these."
     if kind == "literal_error":
-        return f"{path} is {shown(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
+        return f"{path} is {shown(value)}; {wrong_literal(value, str(context.get('expected', '')))}"
     if kind in _SOURCE_TYPE_ERRORS and _is_source(detail["loc"]):
         return f"{path} is {shown(value)}; allowed: a path, a section {{dataset: ID}}, or a list of these."
-    return f"{path or 'recipe'} is {shown(value)}; allowed: {_allowed(kind, context, detail['msg'])}"
+    return f"{path or 'recipe'} is {shown(value)}; allowed: {allowed_text(kind, context, detail['msg'])}"
 
 
 def _unknown_field(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
@@ -99,7 +100,7 @@ def _unknown_field(model: type[BaseModel], location: tuple[int | str, ...]) -> s
                 f" of {section[0]} {section[1]}; it belongs to {listed}. "
                 f"Set {section[0]}.kind to {' or '.join(kinds)}, or remove it."
             )
-    return f"; {_known_names(str(name), _fields_at(model, tuple(section)))}"
+    return f"; {known_names(str(name), _fields_at(model, tuple(section)))}"
 
 
 def _wrong_kind(section: str, tag: Any) -> str:
@@ -110,7 +111,8 @@ def _wrong_kind(section: str, tag: Any) -> str:
     return f"{found}; allowed: {', '.join(kinds)}. {hint}"
 
 
-def _wrong_literal(value: Any, expected: str) -> str:
+def wrong_literal(value: Any, expected: str) -> str:
+    """Return what a message says of a value that is none of the `expected` ones, as pydantic lists them."""
     names = re.findall(r"'([^']*)'", expected)
     nearest = None
     if isinstance(value, str) and value:
@@ -118,7 +120,8 @@ def _wrong_literal(value: Any, expected: str) -> str:
     return f"allowed: {expected}. {f'Did you mean {nearest}?' if nearest else 'Use one of these.'}"
 
 
-def _allowed(kind: str, context: dict[str, Any], message: str) -> str:
+def allowed_text(kind: str, context: dict[str, Any], message: str) -> str:
+    """Return what is allowed and what to do, for a type of error of pydantic's with its context and own message."""
     bounds = {
         "greater_than_equal": ("ge", "at least {}. Raise it."),
         "greater_than": ("gt", "more than {}. Raise it."),

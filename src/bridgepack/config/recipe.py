@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from bridgepack import geometry
 from bridgepack.config.base import Section
 from bridgepack.config.data import DataConfig, TokenizerConfig
+from bridgepack.config.guarding import GuardConfig
 from bridgepack.config.messages import config_error, unknown_path_error
 from bridgepack.config.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, Preprocessing
@@ -109,6 +110,8 @@ class SFTRecipe(Section):
     """Checkpoints."""
     logging: LoggingConfig = LoggingConfig()
     """Logs and experiment trackers."""
+    guard: GuardConfig = GuardConfig()
+    """What looks on while the run trains."""
     environment: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Environment variables of the run, e.g. `{NCCL_DEBUG: WARN}`."""
     bridge_overrides: dict[str, Any] = Field(default_factory=dict)

@@ -1,9 +1,11 @@
-"""The JSON Schema of a recipe, for editors and for other programs."""
+"""The JSON Schemas of files, for editors and for other programs."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
+
+from pydantic import BaseModel
 
 from bridgepack.config.recipe import SFTRecipe
 
@@ -19,7 +21,18 @@ def recipe_schema() -> dict[str, Any]:
     It refuses what `SFTRecipe` refuses by itself: unknown fields, wrong types, values out of bounds. What depends on
     two fields at once is left to `SFTRecipe`.
     """
-    schema = _with_prose_on_lines(SFTRecipe.model_json_schema())
+    return published_schema(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
+
+
+def published_schema(model: type[BaseModel], *, url: str, title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of file, with what editors show.
+
+    Args:
+        model: what the file holds.
+        url: where the documentation publishes the schema.
+        title: what the file is.
+    """
+    schema = _with_prose_on_lines(model.model_json_schema())
     for definition, tag in _tagged(schema):
         required = schema["$defs"][definition].setdefault("required", [])
         if tag not in required:
@@ -28,13 +41,13 @@ def recipe_schema() -> dict[str, Any]:
         for field in section["properties"].values():
             if "description" not in field:
                 field["description"] = schema["$defs"][field["$ref"].removeprefix(_REFERENCE_PREFIX)]["description"]
-    head = {"$schema": _DIALECT, "$id": SCHEMA_URL, "title": "bridgepack recipe"}
+    head = {"$schema": _DIALECT, "$id": url, "title": title}
     return {**head, **{name: value for name, value in schema.items() if name not in head}}
 
 
-def schema_text() -> str:
-    """Return the schema as the text of a file."""
-    return json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
+def schema_text(schema: dict[str, Any] | None = None) -> str:
+    """Return a schema as the text of a file; by default that of a recipe."""
+    return json.dumps(recipe_schema() if schema is None else schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def _with_prose_on_lines(schema: Any) -> Any:

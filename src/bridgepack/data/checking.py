@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridgepack.data.artifact import ArtifactOnDisk
-from bridgepack.data.execution import Runner, runner
+from bridgepack.data.execution import InThisProcess
 from bridgepack.data.inputs import hash_file
 from bridgepack.data.npy_shards import NPY_SUFFIX, iter_npy_batches, read_npy_facts
+from bridgepack.data.plain_runner import PlainRunner, plain_runner
 from bridgepack.data.row_groups import iter_row_groups
 from bridgepack.data.shards import read_shard_facts
 from bridgepack.records import RowBatch, ShardFacts
@@ -73,7 +74,7 @@ class ArtifactInParts(ArtifactOnDisk):
         """
         super().__init__(target, hashes=False, metadata=metadata)
         self.parts = PartsOnDisk(folder=self.folder)
-        self.tasks = Runner(None, 1)
+        self.tasks = PlainRunner(InThisProcess())
 
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
         """Return facts about the split's shards, in order, without hashes."""
@@ -98,7 +99,7 @@ def opened_for_check(target: Path, *, metadata: Path | None = None, num_workers:
         ArtifactError: when it is no artifact.
     """
     artifact = ArtifactInParts(target, metadata=metadata)
-    with runner(min(num_workers, artifact.num_bytes() // BYTES_PER_WORKER)) as artifact.tasks:
+    with plain_runner(min(num_workers, artifact.num_bytes() // BYTES_PER_WORKER)) as artifact.tasks:
         yield artifact
 
 

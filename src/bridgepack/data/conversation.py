@@ -36,23 +36,55 @@ class Conversation:
     tools: list[dict[str, Any]] | None
 
 
+class ConversationReader:
+    """Reads rows as the settings of a recipe say."""
+
+    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+        """Take the settings.
+
+        Args:
+            settings: of the recipe.
+            role_aliases: extra names of roles.
+        """
+        self._settings = settings
+        self._role_aliases = role_aliases
+        self._own_names = ROLES - set(role_aliases)
+
+    def read(self, columns: Mapping[str, Any]) -> Conversation:
+        """Return a row's conversation.
+
+        Raises:
+            RowError: naming what is missing, empty, of the wrong type, or an unknown role.
+        """
+        turns = _turns(columns, self._settings)
+        if self._are_messages(turns):
+            messages = list(turns)
+        else:
+            messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
+        system = columns.get("system")
+        if system and not any(message["role"] == "system" for message in messages):
+            _check_content(system, "system")
+            messages.insert(0, {"role": "system", "content": system})
+        if self._settings.null_content == "empty":
+            messages = [{**message, "content": ""} if message["content"] is None else message for message in messages]
+        return Conversation(messages=messages, tools=_tools(columns, self._settings))
+
+    def _are_messages(self, turns: Sequence[Any]) -> bool:
+        """Say whether every turn is a message already: a known role and text, nothing to translate."""
+        for turn in turns:
+            if type(turn) is not dict or type(turn.get("content")) is not str:
+                return False
+            role = turn.get("role")
+            if type(role) is not str or role not in self._own_names:
+                return False
+        return True
+
+
 def read_conversation(
     columns: Mapping[str, Any], settings: ChatPreprocessing, role_aliases: Mapping[str, str]
 ) -> Conversation:
-    """Return a row's conversation.
-
-    Raises:
-        RowError: naming what is missing, empty, of the wrong type, or an unknown role.
-    """
-    turns = _turns(columns, settings)
-    messages = [_message(turn, index, role_aliases) for index, turn in enumerate(turns)]
-    system = columns.get("system")
-    if system and not any(message["role"] == "system" for message in messages):
-        _check_content(system, "system")
-        messages.insert(0, {"role": "system", "content": system})
-    if settings.null_content == "empty":
-        messages = [{**message, "content": ""} if message["content"] is None else message for message in messages]
-    return Conversation(messages=messages, tools=_tools(columns, settings))
+    """Return a row's conversation, as `ConversationReader.read` does."""
+    return ConversationReader(settings, role_aliases).read(columns)
 
 
 def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:

@@ -7,17 +7,21 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
+from bridgepack.data.cloud import Readable
 from bridgepack.errors import DataError
 
 _BUFFER_BYTES = 1 << 20
-_ZSTANDARD_BLOCK_BYTES = 1 << 16
+#: A block of zstandard data is at most 128 KiB once uncompressed, and at least 4 bytes before: 128 MiB from this many.
+_ZSTANDARD_BLOCK_BYTES = 1 << 12
+#: Text becomes 3 to 20 times larger, in extreme cases 100 times; gzip can reach 1032 times, zstandard 30,000 times.
+_MAX_EXPANSION = 300
+_ALWAYS_ALLOWED_BYTES = 1 << 30
 
 
 @contextmanager
-def open_stream(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
+def open_stream(path: Readable, compression: str | None) -> Iterator[IO[bytes]]:
     """Open a file for reading its uncompressed bytes.
 
     Args:
@@ -33,9 +37,9 @@ def open_stream(path: Path, compression: str | None) -> Iterator[IO[bytes]]:
         with path.open("rb", buffering=_BUFFER_BYTES) as raw:
             if compression == "gz":
                 with gzip.open(raw, "rb") as stream:
-                    yield cast(IO[bytes], stream)
+                    yield io.BufferedReader(_Expansion(stream, raw, path), _BUFFER_BYTES)
             elif compression == "zst":
-                yield io.BufferedReader(_ZstandardReader(raw), _BUFFER_BYTES)
+                yield io.BufferedReader(_Expansion(_ZstandardReader(raw), raw, path), _BUFFER_BYTES)
             else:
                 yield raw
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
@@ -56,6 +60,35 @@ def iter_lines(stream: IO[bytes]) -> Iterator[bytes]:
             pending.append(rest)
     if pending:
         yield b"".join(pending)
+
+
+class _Expansion(io.RawIOBase):
+    """An uncompressed stream that ends with an error where a little data grows beyond measure."""
+
+    def __init__(self, stream: Any, raw: IO[bytes], path: Readable) -> None:
+        self._stream = stream
+        self._raw = raw
+        self._path = path
+        self._num_bytes = 0
+
+    def readable(self) -> bool:
+        """Say that it can be read from."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Fill the target as far as the stream does; 0 at the end.
+
+        Raises:
+            DataError: when the data has grown too much.
+        """
+        size: int = self._stream.readinto(target)
+        self._num_bytes += size
+        if self._num_bytes > max(_ALWAYS_ALLOWED_BYTES, _MAX_EXPANSION * self._raw.tell()):
+            raise DataError(
+                f"{self._path} has grown to {self._num_bytes:,} bytes, more than {_MAX_EXPANSION} times its size, as "
+                "no data set does. Uncompress it yourself and name the result, if it is meant to be so."
+            )
+        return size
 
 
 class _ZstandardReader(io.RawIOBase):

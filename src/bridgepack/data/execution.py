@@ -1,19 +1,17 @@
-"""Runs a list of tasks in this process or in several, and gives their results in the order of the tasks."""
+"""Runs a list of tasks and gives what became of them, in the order of the tasks: the interface, and this process."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections import deque
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from bridgepack.errors import DataError
+from bridgepack.errors import BridgepackError, DataError
+
+#: Called by a task with the number of what it is about to do; shows that it is alive, and where it was if it dies. With
+#: a number below 0 the task says that what follows may take as long as it likes.
+Beat = Callable[[int], None]
 
 
 class Progress(Protocol):
@@ -45,83 +43,100 @@ class SilentProgress:
         """End the stage."""
 
 
-class Runner:
-    """Runs tasks; what they give does not depend on how many workers there are."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskFailure:
+    """A task that gave nothing, through no error that a user is meant to see.
 
-    def __init__(self, executor: ProcessPoolExecutor | None, num_workers: int) -> None:
-        self._executor = executor
-        self._num_workers = num_workers
+    Attributes:
+        task: the task.
+        kind: its process `died`, did nothing for too long and was `stalled`, or the task `raised`.
+        detail: signal, exit code or exception, in a few words.
+        is_memory: memory ran out, as far as one can tell.
+        last_beat: number of the last beat; -1 where there was none.
+        trace: of an exception; empty otherwise.
+    """
 
-    def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """Yield `function(task)` for each task, in order; only a few tasks are in flight at a time.
+    task: Any
+    kind: Literal["died", "stalled", "raised"]
+    detail: str
+    is_memory: bool = False
+    last_beat: int = -1
+    trace: str = ""
+
+
+class Runner(Protocol):
+    """Runs tasks; what they give does not depend on where and how many at a time."""
+
+    def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
+        """Yield `function(task, beat)` or the task's failure for each task, in order; a few are in flight at a time.
 
         Args:
             function: defined at the top of a module, so that a worker can import it.
             tasks: picklable; taken from the iterable as workers become free.
 
         Raises:
-            DataError: when a worker process dies.
+            BridgepackError, OSError: what a task raised.
         """
-        if self._executor is None:
-            yield from map(function, tasks)
-            return
-        pending: deque[Future[R]] = deque()
+        ...
+
+    def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
+        """Return the same for one task that has all the memory, because no other runs meanwhile."""
+        ...
+
+
+class InThisProcess:
+    """Runs tasks one after the other where it is called; a task that ends the process ends the build."""
+
+    def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
+        """Yield what becomes of each task."""
+        for task in tasks:
+            yield self.run_alone(function, task)
+
+    def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
+        """Return what becomes of a task."""
+        last = -1
+
+        def beat(number: int) -> None:
+            nonlocal last
+            last = number
+
         try:
-            for task in tasks:
-                with _interrupts_held():
-                    pending.append(self._executor.submit(function, task))
-                if len(pending) >= 4 * self._num_workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise DataError(
-                "a worker process died, most often because memory ran out. Nothing was written; "
-                f"try fewer than --workers {self._num_workers}."
-            ) from None
-        finally:
-            for future in pending:
-                future.cancel()
+            return function(task, beat)
+        except BaseException as error:  # Rust code that panics raises no Exception
+            if is_meant_for_users(error):
+                raise
+            return failure_of(error, task, last)
 
 
-@contextmanager
-def runner(num_workers: int) -> Iterator[Runner]:
-    """Give a runner with `num_workers` processes, which an error ends at once; with 1 it runs tasks in this process."""
-    if num_workers <= 1:
-        yield Runner(None, 1)
-        return
-    others = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(
-        max_workers=num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_worker
+def result_of[R](outcome: R | TaskFailure) -> R:
+    """Return a task's result.
+
+    Raises:
+        DataError: when its process died.
+        RuntimeError: when it raised what no user is meant to see.
+    """
+    if not isinstance(outcome, TaskFailure):
+        return outcome
+    if outcome.trace:
+        raise RuntimeError(f"a task failed in another process:\n{outcome.trace}")
+    raise DataError(
+        f"a worker process ended ({outcome.detail}), most often because memory ran out. Try fewer --workers."
     )
-    try:
-        yield Runner(executor, num_workers)
-    except BaseException:
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
-        raise
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that starts meanwhile never gets it, and leaves it to the parent."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def is_meant_for_users(error: BaseException) -> bool:
+    """Say whether an error of a task stops the build as it is."""
+    passes = (BridgepackError, OSError, KeyboardInterrupt, SystemExit, GeneratorExit)
+    return isinstance(error, passes) and not isinstance(error, MemoryError)
 
 
-def _begin_worker() -> None:
-    """Take one core, and end with the parent, whatever ended that: a worker left behind would go on writing."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def failure_of(error: BaseException, task: Any, last_beat: int) -> TaskFailure:
+    """Return an unexpected exception as the failure of its task."""
+    return TaskFailure(
+        task=task,
+        kind="raised",
+        detail=f"{type(error).__name__}: {error}"[:300],
+        is_memory=isinstance(error, MemoryError),
+        last_beat=last_beat,
+        trace="".join(traceback.format_exception(error)),
+    )

@@ -11,7 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bridgepack.data import staging
@@ -108,6 +108,7 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
     """
     plan = plan_export(artifact, output, bridge_version)
     source = Artifact(artifact)
+    _refuse_escaping_paths(source.manifest, artifact)
     try:
         with staging.staging(output) as working:
             folder = working / "artifact"
@@ -148,6 +149,21 @@ def _write_split(source: Artifact, split: SplitRecord, folder: Path, plan: Expor
     path = folder / name
     record = ShardRecord(path=name, num_rows=num_rows, num_bytes=path.stat().st_size, sha256=hash_file(path))
     return replace(split, shards=(record,))
+
+
+def _refuse_escaping_paths(manifest: Manifest, artifact: Path) -> None:
+    """Make sure that nothing is written outside the export: manifests come from elsewhere, too.
+
+    Raises:
+        ArtifactError: naming the path.
+    """
+    for split in manifest.splits:
+        for name in (split.name, *(shard.path for shard in split.shards)):
+            parts = PurePosixPath(name).parts
+            if not parts or ".." in parts or parts[0] == "/":
+                raise ArtifactError(
+                    f"{str(artifact)!r}: its manifest names {name!r}, which lies outside an artifact. Build it again."
+                )
 
 
 def _watched(source: Artifact, split: SplitRecord, progress: Progress) -> Iterator[RowBatch]:

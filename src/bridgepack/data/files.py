@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: Ends the name of a file that is not whole yet; one that is left behind belongs to a process that was killed.
+TEMPORARY_SUFFIX = ".tmp"
+
 
 @contextmanager
-def replaced_when_whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it to `path` once the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.tmp")
+def replaced_when_whole(path: Path, *, is_shared: bool = False) -> Iterator[Path]:
+    """Give a temporary path beside `path`; rename it to `path` once the block ends without an error.
+
+    Args:
+        path: file to write.
+        is_shared: other processes may be writing the same file; each gets a temporary path of its own.
+    """
+    mark = f".{os.getpid()}-{secrets.token_hex(4)}" if is_shared else ""
+    temporary = path.with_name(f".{path.name}{mark}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
         sync_file(temporary)
@@ -21,9 +31,9 @@ def replaced_when_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, is_shared: bool = False) -> None:
     """Write a whole UTF-8 file, or none."""
-    with replaced_when_whole(path) as temporary:
+    with replaced_when_whole(path, is_shared=is_shared) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -40,3 +50,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those around it; their entries are durable afterwards."""
+    missing = []
+    place = folder
+    while not place.is_dir():
+        missing.append(place)
+        place = place.parent
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)

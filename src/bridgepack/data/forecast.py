@@ -11,7 +11,7 @@ from types import MappingProxyType
 from bridgepack.config.data import HuggingFaceDataset, Source, as_sources
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.inputs import GZIP, ZSTANDARD, InputFile, find_inputs
-from bridgepack.errors import DataError
+from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import TRAIN, VALIDATION
 
 #: Bytes of a JSON file for one token of the text in it, with the braces and names around it. Measured with the
@@ -49,7 +49,7 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
             )
         try:
             sizes[split] = sum(_json_bytes(sources, split))
-        except DataError as error:
+        except (ConfigError, DataError) as error:
             return PackForecast(num_packs={}, because=f"no forecast: {error}")
     if recipe.data.validation_fraction:
         sizes[VALIDATION] = sizes[TRAIN] * recipe.data.validation_fraction
@@ -64,10 +64,10 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
     return PackForecast(num_packs=num_packs, because=because)
 
 
+def json_bytes(file: InputFile) -> float:
+    """Return about how large a file's rows are as JSON."""
+    return file.num_bytes * _SHRINKAGE.get(file.compression or file.kind, 1.0)
+
+
 def _json_bytes(sources: tuple[Source, ...], split: str) -> Iterator[float]:
-    for file in find_inputs(sources, f"data.{'train' if split == TRAIN else split}", split, Path()):
-        yield file.num_bytes * _shrinkage(file)
-
-
-def _shrinkage(file: InputFile) -> float:
-    return _SHRINKAGE.get(file.compression or file.kind, 1.0)
+    yield from map(json_bytes, find_inputs(sources, f"data.{'train' if split == TRAIN else split}", split, Path()))

@@ -14,6 +14,7 @@ from typing import Any
 
 from bridgepack.config.data import HuggingFaceDataset, Source
 from bridgepack.config.messages import nearest_name, shown
+from bridgepack.data.cloud import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
@@ -38,21 +39,21 @@ class InputFile:
     """One file with rows.
 
     Attributes:
-        path: where it is.
+        path: where it is; an object of an object store has the methods of a path that reading needs.
         label: what the manifest and the ledger call it.
         kind: `jsonl`, `json` (an array of objects), `parquet` or `arrow`.
         compression: `gz`, `zst` or None; only for the first two kinds.
     """
 
-    path: Path
+    path: Readable
     label: str
     kind: str
     compression: str | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Size on disk."""
-        return self.path.stat().st_size
+        """Size where it is."""
+        return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
 
 
 def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Path) -> list[InputFile]:
@@ -76,13 +77,13 @@ def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Pa
     return files
 
 
-def file_stamp(path: Path) -> tuple[int, int]:
+def file_stamp(path: Readable) -> tuple[int, int]:
     """Return size and time of the last change in nanoseconds: equal stamps mean that nobody wrote to the file."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: Readable) -> str:
     """Return the sha256 of a file's bytes, hexadecimal.
 
     Raises:
@@ -94,7 +95,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def iter_blocks(path: Path) -> Iterator[bytes]:
+def iter_blocks(path: Readable) -> Iterator[bytes]:
     """Yield a file's bytes in blocks of 4 MiB.
 
     Raises:
@@ -109,6 +110,8 @@ def iter_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _files_of(source: str, field: str, split: str) -> list[InputFile]:
+    if scheme_of(source) is not None:
+        return _files_in_cloud(source, field)
     try:
         return _files_at(Path(source).expanduser(), source, field, split)
     except (OSError, RuntimeError) as error:
@@ -129,6 +132,25 @@ def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile
         return [_input_file(file, field) for file in found]
     _is_file(path, field)
     raise DataError(f"{field} is {shown(source)}; there is no such file or folder.{_hint(path, source)}")
+
+
+def _files_in_cloud(source: str, field: str) -> list[InputFile]:
+    """Return the data files that a URL means; below a prefix others are passed over, as in a folder."""
+    url = checked_url(source, field)
+    objects = find_objects(url, field)
+    if len(objects) == 1 and objects[0].url == url.rstrip("/"):
+        return [_input_file(objects[0], field)]
+    below = url.partition("://")[2].count("/")
+    files = [
+        _input_file(item, field)
+        for item in objects
+        if _kind_of(item) is not None
+        and item.name not in _SAVED_DATASET_FILES
+        and not any(part.startswith(".") for part in item.url.partition("://")[2].split("/")[below:])
+    ]
+    if not files:
+        raise DataError(f"{field} is {shown(source)}; no object there is a data file. Allowed: {_FORMS}. Name another.")
+    return files
 
 
 def _is_file(path: Path, field: str) -> bool:
@@ -194,7 +216,7 @@ def _saved_json(path: Path, key: str, field: str) -> list[Any]:
         ) from None
 
 
-def _kind_of(path: Path) -> tuple[str, str | None] | None:
+def _kind_of(path: Readable) -> tuple[str, str | None] | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = _COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     suffix = suffixes[-2] if compression and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
@@ -204,22 +226,24 @@ def _kind_of(path: Path) -> tuple[str, str | None] | None:
     return kind, compression
 
 
-def _input_file(path: Path, field: str) -> InputFile:
+def _input_file(path: Readable, field: str) -> InputFile:
     found = _kind_of(path)
     if found is None:
         raise DataError(f"{field}: {str(path)!r} is of no known kind. Allowed: {_FORMS}. Rename or convert it.")
     kind, compression = found
+    if kind == ARROW and isinstance(path, CloudFile):
+        raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a disk. Write it as Parquet.")
     if kind == JSON_ARRAY and not _begins_with_bracket(path, compression):
         kind = JSON_LINES
     return InputFile(path=path, label=_label(path), kind=kind, compression=compression)
 
 
-def _label(path: Path) -> str:
+def _label(path: Readable) -> str:
     """Return a path as text that every file can hold, whatever bytes its name is made of."""
-    return os.fsencode(path).decode(errors="backslashreplace")
+    return os.fsencode(str(path)).decode(errors="backslashreplace")
 
 
-def _begins_with_bracket(path: Path, compression: str | None) -> bool:
+def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
     from bridgepack.data.decompression import open_stream
 
     with open_stream(path, compression) as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from bridgepack.records import Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+#: What is left of `s3://` in a path.
+_OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -62,6 +65,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _why_missing(folder: Path) -> str:
+    if _OF_URL.match(str(folder)):
+        return f"{str(folder)!r} is in an object store, where only builds read and write. Copy it to a folder."
     if not folder.exists():
         return f"{str(folder)!r} does not exist. Give the folder of an artifact that `bridgepack build` wrote."
     if not folder.is_dir():

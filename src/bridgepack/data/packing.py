@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import importlib.util
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from bridgepack.data.packing_best_fit import best_fit_decreasing
+from bridgepack.data.packing_order import seeded_order
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
 
 ALGORITHMS = ("best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle")
 _NO_CAP = 2**31
+#: Sequences from which compiled code is used; loading it takes half a second, and compiling it once some seconds.
+_NATIVE_FROM = 1_000_000
 
 
 def plan_packs(
@@ -22,6 +26,7 @@ def plan_packs(
     algorithm: str = "best_fit_decreasing",
     max_sequences_per_pack: int | None = None,
     seed: int = 1234,
+    is_native: bool | None = None,
 ) -> PackPlan:
     """Return a plan in which every sequence lies in exactly one pack; the same for the same arguments, anywhere.
 
@@ -33,36 +38,45 @@ def plan_packs(
             for the same seed (data/packing/algorithms.py).
         max_sequences_per_pack: most sequences in one pack.
         seed: of all random choices.
+        is_native: use code compiled by numba (the extra `fast`), which gives the same plan; by default where there
+            is numba, for many sequences.
     """
     assert runtime_lengths.min(initial=1) >= 1
     assert runtime_lengths.max(initial=0) <= packed_sequence_size
     cap = max_sequences_per_pack or _NO_CAP
+    native = _native(len(runtime_lengths)) if is_native is None else is_native
+    if algorithm == "best_fit_decreasing":
+        order, offsets = _best_fit(native)(runtime_lengths, packed_sequence_size, cap, seed)
+        return PackPlan(sequence_order=order, pack_offsets=offsets, packed_sequence_size=packed_sequence_size)
     if algorithm == "first_fit_shuffle":
-        order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed)
+        order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed, is_native=native)
     else:
         shuffled = seeded_order(len(runtime_lengths), seed)
         order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
-        place = {"best_fit_decreasing": _best_fit, "first_fit_decreasing": _first_fit}[algorithm]
-        bins = place(runtime_lengths[order], packed_sequence_size, cap)
-        bins = _shuffled_labels(bins, seed)
+        first_fit = _first_fit_in_order(native) if native else _first_fit
+        bins = _shuffled_labels(first_fit(runtime_lengths[order], packed_sequence_size, cap), seed)
     return _plan(order, bins, packed_sequence_size)
 
 
-def seeded_order(num_items: int, seed: int) -> IntArray:
-    """Return a permutation of 0..num_items-1 that depends on the seed alone, not on a library's version."""
-    return np.argsort(seeded_hash(np.arange(num_items, dtype=np.uint64), seed), kind="stable")
+def _native(num_sequences: int) -> bool:
+    """Say whether compiled code pays: numba is installed, and takes less time to load than it saves."""
+    return num_sequences >= _NATIVE_FROM and importlib.util.find_spec("numba") is not None
 
 
-def seeded_hash(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """Return a well-mixed 64-bit hash of each value; same shape, uint64.
+def _best_fit(is_native: bool) -> Callable[[IntArray, int, int, int], tuple[IntArray, IntArray]]:
+    if is_native:
+        from bridgepack.data.packing_native import best_fit_decreasing as native
 
-    Source: the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
-    """
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
+        return native
+    return best_fit_decreasing
+
+
+def _first_fit_in_order(is_native: bool) -> Callable[[IntArray, int, int], IntArray]:
+    if is_native:
+        from bridgepack.data.packing_native import first_fit_in_order
+
+        return first_fit_in_order
+    return _first_fit_by_tree
 
 
 def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPlan:
@@ -85,65 +99,6 @@ def _runs(lengths: IntArray) -> list[tuple[int, int, int]]:
     cuts = np.flatnonzero(np.diff(lengths)) + 1
     starts = np.concatenate(([0], cuts, [len(lengths)])) if len(lengths) else np.zeros(1, dtype=np.int64)
     return [(int(lengths[a]), int(a), int(b)) for a, b in pairwise(starts)]
-
-
-def _best_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
-    """Return the bin of each sequence, the fullest with room; lengths must not increase.
-
-    Works on runs of equal lengths: the fullest bin with room stays the fullest while a run goes into it, so all bins
-    with the same room and the same number of sequences are filled in one step, and the number of steps depends on the
-    distinct lengths, not on the number of sequences.
-    """
-    bins = np.empty(len(lengths), dtype=np.int64)
-    open_bins = _OpenBins(cap)
-    num_bins = 0
-    for length, position, stop in _runs(lengths):
-        while position < stop:
-            room, count, members = open_bins.take_fullest(length) or (size, 0, None)
-            per_bin = min(room // length, cap - count)
-            if members is None:
-                members = np.arange(num_bins, num_bins + -(-(stop - position) // per_bin))
-                num_bins += len(members)
-            num_full = min(len(members), (stop - position) // per_bin)
-            rest = (stop - position) - num_full * per_bin if num_full < len(members) else 0
-            num_placed = num_full * per_bin + rest
-            num_used = num_full + (rest > 0)
-            bins[position : position + num_placed] = np.repeat(members[:num_used], per_bin)[:num_placed]
-            position += num_placed
-            open_bins.put(room - per_bin * length, count + per_bin, members[:num_full])
-            open_bins.put(room - rest * length, count + rest, members[num_full:num_used])
-            open_bins.put(room, count, members[num_used:])
-    return bins
-
-
-class _OpenBins:
-    """Bins that can take more, grouped by room and number of sequences."""
-
-    def __init__(self, cap: int) -> None:
-        self._cap = cap
-        self._groups: dict[tuple[int, int], list[IntArray]] = {}
-        self._keys: list[tuple[int, int]] = []
-
-    def put(self, room: int, count: int, members: IntArray) -> None:
-        if room == 0 or count == self._cap or not len(members):
-            return
-        key = (room, count)
-        if key not in self._groups:
-            self._groups[key] = []
-            insort(self._keys, key)
-        self._groups[key].append(members)
-
-    def take_fullest(self, length: int) -> tuple[int, int, IntArray] | None:
-        """Return (room, number of sequences, bins) of the fullest bins with room for `length`, or None."""
-        at = bisect_left(self._keys, (length, 0))
-        if at == len(self._keys):
-            return None
-        key = self._keys[at]
-        members = self._groups[key].pop()
-        if not self._groups[key]:
-            del self._groups[key]
-            self._keys.pop(at)
-        return *key, members
 
 
 def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
@@ -170,7 +125,9 @@ def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
     return bins
 
 
-def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
+def _first_fit_shuffle(
+    lengths: IntArray, size: int, cap: int, seed: int, *, is_native: bool
+) -> tuple[IntArray, IntArray]:
     """Return sequence indices and their bins, as the host deals them out for this seed.
 
     The host shuffles the ascending lengths, packs them first-fit, then deals the sequences of each length, permuted,
@@ -180,7 +137,7 @@ def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tup
     generator = np.random.RandomState(seed)
     shuffled = np.sort(lengths)
     generator.shuffle(shuffled)
-    bins = _first_fit_in_order(shuffled, size, cap)
+    bins = _first_fit_in_order(is_native)(shuffled, size, cap)
     by_length = np.argsort(lengths, kind="stable")
     order = np.empty(len(lengths), dtype=np.int64)
     dealt = np.argsort(bins, kind="stable")
@@ -191,7 +148,7 @@ def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tup
     return order, bins
 
 
-def _first_fit_in_order(lengths: IntArray, size: int, cap: int) -> IntArray:
+def _first_fit_by_tree(lengths: IntArray, size: int, cap: int) -> IntArray:
     """Return the first bin with room for each length in turn, by a tournament tree over the bins' room."""
     num_leaves = 1 << max(len(lengths) - 1, 1).bit_length()
     tree = [size] * (2 * num_leaves)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bridgepack.config.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.conversation import CONVERSATION_COLUMNS
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded, check_is_unicode
+from bridgepack.data.encoding import Encoded, FlatBatch, Prepared, control_token_table, encode_examples
+from bridgepack.data.engines import FlatIds
+from bridgepack.data.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason, Example
+from bridgepack.geometry import IntArray
+from bridgepack.records import DropReason, Example, TokenArray
 
 #: Columns that count where a row has none of the recipe's.
 STANDARD_COLUMNS = ("prompt", "completion")
@@ -18,18 +23,15 @@ STANDARD_COLUMNS = ("prompt", "completion")
 class PromptCompletionEncoder:
     """Turns rows with a prompt and a completion into ids and token-aligned masks."""
 
-    def __init__(
-        self, tokenizer: ChatTokenizer, settings: PromptCompletionPreprocessing, max_runtime_length: int
-    ) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, settings: PromptCompletionPreprocessing) -> None:
         """Look up the special tokens that the settings ask for.
 
         Args:
             tokenizer: encodes the texts.
             settings: of the recipe.
-            max_runtime_length: with `over_long: truncate`, longest sequence in runtime tokens.
 
         Raises:
-            TokenizerError: when the tokenizer lacks a special token, or they alone fill a sequence.
+            TokenizerError: when the tokenizer lacks a special token.
         """
         self._tokenizer = tokenizer
         self._settings = settings
@@ -39,29 +41,53 @@ class PromptCompletionEncoder:
         self._separator = settings.separator
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]
-        self._max_stored_length = max_runtime_length + 1 if settings.over_long == "truncate" else None
-        num_special = len(self._bos) + len(self._sep) + len(self._eos)
-        if self._max_stored_length is not None and num_special > self._max_stored_length:
-            raise TokenizerError(
-                f"packing.max_sequence_length is {max_runtime_length}; the {num_special} special tokens that "
-                "preprocessing adds do not fit. Raise it or set add_bos, add_sep or add_eos to false."
-            )
+        never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
+        self._is_trainable = control_token_table(never, tokenizer.vocab_size) if never else None
 
     def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
         """Return ids and mask or the row's error, one per example, in order."""
-        texts = [self._texts_or_error(example.columns) for example in examples]
-        flat = [text for pair in texts if not isinstance(pair, RowError) for text in pair]
-        encoded = iter([_ids(item) for item in self._tokenizer.encode_batch(flat)])
-        return [pair if isinstance(pair, RowError) else self._joined(next(encoded), next(encoded)) for pair in texts]
+        return encode_examples(self, examples)
 
-    def _texts_or_error(self, columns: Mapping[str, Any]) -> tuple[str, str] | RowError:
-        try:
-            prompt, completion = self._columns_as_texts(columns)
-        except RowError as error:
-            return error
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's two texts.
+
+        Raises:
+            RowError: when one is missing or is no text.
+        """
+        prompt, completion = self._columns_as_texts(columns)
         if self._settings.strip_whitespace:
             prompt, completion = prompt.strip(" "), completion.strip(" ")
-        return self._settings.prompt_template.format(prompt=prompt), self._separator + completion
+        texts = self._settings.prompt_template.format(prompt=prompt), self._separator + completion
+        return Prepared(len(texts[0]) + len(texts[1]), texts)
+
+    def encode(self, rows: Sequence[tuple[str, str]]) -> FlatBatch:
+        """Return the tokens of prompts and completions, joined."""
+        flat = self._tokenizer.engine.encode_flat([text for pair in rows for text in pair])
+        sizes = np.diff(flat.offsets)
+        num_context = len(self._bos) + sizes[::2] + len(self._sep)
+        lengths = num_context + sizes[1::2] + len(self._eos)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        ids = self._joined(flat, offsets)
+        mask = np.ones(len(ids), dtype=np.int8)
+        if self._settings.loss_mode != "full":
+            mask = (np.arange(len(ids)) >= np.repeat(offsets[:-1] + num_context, lengths)).astype(np.int8)
+        if self._is_trainable is not None:
+            mask &= self._is_trainable[ids]
+        return FlatBatch(
+            input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context.astype(np.int32), errors={}
+        )
+
+    def _joined(self, flat: FlatIds, offsets: IntArray) -> TokenArray:
+        """Return prompts and completions one after the other, with the special tokens around them."""
+        bos, sep, eos = (np.array(ids, dtype=np.int32) for ids in (self._bos, self._sep, self._eos))
+        if not len(bos) + len(sep) + len(eos):
+            return flat.input_ids
+        parts = []
+        bounds = flat.offsets.tolist()
+        for row in range(len(offsets) - 1):
+            start, middle, stop = bounds[2 * row : 2 * row + 3]
+            parts += [bos, flat.input_ids[start:middle], sep, flat.input_ids[middle:stop], eos]
+        return np.concatenate(parts) if parts else flat.input_ids
 
     def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
         conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
@@ -79,36 +105,6 @@ class PromptCompletionEncoder:
         names = self._settings.prompt_column, self._settings.completion_column
         has_names = all(name in columns for name in names)
         return names if has_names or not all(name in columns for name in STANDARD_COLUMNS) else STANDARD_COLUMNS
-
-    def _joined(self, prompt: list[int], completion: list[int]) -> Encoded:
-        whole_prompt, whole_completion = prompt, completion
-        if self._max_stored_length is not None:
-            prompt, completion = self._truncated(prompt, completion, self._max_stored_length)
-        is_end_cut = len(completion) < len(whole_completion) and self._settings.truncation_method == "right"
-        is_truncated = len(prompt) + len(completion) < len(whole_prompt) + len(whole_completion)
-        context = [*self._bos, *prompt, *self._sep]
-        target = completion if is_end_cut and not self._settings.ends_cut_completions else [*completion, *self._eos]
-        ids = context + target
-        mask = [1] * len(ids) if self._settings.loss_mode == "full" else [0] * len(context) + [1] * len(target)
-        if self._settings.masks_control_tokens:
-            never = self._tokenizer.never_trained_ids
-            mask = [0 if token in never else bit for token, bit in zip(ids, mask, strict=True)]
-        return Encoded(ids, mask, is_truncated)
-
-    def _truncated(self, prompt: list[int], completion: list[int], length: int) -> tuple[list[int], list[int]]:
-        """Return both cut to fit with EOS: the prompt first, then the completion.
-
-        Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
-        """
-        budget = length - len(self._bos) - len(self._sep) - len(self._eos)
-        overflow = max(0, len(prompt) + len(completion) - budget)
-        from_prompt = min(len(prompt), overflow)
-        return self._cut(prompt, from_prompt), self._cut(completion, overflow - from_prompt)
-
-    def _cut(self, ids: list[int], num_tokens: int) -> list[int]:
-        if num_tokens == 0:
-            return ids
-        return ids[num_tokens:] if self._settings.truncation_method == "left" else ids[: len(ids) - num_tokens]
 
 
 def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:
@@ -132,7 +128,3 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
         raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(text).__name__}; it must be text")
     check_is_unicode(text)
     return text
-
-
-def _ids(encoding: Any) -> list[int]:
-    return list(encoding.ids) if hasattr(encoding, "ids") else list(encoding)

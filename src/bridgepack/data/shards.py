@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.parquet_writing import row_group_writer
 from bridgepack.data.row_groups import batch_of_table, iter_row_groups, one_line, tokens_in
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch, ShardFacts
+from bridgepack.records import PackedRow, RowBatch, ShardFacts
 
 SHARD_SUFFIX = ".idx.parquet"
 #: The host decodes a whole row group for every row it draws and keeps one, and its sampler shuffles; a row group also
 #: costs about 6 KB of memory per process. Measured optimum: 32k to 64k tokens.
 ROW_GROUP_TOKENS = 1 << 15
-SCHEMA = pa.schema(
-    [
-        pa.field(INPUT_IDS, pa.list_(pa.int32())),
-        pa.field(LOSS_MASK, pa.list_(pa.int8())),
-        pa.field(SEQ_START_ID, pa.list_(pa.int32())),
-    ]
-)
 
 
 def shard_name(index: int, num_shards: int) -> str:
@@ -40,26 +33,14 @@ def rows_per_group(packed_sequence_size: int) -> int:
 def write_shard(path: Path, batches: Iterator[RowBatch], *, packed_sequence_size: int) -> int:
     """Write one shard and return its number of rows; the file appears under its name when it is whole.
 
-    The same rows give the same bytes. int32 ids, plain and zstd-compressed; int8 mask, run-length coded.
+    The same rows give the same bytes. int32 ids as they are, int8 mask as bits, all compressed by zstd.
     """
     group_rows = rows_per_group(packed_sequence_size)
-    num_rows = 0
-    with (
-        replaced_when_whole(path) as temporary,
-        pq.ParquetWriter(
-            temporary,
-            SCHEMA,
-            compression="zstd",
-            use_dictionary=[f"{LOSS_MASK}.list.element"],
-            write_statistics=False,
-            store_schema=False,
-        ) as writer,
-    ):
+    with replaced_when_whole(path) as temporary, row_group_writer(temporary) as writer:
         for batch in batches:
-            assert batch.num_rows % group_rows == 0 or num_rows % group_rows == 0
-            writer.write_table(_table(batch), row_group_size=group_rows)
-            num_rows += batch.num_rows
-    return num_rows
+            assert writer.num_rows % group_rows == 0
+            writer.add(batch, rows_per_group=group_rows)
+    return writer.num_rows
 
 
 def iter_shard_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
@@ -117,18 +98,6 @@ def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
         row_group_rows=tuple(group.num_rows for group in groups),
         row_group_tokens=tokens,
     )
-
-
-def _table(batch: RowBatch) -> Any:
-    columns = [
-        pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), pa.array(values, type=element))
-        for values, offsets, element in (
-            (batch.input_ids, batch.token_offsets, pa.int32()),
-            (batch.loss_mask, batch.mask_offsets, pa.int8()),
-            (batch.seq_start_id, batch.start_offsets, pa.int32()),
-        )
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def list_shards(folder: Path) -> Sequence[Path]:

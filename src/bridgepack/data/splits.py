@@ -1,8 +1,7 @@
-"""One split from its tokenised ranges: plan, shards, provenance, statistics and the ledger of drops."""
+"""One split from its ranges: plan, shards, provenance and statistics."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,27 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.config.recipe import ResolvedRecipe
 from bridgepack.data.assembly import ShardPlan
 from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.ledger import SplitDrops, gather_drops
 from bridgepack.data.packing import plan_packs
+from bridgepack.data.range_tasks import RangeResult
 from bridgepack.data.shards import shard_name
-from bridgepack.data.stages import RangeResult, WriteTask
-from bridgepack.data.token_store import read_store_index
+from bridgepack.data.token_files import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, Drop, InputRecord, PackPlan, SplitStatistics
+from bridgepack.records import VALIDATION, InputRecord, PackPlan, SplitStatistics
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
 _MAX_SHARDS = 64
-_EXAMPLES_PER_REASON = 5
 _SMALLEST_BUCKET = 32
-_INDEX_FIELDS = ("stored_lengths", "num_trained", "file_indices", "rows", "is_truncated")
-_ARRAY_FIELDS = ("store_files", "store_indices", *_INDEX_FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,96 +38,93 @@ class TokenizedSplit:
     Attributes:
         name: `training` or `validation`.
         inputs: its files.
-        store_paths: store files that hold its sequences, maybe among others.
-        store_files: position in `store_paths`.
-        store_indices: position inside that file.
-        stored_lengths: stored tokens, before alignment.
-        num_trained: trained labels.
-        file_indices: position in `inputs`.
-        rows: 1-based row of that file.
+        token_files: files that hold its sequences, maybe among others.
+        file_indices: shape [num_token_files], int64: position in `inputs`.
+        first_rows: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for.
+        store_files: int32, position in `token_files`.
+        store_indices: int32, position inside that file.
+        row_offsets: int32, row of the input, counted from the file's first row.
+        stored_lengths: int32, stored tokens, before alignment.
         is_truncated: bool.
+        num_trained: trained labels.
         num_rows_in: rows read.
         num_blank_lines: lines without anything on them.
-        drops: in input order.
+        drops: what gave no sequence.
     """
 
     name: str
     inputs: tuple[InputRecord, ...]
-    store_paths: tuple[Path, ...]
-    store_files: IntArray
-    store_indices: IntArray
-    stored_lengths: IntArray
-    num_trained: IntArray
+    token_files: tuple[Path, ...]
     file_indices: IntArray
-    rows: IntArray
-    is_truncated: Any
+    first_rows: IntArray
+    store_files: Int32Array
+    store_indices: Int32Array
+    row_offsets: Int32Array
+    stored_lengths: Int32Array
+    is_truncated: npt.NDArray[np.bool_]
+    num_trained: int
     num_rows_in: int
     num_blank_lines: int
-    drops: tuple[Drop, ...]
+    drops: SplitDrops
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.stored_lengths)
 
 
-def gather_split(
-    name: str,
-    inputs: Sequence[InputRecord],
-    results: Sequence[RangeResult],
-    *,
-    takes_all: bool,
-) -> TokenizedSplit:
-    """Return a split's sequences from the results of its ranges.
+def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> TokenizedSplit:
+    """Return a split's sequences from what became of its ranges.
 
     Args:
         name: `training` or `validation`.
         inputs: its files.
         results: of all their ranges, in order.
-        takes_all: every sequence belongs to this split; otherwise those whose validation mark fits its name.
 
     Raises:
         DataError: when it has no sequence, saying what became of its rows.
     """
-    is_validation = name == VALIDATION
-    columns = _columns_of(results, None if takes_all else is_validation)
-    counts = [sum(result.num_rows) if takes_all else result.num_rows[is_validation] for result in results]
+    finished = [(result, result.finished) for result in results if result.finished is not None]
+    assert len(finished) == len(results)
+    parts = [item.parts[name] for _, item in finished]
     rows_per_file: Counter[int] = Counter()
-    for result in results:
-        rows_per_file[result.file_index] += sum(result.num_rows)
+    token_files: list[Path] = []
+    places: list[tuple[int, int]] = []
+    store_files = []
+    for (result, item), part in zip(finished, parts, strict=True):
+        rows_per_file[result.place.file_index] += item.num_rows
+        store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
+        found = [result.token_file, *([item.cut_file] if item.cut_file is not None else [])]
+        token_files += found
+        places += [(result.place.file_index, result.place.first_row)] * len(found)
+    is_aside = name == VALIDATION and len(finished) > 0 and len(finished[0][1].parts) > 1
     split = TokenizedSplit(
         name=name,
         inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
-        store_paths=tuple(result.store_path for result in results),
-        **columns,
-        num_rows_in=sum(counts),
-        num_blank_lines=0 if is_validation and not takes_all else sum(result.num_blank_lines for result in results),
-        drops=tuple(drop for result in results for aside, drop in result.drops if takes_all or aside == is_validation),
+        token_files=tuple(token_files),
+        file_indices=np.array([file for file, _ in places], dtype=np.int64),
+        first_rows=np.array([row for _, row in places], dtype=np.int64),
+        store_files=_joined(store_files, np.int32),
+        store_indices=_joined([part.indices for part in parts], np.int32),
+        row_offsets=_joined([part.row_offsets for part in parts], np.int32),
+        stored_lengths=_joined([part.stored_lengths for part in parts], np.int32),
+        is_truncated=_joined([part.is_cut for part in parts], np.bool_),
+        num_trained=sum(part.num_trained for part in parts),
+        num_rows_in=sum(part.num_rows for part in parts),
+        num_blank_lines=0 if is_aside else sum(item.num_blank_lines for _, item in finished),
+        drops=gather_drops(parts),
     )
-    assert split.num_rows_in == len(split.rows) + len(split.drops), "the ledger must balance"
-    if not len(split.rows):
+    assert split.num_rows_in == split.num_sequences + split.drops.total, "the ledger must balance"
+    if not split.num_sequences:
         raise DataError(_why_empty(split))
     return split
-
-
-def _columns_of(results: Sequence[RangeResult], is_validation: bool | None) -> dict[str, Any]:
-    """Return the array fields of a TokenizedSplit; with a mark, only of sequences that have it."""
-    parts: dict[str, list[Any]] = {name: [] for name in _ARRAY_FIELDS}
-    for position, result in enumerate(results):
-        index = read_store_index(result.store_path)
-        is_wanted = True if is_validation is None else index.is_validation == is_validation
-        chosen = np.flatnonzero(np.broadcast_to(is_wanted, len(index.rows)))
-        parts["store_files"].append(np.full(len(chosen), position))
-        parts["store_indices"].append(chosen)
-        for name in _INDEX_FIELDS:
-            parts[name].append(getattr(index, name)[chosen])
-    kinds = {name: np.bool_ if name == "is_truncated" else np.int64 for name in _ARRAY_FIELDS}
-    return {
-        name: np.concatenate(arrays).astype(kinds[name]) if arrays else np.empty(0, dtype=kinds[name])
-        for name, arrays in parts.items()
-    }
 
 
 def plan_split(split: TokenizedSplit, resolved: ResolvedRecipe) -> PackPlan:
     """Return the split's plan over physical runtime lengths."""
     packing = resolved.recipe.packing
     return plan_packs(
-        aligned_runtime_lengths(split.stored_lengths - 1, resolved.pad_seq_to_mult.value),
+        _physical(split, resolved.pad_seq_to_mult.value),
         packed_sequence_size=packing.packed_sequence_size,
         algorithm=packing.algorithm,
         max_sequences_per_pack=packing.max_sequences_per_pack,
@@ -137,11 +132,11 @@ def plan_split(split: TokenizedSplit, resolved: ResolvedRecipe) -> PackPlan:
     )
 
 
-def write_tasks(
+def shard_plans(
     split: TokenizedSplit, plan: PackPlan, resolved: ResolvedRecipe, folder: Path, eos_token_id: int
-) -> Iterator[WriteTask]:
-    """Yield a task for each shard; how many there are depends on the data alone."""
-    num_tokens = int(split.stored_lengths.sum())
+) -> Iterator[ShardPlan]:
+    """Yield the plan of each shard; how many there are depends on the data alone."""
+    num_tokens = int(split.stored_lengths.sum(dtype=np.int64))
     num_shards = min(max(-(-num_tokens // _SHARD_TOKENS), 1), _MAX_SHARDS, plan.num_packs)
     cuts = np.linspace(0, plan.num_packs, num_shards + 1).astype(np.int64)
     for index in range(num_shards):
@@ -149,31 +144,31 @@ def write_tasks(
         offsets = plan.pack_offsets[first : stop + 1]
         members = plan.sequence_order[offsets[0] : offsets[-1]]
         name = f"{split.name}/{shard_name(index, num_shards)}"
-        shard = ShardPlan(
+        yield ShardPlan(
             path=folder / name,
             name=name,
             pack_offsets=offsets - offsets[0],
-            store_files=split.store_files[members],
-            store_indices=split.store_indices[members],
-            stored_lengths=split.stored_lengths[members],
+            store_files=split.store_files[members].astype(np.int64),
+            store_indices=split.store_indices[members].astype(np.int64),
+            stored_lengths=split.stored_lengths[members].astype(np.int64),
             pad_seq_to_mult=resolved.pad_seq_to_mult.value,
             pad_token_id=eos_token_id,
             packed_sequence_size=plan.packed_sequence_size,
         )
-        yield WriteTask(plan=shard, store_paths=split.store_paths)
 
 
 def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
     """Write which source row became which sequence of which pack: one line per sequence, in pack order."""
     order = plan.sequence_order
     sizes = np.diff(plan.pack_offsets)
+    files = split.store_files[order]
     table = pa.table(
         {
             "pack": np.repeat(np.arange(plan.num_packs), sizes),
             "position": (np.arange(len(order)) - np.repeat(plan.pack_offsets[:-1], sizes)).astype(np.int32),
-            "file_index": split.file_indices[order].astype(np.int32),
-            "row": split.rows[order],
-            "runtime_length": (split.stored_lengths[order] - 1).astype(np.int32),
+            "file_index": split.file_indices[files].astype(np.int32),
+            "row": split.first_rows[files] + split.row_offsets[order],
+            "runtime_length": split.stored_lengths[order] - np.int32(1),
             "is_truncated": split.is_truncated[order],
         }
     )
@@ -181,51 +176,21 @@ def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
         pq.write_table(table, temporary, compression="zstd", store_schema=False)
 
 
-def write_dropped_rows(path: Path, splits: Sequence[TokenizedSplit]) -> None:
-    """Write the ledger: one JSON line per dropped row, in input order."""
-    with replaced_when_whole(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        for split in splits:
-            for drop in split.drops:
-                entry = {
-                    "split": split.name,
-                    "file": split.inputs[drop.file_index].path,
-                    "row": drop.row,
-                    "reason": drop.reason,
-                    "detail": drop.detail,
-                }
-                stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-
-def count_drops(drops: Sequence[Drop]) -> dict[str, int]:
-    """Return the number of drops per reason, most frequent first."""
-    return {str(reason): count for reason, count in Counter(drop.reason for drop in drops).most_common()}
-
-
-def drop_examples(drops: Sequence[Drop]) -> tuple[Drop, ...]:
-    """Return the first few drops of each reason, in input order."""
-    seen: Counter[str] = Counter()
-    examples = []
-    for drop in drops:
-        seen[drop.reason] += 1
-        if seen[drop.reason] <= _EXAMPLES_PER_REASON:
-            examples.append(drop)
-    return tuple(examples)
-
-
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
     """Return what the split holds."""
-    logical = split.stored_lengths - 1
-    physical = aligned_runtime_lengths(logical, multiple)
-    pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1])
+    logical = split.stored_lengths - np.int32(1)
+    physical = _physical(split, multiple)
+    pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
+    num_tokens = int(logical.sum(dtype=np.int64))
     return SplitStatistics(
         num_rows_in=split.num_rows_in,
         num_blank_lines=split.num_blank_lines,
         num_sequences=len(logical),
         num_truncated=int(split.is_truncated.sum()),
         num_packs=plan.num_packs,
-        num_tokens=int(logical.sum()),
-        num_alignment_tokens=int((physical - logical).sum()),
-        num_trained_tokens=int(split.num_trained.sum()),
+        num_tokens=num_tokens,
+        num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
+        num_trained_tokens=split.num_trained,
         max_runtime_length=int(physical.max()),
         max_sequences_per_pack=int(np.diff(plan.pack_offsets).max()),
         min_pack_tokens=int(pack_tokens.min()),
@@ -233,7 +198,12 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
     )
 
 
-def _histogram(lengths: IntArray) -> tuple[tuple[int, int], ...]:
+def _physical(split: TokenizedSplit, multiple: int) -> IntArray:
+    """Return runtime lengths with alignment padding; shape [num_sequences], int64."""
+    return aligned_runtime_lengths(split.stored_lengths.astype(np.int64) - 1, multiple)
+
+
+def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
     """Return (upper bound, count) over buckets that double: [20, 40, 50] -> ((32, 1), (64, 2))."""
     bounds = [_SMALLEST_BUCKET]
     while bounds[-1] < int(lengths.max()):
@@ -242,13 +212,17 @@ def _histogram(lengths: IntArray) -> tuple[tuple[int, int], ...]:
     return tuple((bound, int(count)) for bound, count in zip(bounds, counts, strict=True))
 
 
+def _joined(parts: Sequence[Any], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
 def _why_empty(split: TokenizedSplit) -> str:
     names = ", ".join(record.path for record in split.inputs[:3])
     if split.num_rows_in == 0:
         aside = "" if split.name != VALIDATION else " or raise data.validation_fraction"
         return f"the {split.name} split has no rows ({names}). Check the files{aside}."
-    reasons = ", ".join(f"{reason} {count}" for reason, count in count_drops(split.drops).items())
-    first = split.drops[0]
+    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.most_common().items())
+    first = split.drops.examples[0]
     return (
         f"the {split.name} split has no sequence left: all {split.num_rows_in} rows were dropped ({reasons}). "
         f"The first: {split.inputs[first.file_index].path} row {first.row}: {first.detail}. Correct the data or the "

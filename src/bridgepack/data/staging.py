@@ -1,4 +1,4 @@
-"""A build's working folder beside its output: locked, cleaned up, and moved into place as a whole."""
+"""A build's working folder beside its output: locked, kept where a build was ended, and moved into place as a whole."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridgepack.data.artifact import PLAN_FOLDER
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.files import sync_folder
+from bridgepack.data.files import TEMPORARY_SUFFIX, sync_folder, write_text
 from bridgepack.data.manifest import MANIFEST_FILE, is_manifest
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, ArtifactInUseError
 from bridgepack.records import SPLITS
 
-_LOCK = "lock"
+#: Parts of a working folder: the artifact, what says which of its shards are finished, and what is made anew each time.
+ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
+_LOCK, _IDENTITY = "lock", "identity"
 _REPORT_FILE = "report.html"
-_ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, _REPORT_FILE, *SPLITS})
+ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, _REPORT_FILE, *SPLITS})
 
 
 def staging_folder(output: Path) -> Path:
@@ -27,26 +29,42 @@ def staging_folder(output: Path) -> Path:
 
 
 @contextmanager
-def staging(output: Path) -> Iterator[Path]:
-    """Give an empty working folder that no other build of the same output uses; it is removed at the end.
+def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
+    """Give the working folder of an output, which no other build of it uses meanwhile.
+
+    What a build of the same identity had finished there is still there. The folder goes at the end, unless the block
+    was left by an error and something is worth keeping.
+
+    Args:
+        output: where the artifact goes.
+        identity: of the build: what is kept is of use to the same build only; None where nothing is.
 
     Raises:
         ArtifactError: when another build is using it, it cannot be written, or an artifact at the output has other
             things in it, which would be lost.
     """
+    _restore_moved(output)
     _refuse_foreign_entries(output)
     folder = staging_folder(output)
     try:
+        _refuse_link(folder)
         descriptor = _locked(folder)
     except OSError as error:
         raise ArtifactError(
             f"output is {str(output)!r}; {str(folder)!r} cannot be written: {error.strerror}. Choose another --output."
         ) from None
+    is_kept = False
     try:
-        _clear(folder)
+        _prepare(folder, identity)
         yield folder
+    except BaseException:
+        is_kept = any((folder / RECEIPTS).glob("*/*"))
+        raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if is_kept:
+            shutil.rmtree(folder / WORK, ignore_errors=True)
+        else:
+            _remove(folder)
         os.close(descriptor)
 
 
@@ -73,12 +91,46 @@ def refuse_foreign_folder(output: Path) -> None:
 def move_into_place(finished: Path, output: Path) -> None:
     """Put a finished artifact where it belongs; one that is there goes only once the new one is complete."""
     place, old = output.resolve(), _beside(output, "old")
-    shutil.rmtree(old, ignore_errors=True)
     if place.exists():
+        shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
     finished.rename(place)
     sync_folder(place.parent)
+    sync_folder(finished.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore_moved(output: Path) -> None:
+    """Put the artifact back that a build had moved away when it was ended, before the new one was in its place."""
+    place, old = output.resolve(), _beside(output, "old")
+    if not place.exists() and is_manifest(old / MANIFEST_FILE):
+        old.rename(place)
+
+
+def _prepare(folder: Path, identity: str | None) -> None:
+    """Let the folder hold what a build of this identity has finished, and nothing else."""
+    identity_file = folder / _IDENTITY
+    if identity is None or not identity_file.is_file() or identity_file.read_text(encoding="utf-8") != identity:
+        _clear(folder)
+        if identity is not None:
+            write_text(identity_file, identity)
+    for leftover in folder.rglob(f".*{TEMPORARY_SUFFIX}"):
+        leftover.unlink()
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+
+
+def remove_leftovers(output: Path) -> None:
+    """Remove what a build left that was ended after its artifact was in place."""
+    folder, old = staging_folder(output), _beside(output, "old")
+    if not (folder.exists() or old.exists()):
+        return
+    try:
+        descriptor = _locked(folder)
+    except (OSError, ArtifactError):  # another build is at work, or nothing may be removed here: both are no error
+        return
+    shutil.rmtree(old, ignore_errors=True)
+    _remove(folder)
+    os.close(descriptor)
 
 
 def _beside(output: Path, purpose: str) -> Path:
@@ -88,7 +140,7 @@ def _beside(output: Path, purpose: str) -> Path:
 
 def _refuse_foreign_entries(output: Path) -> None:
     entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
-    foreign = sorted(entries - _ARTIFACT_ENTRIES)
+    foreign = sorted(entries - ARTIFACT_ENTRIES)
     if foreign:
         raise ArtifactError(
             f"output is {str(output)!r}, an artifact with other things in it, which would be lost: "
@@ -106,7 +158,7 @@ def _locked(folder: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise ArtifactError(
+            raise ArtifactInUseError(
                 f"another build is writing to {str(folder)!r}. Wait until it is done, or choose another --output."
             ) from None
         if _is_same_file(descriptor, folder / _LOCK):
@@ -135,9 +187,24 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _refuse_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise ArtifactError(
+            f"{str(folder)!r}, the working folder, is a link, and what it leads to would be emptied. Remove it."
+        )
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder whose lock is held, as far as it can be; the lock goes last, for whoever waits starts then."""
+    with suppress(OSError):
+        _clear(folder)
+        (folder / _LOCK).unlink()
+        folder.rmdir()
+
+
 def _clear(folder: Path) -> None:
     for entry in folder.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         elif entry.name != _LOCK:
             entry.unlink()

@@ -1,10 +1,10 @@
-"""Examples -> sequences: chat, prompt-completion or tokenised rows, the over-long policy, and what is dropped."""
+"""Rows -> tokens and masks: which encoder a recipe asks for, and rows that hold tokens already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +15,16 @@ from bridgepack.config.preprocessing import (
 )
 from bridgepack.config.recipe import ResolvedRecipe
 from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.encoding import Encoded, Encoder, FlatBatch, Prepared, encode_examples
+from bridgepack.data.engines import joined
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.reading import RowRead
+from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, Example, Sequence
+from bridgepack.records import DropReason, Example
 
 #: What Hugging Face data sets write where a label is not trained.
 IGNORED_LABEL = -100
-
-
-class Encoder(Protocol):
-    """Makes ids and token-aligned masks of examples."""
-
-    def encode_batch(self, examples: Seq[Example]) -> list[Encoded | RowError]:
-        """Return ids and mask or the row's error, one per example, in order."""
-        ...
 
 
 class Tokenization:
@@ -41,61 +36,27 @@ class Tokenization:
         Raises:
             TokenizerError: when the tokenizer cannot do what the recipe asks.
         """
-        self._over_long = resolved.recipe.preprocessing.over_long
-        self._max_runtime_length = resolved.max_sequence_length.value
-        self._eos_token_id = tokenizer.eos_token_id
-        self._encoder = _encoder_for(resolved, tokenizer)
-
-    def sequences(self, examples: Seq[Example]) -> list[Sequence | RowError]:
-        """Return a sequence or the reason why there is none, one per example, in order."""
-        encoded = self._encoder.encode_batch(examples)
-        return [item if isinstance(item, RowError) else self._finished(item) for item in encoded]
-
-    def _finished(self, encoded: Encoded) -> Sequence | RowError:
-        runtime_length = len(encoded.ids) - 1
-        if runtime_length < 1:
-            return RowError(DropReason.TOO_SHORT, f"{len(encoded.ids)} tokens; next-token loss needs at least 2")
-        is_over_long = runtime_length > self._max_runtime_length
-        if is_over_long and self._over_long != "truncate":
-            detail = f"{runtime_length} runtime tokens; at most {self._max_runtime_length}"
-            return RowError(DropReason.OVER_LONG, detail)
-        kept = self._max_runtime_length + 1
-        input_ids = np.asarray(encoded.ids[:kept], dtype=np.int32)
-        loss_mask = np.asarray(encoded.mask[:kept], dtype=np.int8)
-        is_truncated = is_over_long or encoded.is_truncated
-        if self._is_trained(input_ids, loss_mask):
-            return Sequence(input_ids=input_ids, loss_mask=loss_mask, is_truncated=is_truncated)
-        if is_truncated:
-            detail = f"{runtime_length} runtime tokens; none of those kept, {len(input_ids) - 1}, is trained"
-            return RowError(DropReason.TRUNCATED_NO_TRAINED_TOKEN, detail)
-        return RowError(DropReason.NO_TRAINED_TOKEN, f"none of its {runtime_length} runtime tokens is trained")
-
-    def _is_trained(self, input_ids: Any, loss_mask: Any) -> bool:
-        """Say whether a label is trained at run time, where the host skips labels whose input is EOS.
-
-        Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py, collate_fn.
-        """
-        return bool(np.any(loss_mask[1:] & (input_ids[:-1] != self._eos_token_id)))
+        self.encoder: Encoder = _encoder_for(resolved, tokenizer)
 
 
 class TokenizedEncoder:
     """Takes ids and masks that rows hold already."""
 
     def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
+        """Take the settings of a recipe and the number of ids."""
         self._settings = settings
         self._vocab_size = vocab_size
 
     def encode_batch(self, examples: Seq[Example]) -> list[Encoded | RowError]:
         """Return ids and mask or the row's error, one per example, in order."""
-        results: list[Encoded | RowError] = []
-        for example in examples:
-            try:
-                results.append(self._encode(example.columns))
-            except RowError as error:
-                results.append(error)
-        return results
+        return encode_examples(self, examples)
 
-    def _encode(self, columns: Mapping[str, Any]) -> Encoded:
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's ids and mask.
+
+        Raises:
+            RowError: when they are missing, of the wrong type, or do not fit together.
+        """
         ids = _integers(columns, self._settings.input_ids_column)
         outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
         if outside is not None:
@@ -108,7 +69,14 @@ class TokenizedEncoder:
             raise RowError(DropReason.INVALID_FIELD, detail)
         if any(bit not in (0, 1) for bit in mask):
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
-        return Encoded(ids, mask)
+        return Prepared(len(ids), (ids, mask))
+
+    def encode(self, rows: Seq[tuple[list[int], list[int]]]) -> FlatBatch:
+        """Return the ids and masks of rows as flat arrays."""
+        ids, offsets = joined([ids for ids, _ in rows])
+        mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
+        num_context = np.full(len(rows), -1, dtype=np.int32)
+        return FlatBatch(input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context)
 
     def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
         if self._settings.labels_column is not None:
@@ -119,12 +87,29 @@ class TokenizedEncoder:
         return wanted or "loss_mask", ""
 
 
+def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
+    """Return the texts that rows become before they are encoded, until there are so many characters."""
+    texts: list[str] = []
+    num_characters = 0
+    for _, item in rows:
+        if num_characters >= max_characters:
+            break
+        if isinstance(item, Example):
+            try:
+                size, value = encoder.prepare(item.columns)
+            except RowError:
+                continue
+            texts += [part for part in value if isinstance(part, str)]
+            num_characters += size
+    return texts
+
+
 def _encoder_for(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
     settings = resolved.recipe.preprocessing
     if isinstance(settings, ChatPreprocessing):
         return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
     if isinstance(settings, PromptCompletionPreprocessing):
-        return PromptCompletionEncoder(tokenizer, settings, resolved.max_sequence_length.value)
+        return PromptCompletionEncoder(tokenizer, settings)
     return TokenizedEncoder(settings, tokenizer.vocab_size)
 
 

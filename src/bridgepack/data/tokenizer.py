@@ -5,14 +5,19 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from bridgepack.config.data import TokenizerConfig
-from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids
+from bridgepack.data.engines import Engine, PythonEngine, ReferenceEngine
+from bridgepack.data.loaded_tokenizers import LoadedTokenizer
+from bridgepack.data.templates import GENERATION_BLOCK, ChatTemplate
+from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason
 
@@ -45,8 +50,6 @@ NEVER_TRAINED_TOKENS = frozenset(
         "<end_of_image>",
     }
 )
-#: A template with this block says itself what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
-GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 #: Files whose bytes can change a token or a rendered text; a tokenizer folder may hold model weights beside them.
 _TOKENIZER_FILE = re.compile(r"^(?!.*(safetensors|\.index)).*\.(json|jinja|txt|model|tiktoken|py)$|^vocab")
 _NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "README.txt", "LICENSE.txt"})
@@ -54,81 +57,71 @@ _NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "READ
 Messages = Sequence[Mapping[str, Any]]
 
 
-class Encoded(NamedTuple):
-    """Ids and token-aligned mask of one example.
-
-    Attributes:
-        ids: shape [stored_length].
-        mask: shape [stored_length], 1 where the token is trained as a target.
-        is_truncated: the encoder cut it already.
-    """
-
-    ids: list[int]
-    mask: list[int]
-    is_truncated: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rendered:
-    """A conversation as text and as tokens.
-
-    Attributes:
-        text: what the chat template gives.
-        input_ids: its tokens, without any that the tokenizer would add by itself.
-        encoding: the `tokenizers.Encoding`, for character positions; None for a tokenizer without a fast backend.
-        generation_mask: token-aligned mask from the template's own generation blocks; None where it has none.
-    """
-
-    text: str
-    input_ids: list[int]
-    encoding: Any
-    generation_mask: list[int] | None
-
-
 class ChatTokenizer:
     """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
 
-    def __init__(self, tokenizer: Any, config: TokenizerConfig, *, loses_text: bool = False) -> None:
-        """Wrap a tokenizer of transformers.
+    def __init__(
+        self, tokenizer: LoadedTokenizer, config: TokenizerConfig, template: Any, *, loses_text: bool = False
+    ) -> None:
+        """Wrap a tokenizer.
 
         Args:
-            tokenizer: as transformers loaded it.
+            tokenizer: as it was loaded.
             config: of the recipe.
+            template: Jinja source of the chat template; anything else counts as none.
             loses_text: text does not survive it, although it survives its own tokenizer.json.
         """
         self._tokenizer = tokenizer
         self.loses_text = loses_text
-        self._backend = getattr(tokenizer, "backend_tokenizer", None)
-        if self._backend is not None:
-            self._backend.no_truncation()
-            self._backend.no_padding()
+        self.backend = tokenizer.backend
+        if self.backend is not None:
+            self.backend.no_truncation()
+            self.backend.no_padding()
         self.config = config
-        template = tokenizer.chat_template
         self.chat_template: str | None = template if isinstance(template, str) and template else None
+        self.engine: Engine
+        self.use_reference_engine()
+
+    def use_reference_engine(self) -> None:
+        """Let `tokenizers` encode texts, or the tokenizer's own Python."""
+        self.engine = PythonEngine(self._tokenizer) if self.backend is None else ReferenceEngine(self.backend)
 
     @property
     def eos_token_id(self) -> int:
         """Id of the end-of-sequence token, which also pads sequences to their multiple."""
-        return int(self._tokenizer.eos_token_id)
+        index = self._tokenizer.special_token_id("eos_token")
+        assert index is not None
+        return index
 
     @cached_property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included; every id is below it."""
-        largest = max(self._tokenizer.get_vocab().values(), default=-1)
-        return max(len(self._tokenizer), largest + 1, max(self.added_tokens.values(), default=-1) + 1)
+        num_tokens = self._tokenizer.num_tokens()
+        if self.backend is not None and all(self.backend.id_to_token(index) for index in range(num_tokens)):
+            return num_tokens
+        largest = max(self._tokenizer.vocabulary().values(), default=-1)
+        return max(num_tokens, largest + 1, max(self.added_tokens.values(), default=-1) + 1)
+
+    @cached_property
+    def _added_tokens_decoder(self) -> Mapping[int, Any]:
+        return self._tokenizer.added_tokens()
 
     @cached_property
     def added_tokens(self) -> dict[str, int]:
         """Text -> id of every added token, special or not."""
-        return {str(token): int(index) for index, token in self._tokenizer.added_tokens_decoder.items()}
+        return {str(token.content): int(index) for index, token in self._added_tokens_decoder.items()}
 
     @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
-        """Ids of added tokens that split text without touching what stands next to them."""
+        """Ids of added tokens that split text without touching what stands next to them.
+
+        One that is looked for in normalised text is among them where nothing normalises.
+        """
+        is_exact = self.backend is not None and not normalizes(self.backend)
         return frozenset(
             int(index)
-            for index, token in self._tokenizer.added_tokens_decoder.items()
-            if not (token.lstrip or token.rstrip or token.single_word or token.normalized)
+            for index, token in self._added_tokens_decoder.items()
+            if not (token.lstrip or token.rstrip or token.single_word or (token.normalized and not is_exact))
         )
 
     @cached_property
@@ -148,23 +141,68 @@ class ChatTokenizer:
 
     def special_token_id(self, name: str) -> int | None:
         """Return the id of `bos`, `eos` or `sep`; None where the tokenizer has none."""
-        value = getattr(self._tokenizer, f"{name}_token_id")
-        return None if value is None else int(value)
+        return self._tokenizer.special_token_id(f"{name}_token")
+
+    @property
+    def special_token_texts(self) -> list[str]:
+        """Texts of the named special tokens."""
+        return [text for text in self._tokenizer.special_tokens.values() if isinstance(text, str)]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without any token that the tokenizer would add by itself."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Any]:
-        """Return one `tokenizers.Encoding` per text, or lists of ids where there is no fast backend."""
-        if self._backend is None:
-            return [self.encode(text) for text in texts]
-        encodings: list[Any] = self._backend.encode_batch(list(texts), add_special_tokens=False)
-        return encodings
+        return self._tokenizer.encode(text)
 
     def decode(self, input_ids: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""
-        return str(self._tokenizer.decode(list(input_ids), skip_special_tokens=False))
+        return self._tokenizer.decode(input_ids)
+
+    @cached_property
+    def keeps_bytes(self) -> bool:
+        """Tokens are pieces of the text's bytes, and none is lost; a normaliser leaves ASCII as it is."""
+        return self.backend is not None and keeps_bytes(self.backend)
+
+    def encode_with_places(self, texts: Sequence[str]) -> list[Any]:
+        """Return one `tokenizers.Encoding` per text, which knows where each token begins."""
+        if self.backend is None:
+            return [_WithoutPlaces(self.encode(text)) for text in texts]
+        encodings: list[Any] = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return encodings
+
+    def mask_of_spans(self, encoding: Any, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """Return a token-aligned mask of what lies in some (first, one past the last) characters.
+
+        Raises:
+            RowError: when the tokenizer does not know where its tokens begin.
+
+        Source: transformers 5.12, tokenization_utils_base.py, apply_chat_template, return_assistant_tokens_mask.
+        """
+        mask = [0] * len(encoding.ids)
+        with _refusals():
+            for start, stop in spans:
+                first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
+                if first is None:
+                    break
+                after = last + 1 if last else len(mask)
+                mask[first:after] = [1] * (after - first)
+        return mask
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """The compiled chat template.
+
+        Raises:
+            TokenizerError: when there is none, or it is not valid Jinja.
+        """
+        where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
+        if self.chat_template is None:
+            raise TokenizerError(f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file.")
+        try:
+            return ChatTemplate(self.chat_template, self._tokenizer.special_tokens)
+        except TemplateSyntaxError as error:
+            raise TokenizerError(
+                f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
+                "template, or set tokenizer.chat_template to another."
+            ) from None
 
     def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
         """Return the text that the chat template gives for a conversation.
@@ -173,41 +211,21 @@ class ChatTokenizer:
             RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
             TokenizerError: when the template is not valid Jinja.
         """
-        text = str(self._apply_chat_template(messages, tools, tokenize=False))
+        with _refusals():
+            text = self.template.render(messages, tools)
         check_is_unicode(text)
         return text
 
-    def render_with_generation_mask(
+    def render_marked(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None
-    ) -> tuple[list[int], list[int]]:
-        """Return ids and the mask of the template's generation blocks, through transformers' own code.
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text and the (first, one past the last) characters of the template's generation blocks.
 
         Raises:
             RowError: with reason `template_error` when the template refuses the conversation.
         """
-        output = self._apply_chat_template(
-            messages, tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-        )
-        return list(output["input_ids"]), list(output["assistant_masks"])
-
-    def _apply_chat_template(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None, **options: Any
-    ) -> Any:
-        from jinja2.exceptions import TemplateError, TemplateSyntaxError
-
-        if tools is not None:
-            options["tools"] = list(tools)
-        try:
-            return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=False, **options)
-        except TemplateSyntaxError as error:
-            raise TokenizerError(
-                f"tokenizer.name_or_path is {self.config.name_or_path!r}; line {error.lineno} of its chat template is "
-                f"not valid Jinja: {error.message}. Correct the template, or set tokenizer.chat_template to another."
-            ) from None
-        except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
-        except RecursionError:
-            raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
+        with _refusals():
+            return self.template.render_marked(messages, tools)
 
     def identity(self) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""
@@ -231,7 +249,7 @@ class ChatTokenizer:
         bos = self.special_token_id("bos")
         return {
             "bos_token_id": bos,
-            "adds_bos": bos is not None and list(self._tokenizer.encode("x"))[:1] == [bos],
+            "adds_bos": bos is not None and self._tokenizer.encode("x", adds_special_tokens=True)[:1] == [bos],
             "end_of_turn_ids": end_of_turn_ids(self),
             "never_trained": {
                 text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
@@ -245,9 +263,32 @@ class ChatTokenizer:
             names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
             wanted = [name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES]
             return {name: _sha256((folder / name).read_bytes()) for name in wanted}
-        if self._backend is not None:
-            return {"tokenizer.json (as loaded)": _sha256(self._backend.to_str().encode())}
-        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
+        if self.backend is not None:
+            return {"tokenizer.json (as loaded)": _sha256(self.backend.to_str().encode())}
+        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.vocabulary().items())).encode())}
+
+
+class _WithoutPlaces:
+    """Tokens of a tokenizer that is written in Python."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    def char_to_token(self, position: int) -> int | None:
+        """Refuse, as transformers does."""
+        del position
+        raise ValueError("char_to_token() is not available when using Python based tokenizers")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what a template raises for a conversation into the row's error."""
+    try:
+        yield
+    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
 
 
 def check_is_unicode(text: str) -> None:

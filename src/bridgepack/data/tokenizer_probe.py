@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ from bridgepack.errors import RowError
 _QUESTION, _ANSWER = "Probe question?", "Probe answer."
 _NAMES = ("probe_function", "other_function")
 _ARGUMENT = "probe_argument_value"
+
+#: Normalisers that put characters together or take them apart, and leave ASCII as it is.
+_COMPOSING = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -52,6 +56,48 @@ def drops_tool_names(tokenizer: ProbedTokenizer) -> bool | None:
     if any(text is None or _ARGUMENT not in text for text in texts):
         return None
     return texts[0] == texts[1]
+
+
+def keeps_bytes(backend: Any) -> bool:
+    """Say whether the tokens of a `tokenizers.Tokenizer` are pieces of a text's bytes, none of which is lost.
+
+    A normaliser may only compose or decompose characters, which leaves ASCII as it is.
+    """
+    settings = {name: _state(getattr(backend, name)) for name in ("normalizer", "pre_tokenizer", "model", "decoder")}
+    normalizers = _members(settings["normalizer"], "normalizers")
+    splitters = _members(settings["pre_tokenizer"], "pretokenizers")
+    return (
+        settings["model"].get("type") == "BPE"
+        and settings["decoder"].get("type") == "ByteLevel"
+        and all(item.get("type") in _COMPOSING for item in normalizers)
+        and any(item.get("type") == "ByteLevel" for item in splitters)
+        and all(
+            item.get("type") in ("ByteLevel", "Split", "Digits")
+            and item.get("behavior") != "Removed"
+            and not item.get("add_prefix_space")
+            for item in splitters
+        )
+    )
+
+
+def normalizes(backend: Any) -> bool:
+    """Say whether a `tokenizers.Tokenizer` may change a text before it looks for tokens in it."""
+    return bool(_members(_state(backend.normalizer), "normalizers"))
+
+
+def _members(settings: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the parts of a sequence, or the one part that there is."""
+    return list(settings[name]) if name in settings else [settings] if settings else []
+
+
+def _state(part: Any) -> Mapping[str, Any]:
+    """Return the settings of a part of a tokenizer; of a model only its type, because its vocabulary is large."""
+    if part is None:
+        return {}
+    if hasattr(part, "tokenize"):
+        return {"type": type(part).__name__}
+    state: Mapping[str, Any] = json.loads(part.__getstate__())
+    return state
 
 
 def _text_of_call(tokenizer: ProbedTokenizer, name: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from bridgepack.records.manifests import InputRecord, Manifest
 
 #: What a tokenizer is called does not change a row; what is in its files does.
-_TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
+TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
 #: Settings of the host's loader, which change no row.
 _LOADER_SETTINGS = frozenset({"mode", "pad_cu_seqlens"})
 
@@ -39,12 +39,13 @@ def fingerprint_of(
         "format_version": format_version,
         "versions": dict(versions),
         "inputs": {split: [record.sha256 for record in records] for split, records in inputs.items()},
-        "tokenizer": {key: value for key, value in tokenizer.items() if key not in _TOKENIZER_NAMES},
+        "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "preprocessing": _part(recipe, "preprocessing"),
         "packing": {key: value for key, value in _part(recipe, "packing").items() if key not in _LOADER_SETTINGS},
         "resolved": {name: _part(resolved, name).get("value") for name in resolved},
         "role_aliases": data.get("role_aliases"),
         "validation_fraction": data.get("validation_fraction"),
+        **{name: data[name] for name in ("max_row_bytes",) if name in data},
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -43,6 +43,10 @@ class DropReason(StrEnum):
     NO_TRAINED_TOKEN = "no_trained_token"
     TRUNCATED_NO_TRAINED_TOKEN = "truncated_no_trained_token"
     TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"
+    ROW_TOO_LARGE = "row_too_large"
+    TOKENIZER_FAILED = "tokenizer_failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIME_OUT = "time_out"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

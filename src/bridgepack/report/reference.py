@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bridgepack.config.cluster.schema import cluster_schema
 from bridgepack.config.schema import recipe_schema, schema_text
 from bridgepack.report.rule_pages import NOTICE, literal, rule_pages
 from bridgepack.rules.registry import ALL_RULES
@@ -30,6 +31,13 @@ Every field of a recipe. A recipe is a YAML or TOML file, or a Python function t
 are the same in all three. `--set packing.seed=7` changes one field for one build. An unknown field or an impossible
 value is an error that names the field, the value, what is allowed and what to do.
 """
+_CLUSTER_INTRODUCTION = """\
+# Cluster reference
+
+Every field of a cluster file. A cluster file is YAML or TOML; [Clusters](clusters.md) has one of each kind.
+`--cluster-set executor.nodes=4` changes one field for one launch. A field that an executor lacks is an error that says
+which executors have it. `bridgepack launch --list-executors` prints the same.
+"""
 _COMMANDS_INTRODUCTION = """\
 # Commands
 
@@ -47,6 +55,8 @@ def reference_pages(command: click.Group) -> dict[str, str]:
     return {
         "recipe-reference.md": recipe_page(),
         "recipe.schema.json": schema_text(),
+        "cluster-reference.md": cluster_page(),
+        "cluster.schema.json": schema_text(cluster_schema()),
         "cli.md": commands_page(command),
         **rule_pages(ALL_RULES),
     }
@@ -54,8 +64,16 @@ def reference_pages(command: click.Group) -> dict[str, str]:
 
 def recipe_page() -> str:
     """Return the page of every recipe field: type, bounds, default, meaning."""
-    schema = recipe_schema()
-    blocks = [NOTICE, _RECIPE_INTRODUCTION, _field_list(schema)]
+    return _schema_page(_RECIPE_INTRODUCTION, recipe_schema())
+
+
+def cluster_page() -> str:
+    """Return the page of every field of a cluster file."""
+    return _schema_page(_CLUSTER_INTRODUCTION, cluster_schema())
+
+
+def _schema_page(introduction: str, schema: Mapping[str, Any]) -> str:
+    blocks = [NOTICE, introduction, _field_list(schema)]
     for path, definition in _sections(schema):
         blocks += [f"## {path}", _prose(definition["description"]), _field_list(definition)]
     return _page(blocks)

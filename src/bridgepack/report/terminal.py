@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
-from bridgepack.data.build import BuildPlan, BuildResult
+from bridgepack.data.build_values import BuildPlan, BuildResult
 from bridgepack.data.inspection import PackView, SequenceView
 from bridgepack.records import Manifest, SplitRecord
 from bridgepack.report.text import printable
@@ -30,7 +30,28 @@ def describe_build(result: BuildResult) -> str:
             head += " (again: files were missing or of the wrong size)"
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
-    return "\n".join([head, "", *describe_manifest(result.manifest, result.output)])
+    return "\n".join([head, "", *describe_manifest(result.manifest, result.output), *_describe_work(result)])
+
+
+def _describe_work(result: BuildResult) -> Iterator[str]:
+    """Yield where a copy is, and what of an earlier build and of the token store was of use."""
+    kept = result.kept
+    if result.upload is not None:
+        yield ""
+        yield (
+            f"A copy is in {result.upload.url}: {result.upload.num_sent:,} of {result.upload.num_files:,} files were "
+            "sent, the others were there"
+        )
+    if kept.num_ranges_found or kept.num_shards_found:
+        yield ""
+        yield (
+            f"{kept.num_ranges_found:,} of {kept.num_ranges_found + kept.num_ranges_tokenized:,} input ranges were "
+            f"tokenised before; {kept.num_shards_found:,} of {kept.num_shards_found + kept.num_shards_written:,} "
+            "shards were written before"
+        )
+    if kept.engine_message:
+        yield ""
+        yield f"note: {kept.engine_message}"
 
 
 def describe_manifest(manifest: Manifest, folder: Path) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bridgepack.rules.guard import ResumeRule, StepRule
 from bridgepack.rules.rule import ArtifactRule, RowRule, Rule, StructureRule
 from bridgepack.rules.run_rule import RunRule
 
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
+    ("BP89", "While training"),
     ("BP92", "CUDA graphs and FP8"),
     ("BP93", "Packing inside the batch"),
     ("BP94", "Packing inside the batch"),
@@ -41,4 +43,8 @@ def judges(rule: Rule) -> str:
         return "each sound row"
     if isinstance(rule, ArtifactRule):
         return "the whole artifact"
+    if isinstance(rule, StepRule):
+        return "a step, while it trains"
+    if isinstance(rule, ResumeRule):
+        return "a resumed run, as it starts"
     return "the run" if isinstance(rule, RunRule) else "suppressions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules import manifest, masks, metadata, npy, preparation, rows, shards, special_tokens, structure
+from bridgepack.rules import guard, manifest, masks, metadata, npy, preparation, rows, shards, special_tokens, structure
 from bridgepack.rules.rule import Rule
 from bridgepack.rules.run import (
     alignment,
@@ -113,9 +113,11 @@ RUN_RULES: tuple[RunRule, ...] = tuple(
         key=lambda rule: rule.code,
     )
 )
+#: Every rule on a run while it trains; no check runs them.
+GUARD_RULES: tuple[Rule, ...] = guard.RULES
 #: Every rule.
 ALL_RULES: tuple[Rule, ...] = tuple(
-    sorted((*ARTIFACT_RULES, *RUN_RULES, *SUPPRESSION_RULES), key=lambda rule: rule.code)
+    sorted((*ARTIFACT_RULES, *RUN_RULES, *SUPPRESSION_RULES, *GUARD_RULES), key=lambda rule: rule.code)
 )
 
 

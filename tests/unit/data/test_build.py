@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data import build as build_module
-from bridgepack.data import reading, splits
+from bridgepack.data import building, line_blocks, splits
 from bridgepack.data.artifact import Artifact, ArtifactOnDisk
 from bridgepack.data.execution import SilentProgress
 from bridgepack.errors import ArtifactError, DataError
@@ -113,7 +113,7 @@ def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
         "validation/shard-00000-of-00001.idx.parquet",
     ]
     assert_balanced(result.manifest)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.jsonl", "out"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl", "out"]
     assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
 
 
@@ -198,7 +198,7 @@ def test_same_bytes_twice(tmp_path: Path, recipe: SFTRecipe) -> None:
 def test_same_bytes_wherever_ranges_are_cut(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = with_changes(recipe, {"data__validation_fraction": 0.2})
     build(changed, tmp_path / "a")
-    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 1000)
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 1000)
     build(changed, tmp_path / "b")
 
     assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
@@ -211,8 +211,8 @@ def test_same_bytes_with_one_worker_and_with_three(
     train = write_json_lines(tmp_path / "a.jsonl", chats)
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
     recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
-    monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
-    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 3000)
+    monkeypatch.setattr(building, "_BYTES_PER_WORKER", 1)
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
     monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
 
@@ -314,7 +314,7 @@ def test_default_folder_carries_name_and_fingerprint(
 def test_input_that_changes_during_the_build(tmp_path: Path, recipe: SFTRecipe, change: Any) -> None:
     class Meddler(SilentProgress):
         def finish(self) -> None:
-            if (tmp_path / ".out.building" / "tokens").exists():
+            if list((tmp_path / ".bridgepack").rglob("*.tokens")):
                 change(tmp_path / "a.jsonl")
 
     with pytest.raises(DataError, match=r"a.jsonl changed during the build. Build again"):

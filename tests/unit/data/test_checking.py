@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bridgepack.data.checking import ArtifactInParts, opened_for_check
-from bridgepack.data.execution import runner
 from bridgepack.data.inputs import hash_file
+from bridgepack.data.plain_runner import plain_runner
 from bridgepack.data.shards import shard_name, write_shard
 from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
 from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
@@ -25,23 +25,30 @@ TOO_WIDE: Row = [[11] * 5000, [0, *[1] * 4998, 0], [0]]
 SHORT_MASK: Row = [[11, 12, 2], [1, 1], [0]]
 NO_TRAINED: Row = [[11, 12, 2], [0, 0, 0], [0]]
 OUT_OF_VOCABULARY: Row = [[11, 2000, 13, 2], [0, 1, 1, 0], [0]]
-INTERRUPTED = """
-import sys, time
-from pathlib import Path
-from bridgepack.data.checking import ArtifactInParts
-from bridgepack.data.execution import runner
-from bridgepack.rules import check_artifact
-from bridgepack.rules.engine import Execution
+SLEEPY = """
+import time
 
 class Sleepy:
-    def sha256(self, shard):
-        Path(sys.argv[2], "began").touch()
-        time.sleep(600)
+    def __init__(self, began):
+        self.began = began
 
-if __name__ == "__main__":
-    artifact = ArtifactInParts(Path(sys.argv[1]))
-    with runner(2) as artifact.tasks:
-        check_artifact(artifact, execution=Execution(reader=Sleepy(), run_tasks=artifact.tasks.run))
+    def sha256(self, shard):
+        self.began.touch()
+        time.sleep(600)
+"""
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from bridgepack.data.checking import ArtifactInParts
+from bridgepack.data.plain_runner import plain_runner
+from bridgepack.rules import check_artifact
+from bridgepack.rules.engine import Execution
+from sleepy import Sleepy
+
+artifact = ArtifactInParts(Path(sys.argv[1]))
+with plain_runner(2) as artifact.tasks:
+    reader = Sleepy(Path(sys.argv[2], "began"))
+    check_artifact(artifact, execution=Execution(reader=reader, run_tasks=artifact.tasks.run))
 """
 
 
@@ -89,13 +96,17 @@ def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
 def test_a_crash_in_a_worker_names_the_rule_and_the_shard(folder: Path) -> None:
     artifact = ArtifactInParts(folder)
     context = CheckContext(vocab_size="many")  # type: ignore[arg-type]
-    with pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"), runner(2) as tasks:
+    with (
+        pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"),
+        plain_runner(2) as tasks,
+    ):
         check_artifact(artifact, context=context, execution=Execution(reader=artifact.parts, run_tasks=tasks.run))
 
 
 def test_ctrl_c_ends_all_processes_at_once(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
     command = [sys.executable, str(script), str(folder), str(tmp_path)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     _wait_until((tmp_path / "began").exists)
@@ -116,7 +127,7 @@ def _row(seed: int) -> Row:
 
 def _scan(folder: Path, num_workers: int) -> ArtifactScan:
     artifact = ArtifactInParts(folder)
-    with runner(num_workers) as artifact.tasks:
+    with plain_runner(num_workers) as artifact.tasks:
         execution = Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
         return scan_artifact(artifact, context=CONTEXT, execution=execution)
 

@@ -1,67 +1,51 @@
-"""Tasks in one process and in several: the same results in the same order, errors, and an end in every case."""
+"""Tasks in this process: results, errors, and failures that are no errors."""
 
 from __future__ import annotations
 
 import os
-import signal
-import time
-from collections.abc import Iterator
 
 import pytest
 
-from bridgepack.data.execution import runner
+from bridgepack.data.execution import Beat, InThisProcess, TaskFailure, result_of
 from bridgepack.errors import DataError
 
 
-def _square(number: int) -> int:
-    time.sleep(0.001 * (number % 3))
-    return number * number
+class Panic(BaseException):
+    """What Rust code raises when it panics: no Exception."""
 
 
-def _refuse_seven(number: int) -> int:
-    if number == 7:
-        raise DataError("it is seven. Take another.")
-    return number
-
-
-def _die(number: int) -> int:
+def _work(number: int, beat: Beat) -> int:
+    beat(number * 10)
     if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
+        raise DataError("it is three. Take another.")
+    if number == 4:
+        raise Panic("it panicked")
+    if number == 5:
+        raise MemoryError
+    if number == 6:
+        raise OSError("no space")
+    return number + os.getpid()
 
 
-def _signals(_: int) -> tuple[bool, str]:
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, set())
-    return signal.SIGINT in blocked, os.environ.get("TOKENIZERS_PARALLELISM", "")
+def test_tasks_run_here_in_order() -> None:
+    assert list(InThisProcess().run(_work, [0, 1])) == [os.getpid(), os.getpid() + 1]
 
 
-def test_results_come_in_the_order_of_the_tasks() -> None:
-    num_taken = 0
-
-    def tasks() -> Iterator[int]:
-        nonlocal num_taken
-        for number in range(40):
-            num_taken += 1
-            yield number
-
-    with runner(2) as workers:
-        results = workers.run(_square, tasks())
-        assert next(results) == 0
-        assert num_taken <= 8
-        assert [0, *results] == [number * number for number in range(40)]
-        assert list(workers.run(_square, [])) == []
-        assert set(workers.run(_signals, [1, 2])) == {(True, "false")}
-        with pytest.raises(DataError, match=r"it is seven. Take another."):
-            list(workers.run(_refuse_seven, range(100)))
-        assert list(workers.run(_square, [3])) == [9]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+@pytest.mark.parametrize(("number", "kind"), [(3, DataError), (6, OSError)])
+def test_errors_of_users_and_of_the_system_pass(number: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        list(InThisProcess().run(_work, [number]))
 
 
-def test_one_worker_is_this_process() -> None:
-    with runner(1) as workers:
-        assert list(workers.run(lambda number: os.getpid() + number, [0, 1])) == [os.getpid(), os.getpid() + 1]
+@pytest.mark.parametrize(
+    ("number", "detail", "is_memory"), [(4, "Panic: it panicked", False), (5, "MemoryError: ", True)]
+)
+def test_anything_else_is_the_failure_of_its_task(number: int, detail: str, is_memory: bool) -> None:
+    first, failure, last = InThisProcess().run(_work, [0, number, 1])
 
-
-def test_worker_that_dies_is_a_message() -> None:
-    with pytest.raises(DataError, match=r"a worker process died.*fewer than --workers 2"), runner(2) as workers:
-        list(workers.run(_die, range(20)))
+    assert (first, last) == (os.getpid(), os.getpid() + 1)
+    assert isinstance(failure, TaskFailure)
+    assert (failure.task, failure.kind, failure.detail, failure.is_memory) == (number, "raised", detail, is_memory)
+    assert failure.last_beat == number * 10
+    with pytest.raises(RuntimeError, match=r"(?s)a task failed in another process:\n.*_work"):
+        result_of(failure)

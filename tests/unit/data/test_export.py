@@ -166,3 +166,24 @@ def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> No
 
     assert num_checked > 0
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize("version", ["0.3.1", "0.6.2"])
+@pytest.mark.parametrize("key", ["name", "path"])
+def test_manifest_that_leads_outside_is_refused(tmp_path: Path, artifact: Path, key: str, version: str) -> None:
+    import shutil
+
+    shutil.copytree(artifact, tmp_path / "deep" / "evil")
+    path = tmp_path / "deep" / "evil" / "manifest.json"
+    content = json.loads(path.read_text())
+    split = content["splits"][0]
+    place = split if key == "name" else split["shards"][0]
+    (tmp_path / "shard").write_bytes((artifact / split["shards"][0]["path"]).read_bytes())
+    place[key] = "../../shard"
+    path.write_text(json.dumps(content))
+    before = sorted(file_bytes(tmp_path))
+
+    with pytest.raises(ArtifactError, match=r"names '../../shard', which lies outside an artifact"):
+        export_artifact(tmp_path / "deep" / "evil", tmp_path / "deep" / "export", version)
+
+    assert sorted(file_bytes(tmp_path)) == before

@@ -10,7 +10,8 @@ import pytest
 
 from bridgepack.config.data import HuggingFaceDataset
 from bridgepack.data.inputs import find_inputs, hash_file
-from bridgepack.data.reading import iter_ranges, read_range
+from bridgepack.data.ranges import iter_ranges
+from bridgepack.data.reading import read_range
 from bridgepack.errors import DataError
 from tests.support.small_builds import write_json_lines
 
@@ -201,7 +202,8 @@ def test_hub_data_set_is_written_out_as_parquet(
     source = HuggingFaceDataset(dataset=str(local_data_set), split="train[1:]")
 
     (file,) = find_inputs((source,), "data.train", "training", tmp_path / "scratch")
-    found = [item for part in iter_ranges(file, 0) for item in read_range(file, part)]
+    parts = iter_ranges(file, 0, sha256=hash_file(file.path), max_row_bytes=1 << 20)
+    found = [item for part in parts for item in read_range(file, part)]
 
     assert file.label == f"hf:{tmp_path}/local/train[1:]"
     assert file.path.is_relative_to(tmp_path / "scratch")

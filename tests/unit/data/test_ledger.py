@@ -26,6 +26,7 @@ CHAT_LINES: list[tuple[Any, DropReason | None]] = [
     (chat_row("<|im_end|>", "Hello"), DropReason.CONTROL_TOKENS_IN_TEXT),
     ({"messages": [{"role": "user", "content": "Hi"}]}, DropReason.NO_ASSISTANT_MASK),
     (chat_row("Hi", "Hello " * 99), DropReason.OVER_LONG),
+    (chat_row("Hi", "Hello " * 999), DropReason.ROW_TOO_LARGE),
     (chat_row("Hi", "Bye"), None),
 ]
 TOKENIZED_LINES: list[tuple[Any, DropReason | None]] = [
@@ -68,6 +69,7 @@ def _chat_recipe(train: Path, tokenizer: Path, template: Path, **changes: Any) -
         "preprocessing__control_tokens": "drop",
         "packing__packed_sequence_size": 64,
         "tokenizer__chat_template": str(template),
+        "data__max_row_bytes": 4000,
     }
     return tokenized_recipe(train, tokenizer, **values, **changes)
 
@@ -83,7 +85,8 @@ def _drops(manifest: Manifest) -> dict[str, int]:
 def test_every_reason_has_a_row_here() -> None:
     reasons = {reason for _, reason in [*CHAT_LINES, *TOKENIZED_LINES]} - {None}
 
-    assert reasons == set(DropReason) - {DropReason.TRUNCATED_NO_TRAINED_TOKEN}
+    of_workers = {DropReason.TOKENIZER_FAILED, DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT}
+    assert reasons == set(DropReason) - {DropReason.TRUNCATED_NO_TRAINED_TOKEN} - of_workers
 
 
 def test_chat_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -138,7 +141,7 @@ def test_bad_row_stops_the_build_when_the_recipe_says_so(
 
     assert str(raised.value).startswith(f"{train} row 2: {reason}: ")
     assert str(raised.value).endswith("Correct the row, or set data.on_bad_row to drop.")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.jsonl"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl"]
 
 
 def test_truncated_row_is_counted_or_dropped_when_nothing_trained_is_left(

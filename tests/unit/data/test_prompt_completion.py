@@ -8,11 +8,13 @@ import pytest
 
 from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import PromptCompletionPreprocessing
+from bridgepack.data.encoding import Encoded
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer, Encoded
+from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import Example
+from tests.support.cutting import cut, policy_for
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +25,11 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
 
 
 def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: Any) -> Encoded:
-    preprocessing = PromptCompletionPreprocessing(kind="prompt_completion", over_long="truncate", **settings)
-    encoder = PromptCompletionEncoder(tokenizer, preprocessing, max_runtime_length=4)
+    settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
+    encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
     columns = {"prompt": prompt, "completion": completion}
-    (encoded,) = encoder.encode_batch([Example(file_index=0, row=1, columns=columns)])
+    whole = encoder.encode_batch([Example(file_index=0, row=1, columns=columns)])
+    (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
     assert isinstance(encoded, Encoded)
     return encoded
 
@@ -48,4 +51,3 @@ def test_cut_completion(
     encoded = _encode(tokenizer, prompt, completion, **settings)
 
     assert tokenizer.decode(encoded.ids) == text
-    assert encoded.is_truncated == (len(prompt + completion) > 4)

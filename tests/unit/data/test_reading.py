@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data import json_arrays, reading
-from bridgepack.data.inputs import PARQUET, InputFile, find_inputs
-from bridgepack.data.json_arrays import iter_element_texts
-from bridgepack.data.reading import BlankLine, iter_ranges, read_range
+from bridgepack.data import json_arrays, line_blocks, ranges
+from bridgepack.data.inputs import PARQUET, InputFile, find_inputs, hash_file
+from bridgepack.data.json_arrays import OversizedElement, iter_element_texts
+from bridgepack.data.ranges import InputRange
+from bridgepack.data.reading import BlankLine, read_range, rows_apart
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import Example
 
@@ -29,17 +30,28 @@ THREE = [(1, {"a": 1}), (2, {"a": 2}), (3, "blank"), (4, {"a": 3})]
 ARRAY = b' [\n{"a": 1},{"a": 2} ,\n\n {"a": 3}]\n'
 
 
-def _read(path: Path) -> Found:
-    """Return (row, columns or reason or "blank") of every row."""
+def _file(path: Path) -> InputFile:
     (file,) = find_inputs((str(path),), "data.train", "training", path.parent)
-    found: Found = []
-    for part in iter_ranges(file, 0):
-        for row, item in read_range(file, part):
-            if isinstance(item, BlankLine):
-                found.append((row, "blank"))
-            else:
-                found.append((row, item.reason if isinstance(item, RowError) else item.columns))
+    return file
+
+
+def _ranges(file: InputFile, file_index: int = 0, *, max_row_bytes: int = 1 << 25) -> list[InputRange]:
+    return list(ranges.iter_ranges(file, file_index, sha256=hash_file(file.path), max_row_bytes=max_row_bytes))
+
+
+def _read(path: Path, **options: int) -> Found:
+    """Return (row, columns or reason or "blank") of every row; the same however rows are read."""
+    file = _file(path)
+    parts = _ranges(file, **options)
+    found = [_shown(row, item) for part in parts for row, item in read_range(file, part)]
+    assert found == [_shown(row, item) for part in parts for rows in rows_apart(file, part) for row, item in rows]
     return found
+
+
+def _shown(row: int, item: Any) -> tuple[int, Any]:
+    if isinstance(item, BlankLine):
+        return row, "blank"
+    return row, item.reason if isinstance(item, RowError) else item.columns
 
 
 def _read_bytes(tmp_path: Path, name: str, content: bytes) -> Found:
@@ -187,6 +199,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(elements=st.lists(JSON_VALUES, max_size=6), block_bytes=st.integers(1, 70), is_ascii=st.booleans())
 @example(elements=["x" * 30, 12345, -0.25, 1e300, {"c": '"}]'}], block_bytes=1, is_ascii=True)
 def test_array_elements_do_not_depend_on_where_blocks_end(
@@ -196,9 +209,9 @@ def test_array_elements_do_not_depend_on_where_blocks_end(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
-        found = list(iter_element_texts(io.BytesIO(text.encode(errors="surrogatepass"))))
+        found = list(iter_element_texts(io.BytesIO(text.encode(errors="surrogatepass")), 1 << 20))
 
-    assert [json.loads(element) for element in found] == elements
+    assert [json.loads(element) for element in found if isinstance(element, bytes)] == elements
 
 
 @pytest.mark.parametrize(
@@ -254,7 +267,7 @@ COLUMNAR: list[tuple[str, Callable[[Path], None]]] = [
 def test_columnar_rows_lose_their_nulls_but_not_null_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[[Path], None]
 ) -> None:
-    monkeypatch.setattr(reading, "_ARROW_RANGE_ROWS", 3)
+    monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 150)
     write(tmp_path / name)
 
     assert _read(tmp_path / name) == [
@@ -313,9 +326,7 @@ def test_rows_do_not_depend_on_where_lines_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int, content: bytes
 ) -> None:
     whole = _read_bytes(tmp_path, "a.jsonl", content)
-    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", range_bytes)
-    monkeypatch.setattr(reading, "_MAX_RANGES", 1 << 20)
-    monkeypatch.setattr(reading, "_PAYLOAD_BYTES", range_bytes)
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", range_bytes)
 
     assert _read_bytes(tmp_path, "a.jsonl", content) == whole
     assert _read_bytes(tmp_path, "a.jsonl.gz", gzip.compress(content)) == whole
@@ -324,12 +335,10 @@ def test_rows_do_not_depend_on_where_lines_are_cut(
 
 
 def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 5)
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(LINES)
-    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 5)
+    (tmp_path / "a.jsonl").write_bytes(LINES)
 
-    parts = list(iter_ranges(file, 3))
+    parts = _ranges(_file(tmp_path / "a.jsonl"), 3)
 
     assert [(part.first_row, part.start, part.stop, part.num_bytes) for part in parts] == [
         (1, 0, 9, 9),
@@ -339,34 +348,159 @@ def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {part.file_index for part in parts} == {3}
 
 
-def test_there_are_never_many_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MIN_RANGE_BYTES", 1)
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"{}\n" * 4000)
-    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
+def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 10)
+    content = b"".join(b'{"a": %d}\n' % index for index in range(200))
+    (tmp_path / "a.jsonl").write_bytes(content)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "more.jsonl").write_bytes(content + content)
+    (tmp_path / "other.jsonl").write_bytes(content.replace(b'"a": 150', b'"b": 150'))
 
-    parts = list(iter_ranges(file, 0))
+    names = {
+        path.name: [(part.form, part.sha256) for part in _ranges(_file(path))] for path in sorted(tmp_path.iterdir())
+    }
 
-    assert 100 < len(parts) <= reading._MAX_RANGES
-    assert [part.first_row for part in parts[:2]] == [1, 9]
+    whole = names["a.jsonl"]
+    assert len(whole) == len(set(whole)) > 50
+    assert names["a.jsonl.gz"] == whole
+    assert names["more.jsonl"][: len(whole) - 1] == whole[:-1]
+    assert sum(a != b for a, b in zip(whole, names["other.jsonl"], strict=True)) == 1
 
 
-def test_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows_per_group", [1, 7, 100, 1000])
+def test_ranges_of_a_table_hold_every_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int
+) -> None:
+    monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 400)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=rows_per_group, use_dictionary=False)
+
+    parts = _ranges(_file(path))
+
+    assert [part.start for part in parts] == [0, *[part.stop for part in parts[:-1]]]
+    assert [part.first_row for part in parts] == [part.start + 1 for part in parts]
+    assert sum(part.num_bytes for part in parts) == path.stat().st_size
+    assert (parts[-1].stop, len({part.sha256 for part in parts})) == (1000, len(parts))
+    assert len(parts) > 10
+    assert _read(path) == [(row + 1, {"a": row}) for row in range(1000)]
+
+
+def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path) -> None:
+    rows = [{"a": "x" * (5000 if row % 7 == 3 else 5), "b": row} for row in range(60)]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=25)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    expected = [(row + 1, "row_too_large" if row % 7 == 3 else rows[row]) for row in range(60)]
+
+    assert _read(tmp_path / "a.parquet", max_row_bytes=4000) == expected
+    assert _read(tmp_path / "a.arrow", max_row_bytes=4000) == expected
+    assert _read(tmp_path / "a.parquet", max_row_bytes=1 << 20) == [(row + 1, rows[row]) for row in range(60)]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
+def test_parquet_rows_are_the_same_in_whatever_order_ranges_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]
+) -> None:
+    monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 2300)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=400, use_dictionary=False)
+    parts = _ranges(_file(path))
+    assert len(parts) >= 4
+    num_checked = 0
+    for number in order:
+        rows = [_shown(row, item) for row, item in read_range(_file(path), parts[number])]
+        assert rows == [(row + 1, {"a": row}) for row in range(parts[number].start, parts[number].stop)]
+        num_checked += 1
+    assert num_checked == len(order)
+
+
+LONG = json.dumps({"a": "x" * 50}).encode()
+
+
+@pytest.mark.parametrize("block_bytes", [1, 20, 1 << 20])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.json", "a.json.zst"])
+def test_row_that_is_too_large_is_dropped_and_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(line_blocks, "_PIECE_BYTES", 7)
+    monkeypatch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
+    rows = [LONG, b'{"a": 1}', LONG, LONG, b'{"a": "[]{}\\""}', LONG]
+    content = b"[" + b", ".join(rows) + b"]" if ".json" in name[-9:] and "jsonl" not in name else b"\n".join(rows)
+    compress = {"gz": gzip.compress, "st": zstandard.compress}.get(name[-2:], bytes)
+    (tmp_path / name).write_bytes(compress(content))
+
+    assert _read(tmp_path / name, max_row_bytes=40) == [
+        (1, "row_too_large"),
+        (2, {"a": 1}),
+        (3, "row_too_large"),
+        (4, "row_too_large"),
+        (5, {"a": '[]{}"'}),
+        (6, "row_too_large"),
+    ]
+    assert all(item != "row_too_large" for _, item in _read(tmp_path / name, max_row_bytes=len(LONG)))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    elements=st.lists(JSON_VALUES, min_size=1, max_size=6),
+    block_bytes=st.integers(1, 70),
+    max_bytes=st.integers(1, 60),
+    is_ascii=st.booleans(),
+)
+def test_large_elements_of_an_array_are_told_by_their_size(
+    elements: list[Any], block_bytes: int, max_bytes: int, is_ascii: bool
+) -> None:
+    texts = [json.dumps(element, ensure_ascii=is_ascii).encode(errors="surrogatepass") for element in elements]
+    stream = io.BytesIO(b"[" + b" ,\n".join(texts) + b"]")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
+        try:
+            found = list(iter_element_texts(stream, max_bytes))
+        except UnicodeDecodeError:  # half of a surrogate pair, written as it is
+            assert not is_ascii
+            return
+
+    assert found == [text if len(text) <= max_bytes else OversizedElement(num_bytes=len(text)) for text in texts]
+
+
+def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bridgepack.data import decompression
+
+    monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
+    num_checked = 0
+    for name, content in (
+        ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24))),
+        ("a.jsonl.zst", zstandard.compress(b"\n" * (1 << 24))),
+    ):
+        message = _message(tmp_path, name, content)
+        assert message.startswith(f"{name} has grown to ")
+        assert "more than 300 times its size" in message
+        num_checked += 1
+    assert num_checked == 2
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:9], lambda content: content.replace(b"1", b"7")])
+def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
-    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
-    (part,) = iter_ranges(file, 0)
-    path.write_bytes(LINES[:9])
+    file = _file(path)
+    (part,) = _ranges(file)
+    path.write_bytes(change(LINES))
 
-    with pytest.raises(DataError, match="became shorter while it was read"):
+    with pytest.raises(DataError, match=r"a.jsonl changed while it was read. Build again"):
         list(read_range(file, part))
 
 
 def test_file_that_goes_away_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
-    (file,) = find_inputs((str(path),), "data.train", "training", tmp_path)
-    (part,) = iter_ranges(file, 0)
+    file = _file(path)
+    (part,) = _ranges(file)
     path.unlink()
 
     with pytest.raises(DataError, match="cannot be read: No such file or directory"):
@@ -387,7 +521,7 @@ def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
     pq.write_table(pa.table({"messages": pa.array([turns], pa.list_(turn)), "extra": extra}), path)
     file = InputFile(path=path, label="a.parquet", kind=PARQUET)
 
-    ((_, example),) = [item for part in iter_ranges(file, 0) for item in read_range(file, part)]
+    ((_, example),) = [item for part in _ranges(file) for item in read_range(file, part)]
 
     assert isinstance(example, Example)
     (message,) = example.columns["messages"]

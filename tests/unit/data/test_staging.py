@@ -10,7 +10,13 @@ import pytest
 
 from bridgepack.data.files import replaced_when_whole, write_text
 from bridgepack.data.manifest import is_manifest
-from bridgepack.data.staging import move_into_place, refuse_foreign_folder, staging, staging_folder
+from bridgepack.data.staging import (
+    move_into_place,
+    refuse_foreign_folder,
+    remove_leftovers,
+    staging,
+    staging_folder,
+)
 from bridgepack.errors import ArtifactError
 
 MANIFEST = json.dumps({"format_version": 1, "fingerprint": "f"})
@@ -178,3 +184,79 @@ def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         fail()
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
     assert path.read_text() == "first"
+
+
+def _leave(output: Path, identity: str, *, with_receipt: bool) -> None:
+    """End a build in the middle."""
+    with staging(output, identity) as folder:
+        (folder / "artifact" / "training").mkdir(parents=True)
+        (folder / "artifact" / "training" / "shard").write_text("x")
+        (folder / "artifact" / "training" / ".shard.tmp").write_text("x")
+        (folder / "work").mkdir()
+        (folder / "work" / "a.cut").touch()
+        if with_receipt:
+            (folder / "receipts" / "training").mkdir(parents=True)
+            (folder / "receipts" / "training" / "shard.json").write_text("{}")
+        raise KeyboardInterrupt
+
+
+def test_finished_shards_wait_for_the_same_build(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _leave(tmp_path / "a", "one", with_receipt=True)
+
+    with staging(tmp_path / "a", "one") as folder:
+        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == ["artifact/training/shard", "identity", "lock", "receipts/training/shard.json"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("identity", "with_receipt"), [("two", True), (None, True), ("one", False)])
+def test_another_build_finds_nothing(tmp_path: Path, identity: str | None, with_receipt: bool) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _leave(tmp_path / "a", "one", with_receipt=with_receipt)
+    assert staging_folder(tmp_path / "a").exists() == with_receipt
+
+    with staging(tmp_path / "a", identity) as folder:
+        assert {entry.name for entry in folder.iterdir()} <= {"lock", "identity"}
+
+
+def test_working_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> None:
+    _artifact(tmp_path / "mine")
+    staging_folder(tmp_path / "a").symlink_to(tmp_path / "mine")
+
+    with (
+        pytest.raises(ArtifactError, match="is a link, and what it leads to would be emptied"),
+        staging(tmp_path / "a"),
+    ):
+        pass
+    assert (tmp_path / "mine" / "training" / "shard").exists()
+
+
+def test_link_in_a_working_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
+    _artifact(tmp_path / "mine")
+    staging_folder(tmp_path / "a").mkdir()
+    (staging_folder(tmp_path / "a") / "artifact").symlink_to(tmp_path / "mine")
+
+    with staging(tmp_path / "a", "one") as folder:
+        assert not (folder / "artifact").exists()
+    assert (tmp_path / "mine" / "training" / "shard").exists()
+
+
+def test_artifact_that_was_moved_away_by_a_build_that_was_ended_comes_back(tmp_path: Path) -> None:
+    _artifact(tmp_path / ".a.old")
+
+    with staging(tmp_path / "a", "one"):
+        assert (tmp_path / "a" / "training" / "shard").read_text() == "old"
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_leftovers_of_a_build_that_was_ended_at_its_very_end_go(tmp_path: Path) -> None:
+    _artifact(tmp_path / "a", "new")
+    _artifact(tmp_path / ".a.old")
+    (tmp_path / ".a.building").mkdir()
+
+    remove_leftovers(tmp_path / "a")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a" / "training" / "shard").read_text() == "new"

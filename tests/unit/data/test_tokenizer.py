@@ -11,8 +11,8 @@ import pytest
 from bridgepack.config.data import TokenizerConfig
 from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.encoding import Encoded
 from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import Encoded
 from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, Example
@@ -45,7 +45,7 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
     for name, family in (("plain", CHATML), ("cutting", replace(CHATML, edit=_cut_and_pad))):
         tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path / name, family))))
         settings = PromptCompletionPreprocessing(kind="prompt_completion")
-        results.append(PromptCompletionEncoder(tokenizer, settings, 100).encode_batch(examples))
+        results.append(PromptCompletionEncoder(tokenizer, settings).encode_batch(examples))
 
     assert results[0] == results[1]
     assert isinstance(results[0][0], Encoded)

@@ -1,0 +1,131 @@
+"""The `bridgepack launch` command."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bridgepack.cli_output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+
+if TYPE_CHECKING:
+    from bridgepack.launch.plan import LaunchPlan
+
+
+@click.command()
+@click.argument("recipe", required=False)
+@click.option("--cluster", metavar="CLUSTER", help="FILE.yaml, FILE.toml, local or torchrun.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--cluster-set", "cluster_changes", multiple=True, metavar="PATH=VALUE", help="The same for the cluster.")
+@click.option("--artifact", metavar="FOLDER", help="Packs that are there already; nothing is built.")
+@click.option("--skip", multiple=True, metavar="TASK", help="Leave out build, check or train; repeatable.")
+@click.option("--environment", metavar="here|FILE", help="What is installed on the nodes, as pip freeze lists it.")
+@click.option("--detach", is_flag=True, help="Return once everything is submitted.")
+@click.option("--follow", is_flag=True, help="Print the logs of the tasks as they grow.")
+@click.option("--dry-run", is_flag=True, help="Print the tasks, the scripts and the check; submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--list-executors", is_flag=True, help="List every kind of executor with its fields.")
+def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
+    """Build, check, then train RECIPE on CLUSTER, as one experiment of nemo-run.
+
+    RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. It is
+    checked first; with an error nothing is submitted. Logs and progress go to standard error.
+
+    Exit codes: 0 every task succeeded, 1 the check found errors or a task failed, 2 could not run, 130 interrupted.
+    """
+    if arguments["list_executors"]:
+        return _list_executors(as_json=arguments["as_json"])
+    if recipe is None or cluster is None:
+        missing = "RECIPE" if recipe is None else "--cluster CLUSTER"
+        raise click.UsageError(f"{missing} is missing; e.g. bridgepack launch recipe.yaml --cluster local.")
+    if arguments["detach"] and arguments["follow"]:
+        raise click.UsageError("--detach and --follow contradict each other; give one of them.")
+    return _launch(recipe, cluster, arguments)
+
+
+def _list_executors(*, as_json: bool) -> int:
+    from bridgepack.config.cluster.listing import list_executors
+    from bridgepack.report.launches import describe_executors
+
+    listing = list_executors()
+    print_json(listing.to_json()) if as_json else echo(describe_executors(listing))
+    return CLEAN
+
+
+def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
+    from bridgepack.errors import LaunchRefusedError
+    from bridgepack.launch.installed import require_nemo_run
+
+    require_nemo_run()
+    try:
+        plan = _planned(recipe, cluster, arguments)
+    except LaunchRefusedError as refused:
+        return _refused(refused, as_json=arguments["as_json"])
+    return _dry_run(plan, arguments) if arguments["dry_run"] else _submitted(plan, arguments)
+
+
+def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan:
+    from bridgepack.config.cluster.loading import parse_cluster_overrides
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.launch.plan import plan_launch
+    from bridgepack.report.progress import TerminalProgress
+
+    with TerminalProgress() as progress:
+        return plan_launch(
+            recipe,
+            cluster,
+            overrides=parse_overrides(arguments["overrides"]),
+            cluster_overrides=parse_cluster_overrides(arguments["cluster_changes"]),
+            environment=arguments["environment"],
+            artifact=arguments["artifact"],
+            skip=arguments["skip"],
+            progress=progress,
+        )
+
+
+def _refused(refused: Any, *, as_json: bool) -> int:
+    """Print what the check found."""
+    from bridgepack.report.checks import rendered
+
+    form = "json" if as_json else "text"
+    text = rendered(refused.report, form, has_colour=has_colour(), shows_advice=False, shows_skipped=False)
+    echo(
+        json.dumps({"is_submitted": False, "check": json.loads(text)}, indent=2, ensure_ascii=False)
+        if as_json
+        else text
+    )
+    click.echo("error: the check found errors; nothing was submitted", err=True)
+    return FINDINGS
+
+
+def _dry_run(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
+    from bridgepack.launch.dry_run import preview
+    from bridgepack.report.launches import describe_dry_run
+
+    outcome = preview(plan, detach=arguments["detach"])
+    print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
+    return CLEAN
+
+
+def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
+    from bridgepack.launch.experiment import submit
+    from bridgepack.launch.results import LaunchInterrupt
+    from bridgepack.report.launches import describe_interrupt, describe_launch, describe_result
+
+    click.echo(describe_launch(plan), err=True)
+    started_s = time.monotonic()
+
+    def tell(task: str, state: str) -> None:
+        click.echo(f"{time.monotonic() - started_s:6.1f} s  {task} {state}", err=True)
+
+    try:
+        result = submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
+    except LaunchInterrupt as interrupt:
+        if arguments["as_json"]:
+            print_json(interrupt.result.to_dict())
+        click.echo(describe_interrupt(interrupt.result), err=True)
+        return INTERRUPTED
+    print_json(result.to_dict()) if arguments["as_json"] else echo(describe_result(result))
+    return FINDINGS if result.has_failed else CLEAN

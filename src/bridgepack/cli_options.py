@@ -1,0 +1,69 @@
+"""Kinds of values that options of several commands take."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class PathOption(click.Path):
+    """A path that is not empty, as an unset variable of a script would be."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("it is empty; give a path.", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+class PlaceOption(PathOption):
+    """A path, or the URL of a place in an object store, which stays text."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the path or the URL."""
+        return value if "://" in str(value) else super().convert(value, parameter, context)
+
+
+class Count(click.IntRange):
+    """A whole number of at least 1."""
+
+    name = "N"
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return the number."""
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is not a whole number of at least 1.", parameter, context)
+        return int(value)
+
+
+class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A time span."""
+
+    name = "AGE"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        """Return seconds."""
+        found = _AGE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(
+                f"{value!r} is no time span; allowed: a number with s, m, h, d or w, e.g. 30d.", parameter, context
+            )
+        return float(found[1]) * _SECONDS[found[2].lower()]
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))

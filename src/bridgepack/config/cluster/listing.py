@@ -1,0 +1,178 @@
+"""What each kind of executor can be told: fields with types, defaults and meanings, as data."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from bridgepack.config.cluster.base import ExecutorSection
+from bridgepack.config.cluster.executors import EXECUTORS
+from bridgepack.config.cluster.kubernetes import KubeRayWorkerGroup
+from bridgepack.config.cluster.launchers import Launcher
+from bridgepack.config.cluster.packagers import Packager
+from bridgepack.config.cluster.slurm import SlurmJobDetails
+from bridgepack.config.cluster.tunnels import Tunnel
+from bridgepack.config.cluster.walking import alternatives
+
+_NAMES: Mapping[Any, str] = types.MappingProxyType(
+    {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedField:
+    """One field.
+
+    Attributes:
+        name: as in the file.
+        type: what it takes, in words.
+        default: as in YAML; None where it is required or empty.
+        is_required: whether the file must have it.
+        meaning: its docstring on one line.
+    """
+
+    name: str
+    type: str
+    default: Any
+    is_required: bool
+    meaning: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedSection:
+    """One kind of a section: an executor, launcher, packager or tunnel.
+
+    Attributes:
+        kind: its name in the file.
+        title: what it is.
+        nemo_run_class: class of nemo-run that it becomes, or "" for a part.
+        needs: extra of nemo-run that it needs, or None.
+        no_launch: why no launch can use it, or "".
+        fields: in the file's order.
+    """
+
+    kind: str
+    title: str
+    nemo_run_class: str
+    needs: str | None
+    no_launch: str
+    fields: tuple[ListedField, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorListing:
+    """Every executor and every part that an executor's field can be.
+
+    Attributes:
+        executors: one for each kind.
+        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details`, `worker_groups` -> the one.
+    """
+
+    executors: tuple[ListedSection, ...]
+    parts: dict[str, tuple[ListedSection, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def list_executors() -> ExecutorListing:
+    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run."""
+    return ExecutorListing(
+        executors=tuple(_executor(kind, section) for kind, section in EXECUTORS.items()),
+        parts={
+            "launcher": _part(Launcher),
+            "packager": _part(Packager),
+            "tunnel": _part(Tunnel),
+            "job_details": _part(SlurmJobDetails),
+            "worker_groups": _part(KubeRayWorkerGroup),
+        },
+    )
+
+
+def _executor(kind: str, section: type[ExecutorSection]) -> ListedSection:
+    return ListedSection(
+        kind=kind,
+        title=section.TITLE,
+        nemo_run_class=section.NEMO_RUN_CLASS,
+        needs=section.NEMO_RUN_EXTRA,
+        no_launch=section.NO_LAUNCH,
+        fields=_fields(section),
+    )
+
+
+def _part(annotation: Any) -> tuple[ListedSection, ...]:
+    return tuple(
+        ListedSection(
+            kind=_kind(model),
+            title=_on_one_line(model.__doc__).rstrip("."),
+            nemo_run_class="",
+            needs=None,
+            no_launch="",
+            fields=_fields(model),
+        )
+        for model in alternatives(annotation)
+    )
+
+
+def _kind(model: type[BaseModel]) -> str:
+    if "kind" not in model.model_fields:
+        return ""
+    kinds: tuple[str, ...] = get_args(model.model_fields["kind"].annotation)
+    return kinds[0]
+
+
+def _fields(model: type[BaseModel]) -> tuple[ListedField, ...]:
+    return tuple(
+        ListedField(
+            name=name,
+            type=type_in_words(field.annotation),
+            default=_default(field),
+            is_required=field.is_required(),
+            meaning=_on_one_line(field.description),
+        )
+        for name, field in model.model_fields.items()
+        if name != "kind"
+    )
+
+
+def type_in_words(annotation: Any) -> str:
+    """Return what a field takes, in words: `text`, `whole number`, `list of text`, `launcher`.
+
+    The sections of a union are named by their kinds: `none | torchrun`.
+    """
+    if isinstance(annotation, TypeAliasType):
+        return type_in_words(annotation.__value__)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_in_words(arguments[0])
+    if origin in {Union, types.UnionType}:
+        return " | ".join(dict.fromkeys(type_in_words(one) for one in alternatives(annotation)))
+    if origin is Literal:
+        return " | ".join(str(one) for one in arguments)
+    if origin in {tuple, list}:
+        return f"list of {type_in_words(arguments[0])}"
+    if origin is dict:
+        value = type_in_words(arguments[1])
+        return "section" if value == "anything" else f"names, each with {value}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"section {_kind(annotation)}".strip()
+    return _NAMES[annotation]
+
+
+def _default(field: FieldInfo) -> Any:
+    if field.is_required():
+        return None
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        return {"kind": _kind(type(default))} if _kind(type(default)) else {}
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _on_one_line(text: str | None) -> str:
+    return " ".join((text or "").split())

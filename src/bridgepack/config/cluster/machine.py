@@ -1,0 +1,90 @@
+"""Executors on this machine: a process, torchrun, Docker."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from bridgepack.config.cluster.base import Count, ExecutorSection, FreeForm, Switch, Text
+from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
+from bridgepack.config.cluster.mounts import check_volume
+
+
+class LocalFields(ExecutorSection):
+    """What both ways to run on this machine have."""
+
+    NEMO_RUN_CLASS: ClassVar[str] = "LocalExecutor"
+    PACKAGERS: ClassVar[tuple[str, ...]] = ("none",)
+    NODES_FIELD: ClassVar[str] = "nodes"
+    PROCESSES_FIELD: ClassVar[str] = "ntasks_per_node"
+
+    ntasks_per_node: Count | None = None
+    """Processes that torchrun starts; by default as many as the recipe needs GPUs, one without torchrun."""
+    nodes: Count | None = None
+    """Machines that torchrun waits for; by default 1. With more, start the launch on each of them, with MASTER_ADDR,
+    MASTER_PORT and NODE_RANK set."""
+
+
+class LocalExecutor(LocalFields):
+    """Processes on this machine; without a launcher one process for each task."""
+
+    TITLE: ClassVar[str] = "one process on this machine"
+
+    kind: Literal["local"] = "local"
+    """`local`"""
+
+
+class TorchrunExecutor(LocalFields):
+    """torchrun on this machine: one process for each GPU of the recipe."""
+
+    TITLE: ClassVar[str] = "torchrun on this machine"
+    LAUNCHERS: ClassVar[tuple[str, ...]] = ("torchrun", "fault_tolerance")
+
+    kind: Literal["torchrun"] = "torchrun"
+    """`torchrun`"""
+    launcher: Launcher = TorchrunLauncher()
+    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
+
+
+class DockerExecutor(ExecutorSection):
+    """Containers on this machine."""
+
+    NEMO_RUN_CLASS: ClassVar[str] = "DockerExecutor"
+    TITLE: ClassVar[str] = "Docker containers on this machine"
+    PROCESSES_FIELD: ClassVar[str] = "ntasks_per_node"
+    GPUS_FIELD: ClassVar[str] = "num_gpus"
+    GPU_ONLY_FIELDS: ClassVar[tuple[str, ...]] = ("num_gpus",)
+
+    kind: Literal["docker"] = "docker"
+    """`docker`"""
+    launcher: Launcher = TorchrunLauncher()
+    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
+    container_image: Text
+    """Image of the container."""
+    ntasks_per_node: Count | None = None
+    """Processes that torchrun starts; by default one for each GPU."""
+    runtime: Text | None = None
+    """Runtime of Docker, e.g. `nvidia`."""
+    num_gpus: Annotated[int, Field(ge=-1, strict=True)] | None = None
+    """GPUs of the container, -1 for all; by default as many as the recipe needs. `build` and `check` get none."""
+    shm_size: Text | None = None
+    """Size of /dev/shm, e.g. `30g`."""
+    ulimits: tuple[Text, ...] = ()
+    """Limits: `TYPE=SOFT[:HARD]`, e.g. `memlock=-1`."""
+    ipc_mode: Text | None = None
+    """IPC namespace, e.g. `host`."""
+    healthcheck: FreeForm = Field(default_factory=dict)
+    """Health check, as docker-py takes it."""
+    privileged: Switch = False
+    """Give the container extended privileges."""
+    network: Text = "nemo_run"
+    """Network; nemo-run makes one of this name, `host` for that of the machine."""
+    additional_kwargs: FreeForm = Field(default_factory=dict)
+    """More arguments of docker-py's `containers.run`."""
+    volumes: tuple[Annotated[str, check_volume], ...] = ()
+    """Folders of this machine in the container: `SOURCE:TARGET[:FLAGS]`, e.g. `/data:/data:ro`."""
+
+    def paths_on_nodes(self) -> tuple[str, ...] | None:
+        """Return the targets of the volumes."""
+        return tuple(volume.split(":")[1] for volume in self.volumes)

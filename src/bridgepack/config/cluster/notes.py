@@ -1,0 +1,111 @@
+"""What is no mistake in a cluster file but may surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from bridgepack.config.cluster.base import TASKS, Task
+from bridgepack.config.cluster.executors import Executor
+from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
+from bridgepack.config.cluster.machine import LocalFields
+from bridgepack.config.cluster.mounts import is_inside
+from bridgepack.config.cluster.references import is_secret_name, plain_secrets
+from bridgepack.config.cluster.slurm import SlurmExecutor
+
+if TYPE_CHECKING:
+    from bridgepack.config.cluster.config import ClusterConfig
+
+_SAFER = MappingProxyType(
+    {
+        "slurm": "sbatch hands on the variables of its own environment: export it where sbatch runs.",
+        "kubeflow": "Use env_list with valueFrom.secretKeyRef.",
+    }
+)
+_SAFER_ELSEWHERE = "Keep it in a file that the nodes read."
+
+
+def cluster_notes(cluster: ClusterConfig) -> Iterator[str]:
+    """Yield one text for each thing that may surprise."""
+    executors: dict[Task, Executor] = {
+        task: cluster.executor_for(task) for task in TASKS if not getattr(cluster.tasks, task).skip
+    }
+    kinds = sorted({executor.kind for executor in executors.values()})
+    if len(kinds) > 1:
+        yield (
+            f"Tasks run on {' and '.join(kinds)}: workspace {cluster.workspace_path} has to be the same folder there."
+        )
+    for task, executor in executors.items():
+        place = f"tasks.{task}.executor" if getattr(cluster.tasks, task).executor else "executor"
+        yield from _workspace_notes(executor, cluster.workspace_path, place)
+        yield from _variable_notes(executor, place)
+        if task == "train":
+            yield from _process_notes(executor, place)
+        if isinstance(executor, SlurmExecutor):
+            yield from _slurm_notes(executor, task, place)
+        if executor.kind == "kubeflow":
+            yield f"{place}: nemo-run 0.11 writes TrainJobs of Kubeflow Trainer 2.1; others drop the volumes in them."
+        if executor.kind == "skypilot" and not executor.autodown and executor.idle_minutes_to_autostop is None:
+            yield f"{place}: SkyPilot leaves the cluster running. Set autodown or idle_minutes_to_autostop."
+    yield from _secret_notes(cluster)
+    train = executors.get("train")
+    if cluster.python != "python" and train is not None and train.launcher.kind in PROCESS_LAUNCHERS:
+        yield f"python is {cluster.python}; {train.launcher.kind} takes the Python of the command that PATH has."
+
+
+def _workspace_notes(executor: Executor, workspace: str, place: str) -> Iterator[str]:
+    paths = executor.paths_on_nodes()
+    if paths is not None and not any(is_inside(workspace, path) for path in paths):
+        mounted = ", ".join(paths) or "nothing"
+        yield (
+            f"{place}: workspace {workspace} lies in no folder that the container shares ({mounted}); what a task "
+            f"writes there is lost. Mount it under the same path."
+        )
+    if executor.kind.startswith("skypilot") and paths is None:
+        yield f"{place}: workspace {workspace} is on the disk of one machine. Put it on a storage of storage_mounts."
+
+
+def _variable_notes(executor: Executor, place: str) -> Iterator[str]:
+    if not executor.EXPORTS_ENV_VARS:
+        return
+    for name in executor.env_vars:
+        if is_secret_name(name):
+            yield (
+                f"{place}.env_vars.{name}: nemo-run writes its value into the job's script, and the script prints it "
+                f"into the log. {_SAFER.get(executor.kind, _SAFER_ELSEWHERE)}"
+            )
+
+
+def _secret_notes(cluster: ClusterConfig) -> Iterator[str]:
+    for path in plain_secrets(cluster.model_dump(mode="python", exclude_unset=True)):
+        yield f"{path} is written out. Write ${{env:NAME}}, and set that variable where you launch."
+
+
+def _process_notes(executor: Executor, place: str) -> Iterator[str]:
+    launcher = executor.launcher.kind
+    if launcher not in PROCESS_LAUNCHERS and getattr(executor, "torchrun_nproc_per_node", None) is not None:
+        yield f"{place}.torchrun_nproc_per_node has no effect with the launcher {launcher}."
+    if launcher not in PROCESS_LAUNCHERS and not isinstance(executor, SlurmExecutor) and executor.kind != "local":
+        yield f"{place}.launcher is {launcher}: {executor.kind} starts one process on each node."
+    if (
+        isinstance(executor, LocalFields)
+        and launcher not in PROCESS_LAUNCHERS
+        and executor.ntasks_per_node not in {None, 1}
+    ):
+        yield f"{place}.ntasks_per_node has no effect without torchrun. Set {place}.kind to torchrun."
+
+
+def _slurm_notes(executor: SlurmExecutor, task: Task, place: str) -> Iterator[str]:
+    if "time" not in executor.model_fields_set:
+        yield f"{place}.time is not set: nemo-run gives a job ten minutes."
+    for name in executor.env_vars:
+        if name != name.upper():
+            yield f"{place}.env_vars.{name}: nemo-run exports it as {name.upper()} on Slurm."
+    if executor.container_image is None and executor.container_mounts:
+        yield f"{place}.container_mounts has no effect without container_image."
+    ranks, gpus = executor.ntasks_per_node, executor.gpus_per_node
+    if task == "train" and ranks and gpus and ranks != gpus and executor.launcher.kind not in PROCESS_LAUNCHERS:
+        yield f"{place}.ntasks_per_node is {ranks} and gpus_per_node {gpus}: a rank uses one GPU."
+    if task == "train" and executor.cpus_per_gpu and not executor.gpus_per_task:
+        yield f"{place}.cpus_per_gpu is set: Slurm wants gpus_per_task with it."

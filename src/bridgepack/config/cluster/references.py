@@ -1,0 +1,91 @@
+"""Values that a cluster file does not hold but names: `${env:NAME}`; and values that nobody is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bridgepack.errors import ConfigError
+
+#: What a secret is shown as.
+HIDDEN = "***"
+#: A value that is named.
+REFERENCE = re.compile(r"\$\{env:[^}]*\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME = re.compile(r"(token(?!iz)|secret|passw|credential|api_?key|access_?key|private_?key|auth)", re.I)
+#: Names that look like those of secrets and are none: they name a secret that the platform keeps.
+_NAMES_OF_SECRETS = frozenset({"image_pull_secrets", "secret_vars", "secretKeyRef", "secretName"})
+
+
+def resolve_references(value: Any, environment: Mapping[str, str], where: str) -> Any:
+    """Return plain values with every `${env:NAME}` replaced by the variable's value.
+
+    Args:
+        value: text, or mappings and lists of values, at any depth.
+        environment: the variables.
+        where: dotted path of the value, for messages.
+
+    Raises:
+        ConfigError: a variable is not set, or a reference names none.
+    """
+
+    def resolve(text: str, path: str) -> str:
+        return REFERENCE.sub(lambda match: _variable(match, environment, path), text)
+
+    return _with_texts(value, where, resolve)
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a variable or a field is a secret by its name."""
+    return bool(_SECRET_NAME.search(name))
+
+
+def hide_secrets(value: Any) -> Any:
+    """Return plain values with every secret replaced by `***`; references stay, they tell only a name."""
+
+    def hide(text: str, path: str) -> str:
+        names = path.split(".")
+        is_secret = is_secret_name(names[-1]) and not _NAMES_OF_SECRETS.intersection(names)
+        return HIDDEN if is_secret and not REFERENCE.fullmatch(text) else text
+
+    return _with_texts(value, "", hide)
+
+
+def plain_secrets(value: Any) -> list[str]:
+    """Return the dotted paths of secrets that are written out."""
+    found: list[str] = []
+
+    def look(text: str, path: str) -> str:
+        if text and hide_secrets({path.rpartition(".")[2]: text}) != {path.rpartition(".")[2]: text}:
+            found.append(path)
+        return text
+
+    _with_texts(value, "", look)
+    return found
+
+
+def _with_texts(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value, path)
+    if isinstance(value, Mapping):
+        prefix = f"{path}." if path else ""
+        # Kubernetes writes a variable as {name: NAME, value: VALUE}; its name is what says what the value is.
+        own_name = value.get("name") if isinstance(value.get("name"), str) else "value"
+        names = {name: own_name if name == "value" else name for name in value}
+        return {name: _with_texts(item, f"{prefix}{names[name]}", change) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with_texts(item, path, change) for item in value)
+    return value
+
+
+def _variable(match: re.Match[str], environment: Mapping[str, str], path: str) -> str:
+    name = match.group(0)[len("${env:") : -1]
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{path} has {match.group(0)!r}; allowed: ${{env:NAME}}, the name of a variable. Correct it.")
+    if name not in environment:
+        raise ConfigError(
+            f"{path} is {match.group(0)!r}; the environment has no variable {name}. Set it before the launch: "
+            f"export {name}=VALUE."
+        )
+    return environment[name]

@@ -1,0 +1,183 @@
+"""One build: tokens into the store, then the artifact in the working folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data import build_records, staging
+from bridgepack.data.artifact_writing import ArtifactSpec, ArtifactWriter
+from bridgepack.data.build_errors import Kept
+from bridgepack.data.build_values import BuildOptions, BuildPlan
+from bridgepack.data.engine_checks import EngineDiffersError, EngineReport
+from bridgepack.data.engine_sample import sampled_rows
+from bridgepack.data.engines import REFERENCE
+from bridgepack.data.execution import InThisProcess, Progress, Runner
+from bridgepack.data.files import make_folders
+from bridgepack.data.fingerprint import library_versions
+from bridgepack.data.inputs import InputFile, file_stamp
+from bridgepack.data.memory import plan_memory
+from bridgepack.data.range_tasks import RangeResult
+from bridgepack.data.ray_cluster import RaySettings, ray_runner
+from bridgepack.data.ray_tasks import WorkerSetup
+from bridgepack.data.space import SpaceWatch
+from bridgepack.data.store_keys import code_digest, tokenization_identity, tokenization_key
+from bridgepack.data.token_store import TokenStore
+from bridgepack.data.tokenizing import SplitInputs, Tokenizing
+from bridgepack.data.worker_pool import WorkerServer, worker_pool
+from bridgepack.errors import DataError
+from bridgepack.records import Manifest
+
+#: Input that is worth another worker.
+_BYTES_PER_WORKER = 1 << 21
+
+
+@dataclass(kw_only=False)
+class Building:
+    """One build in its working folder."""
+
+    plan: BuildPlan
+    folder: Path
+    store: TokenStore
+    progress: Progress
+    options: BuildOptions
+    kept: Kept
+    _made: list[Path] = field(default_factory=list)
+    _engine: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the recipe's engine."""
+        self._engine = self.plan.resolved.recipe.tokenizer.engine
+
+    def run(self, server: WorkerServer | None) -> Manifest:
+        """Build the artifact in the working folder and return its manifest."""
+        make_folders(self.folder / staging.WORK)
+        load = partial(_load_engine, self._recipe_json, self._engine, self._num_input_bytes, self._files)
+        report = load() if server is None else server.prepare(load)
+        self.kept.engine_message = report.message
+        if report.name == REFERENCE:
+            self._engine = REFERENCE
+        if self.options.ray is not None:
+            return self._run_on_ray(self.options.ray)
+        if server is None:
+            return self._run(InThisProcess(), plan_memory(self.options.memory_bytes, 1).text_bytes)
+        memory = plan_memory(self.options.memory_bytes, self._useful_workers())
+        with worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
+            return self._run(pool, memory.text_bytes)
+
+    def _run_on_ray(self, settings: RaySettings) -> Manifest:
+        setup = WorkerSetup(
+            folder=str(Path.cwd()),
+            memory_bytes=self.options.memory_bytes,
+            load=partial(_load_for_ray, self._recipe_json, self._engine, self._num_input_bytes),
+            identity=self.plan.tokenizer,
+        )
+        shared = [self.folder, self.store.folder]
+        with ray_runner(settings, setup=setup, shared=shared, progress=self.progress) as runner:
+            memory = plan_memory(self.options.memory_bytes, runner.slots_per_node)
+            return self._run(runner, memory.text_bytes)
+
+    def _run(self, runner: Runner, text_bytes: int) -> Manifest:
+        try:
+            results = self._tokenized(runner, text_bytes, self._engine)
+        except EngineDiffersError as error:
+            for path in self._made:
+                path.unlink(missing_ok=True)
+            self.kept.engine_message = f"everything was tokenised again with tokenizers: {error}"
+            results = self._tokenized(runner, text_bytes, REFERENCE)
+        _refuse_changed_inputs(self.plan)
+        build_records.write_build_record(self.store, self.plan.output, self.plan.fingerprint, results)
+        writer = ArtifactWriter(
+            spec=self._spec(), folder=self.folder, runner=runner, progress=self.progress, watch=self.kept.add_shard
+        )
+        return writer.write(results)
+
+    def _tokenized(self, runner: Runner, text_bytes: int, engine: str) -> dict[str, list[RangeResult]]:
+        """Return what becomes of the ranges of each split's files."""
+        plan, recipe = self.plan, self.plan.resolved.recipe
+        identity = tokenization_identity(recipe, plan.tokenizer)
+        key = tokenization_key(identity)
+        self.store.write_identity(key, {"tokenizer": plan.tokenizer["name_or_path"], "depends_on": identity})
+        tokenizing = Tokenizing(
+            store=self.store,
+            tokenization=key,
+            recipe_json=self._recipe_json,
+            engine=engine,
+            num_input_bytes=self._num_input_bytes,
+            max_row_bytes=recipe.data.max_row_bytes,
+            text_bytes=text_bytes,
+            runner=runner,
+            progress=self.progress,
+            watch=self._watch(),
+        )
+        results = {}
+        for source, files in plan.files.items():
+            hashes = [record.sha256 for record in plan.inputs[source]]
+            inputs = SplitInputs(name=source, files=files, hashes=hashes)
+            results[source] = tokenizing.results(inputs, self._spec().finish_settings(source, self.folder))
+        return results
+
+    def _watch(self) -> Callable[[RangeResult], None]:
+        """Return what is told of each range: it counts, and stops a build that the disks have no room for."""
+        space = SpaceWatch.of(self.plan.output, self.store.folder, self._files)
+        space.refuse_full_disks()
+        self.kept.num_ranges_tokenized = self.kept.num_ranges_found = 0
+        self._made.clear()
+
+        def watch(result: RangeResult) -> None:
+            self.kept.add_range(result)
+            if result.was_tokenized:
+                self._made.append(result.token_file)
+            space.add(result)
+
+        return watch
+
+    @property
+    def _recipe_json(self) -> str:
+        return self.plan.resolved.recipe.model_dump_json()
+
+    @property
+    def _files(self) -> list[InputFile]:
+        return [file for files in self.plan.files.values() for file in files]
+
+    @property
+    def _num_input_bytes(self) -> int:
+        return sum(record.num_bytes for records in self.plan.inputs.values() for record in records)
+
+    def _useful_workers(self) -> int:
+        """Return how many processes pay for their start; the bytes are the same for any number."""
+        return min(self.options.num_workers, 1 + self._num_input_bytes // _BYTES_PER_WORKER)
+
+    def _spec(self) -> ArtifactSpec:
+        return ArtifactSpec(
+            resolved=self.plan.resolved,
+            fingerprint=self.plan.fingerprint,
+            tokenizer=self.plan.tokenizer,
+            versions=library_versions(),
+            inputs=self.plan.inputs,
+            build=code_digest(),
+        )
+
+
+def _load_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
+    """Load what encodes texts, compare it with `tokenizers` on rows of the files, and say what is to be used."""
+    from bridgepack.data.stages import load_stage  # templates and tokenizers, which workers need
+
+    stage = load_stage(recipe_json, engine, num_input_bytes)
+    return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
+
+
+def _refuse_changed_inputs(plan: BuildPlan) -> None:
+    for path, stamp in plan.stamps.items():
+        if not path.is_file() or file_stamp(path) != stamp:
+            raise DataError(f"{path} changed during the build. Build again once nothing writes to it.")
+
+
+def _load_for_ray(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
+    """Load the tokenisation stage on a node and return its tokenizer's identity."""
+    from bridgepack.data.stages import load_stage  # templates and tokenizers, which workers need
+
+    return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()

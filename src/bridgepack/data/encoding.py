@@ -1,0 +1,107 @@
+"""What encoders make of rows: tokens and masks of many rows as flat arrays, or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.errors import RowError
+from bridgepack.geometry import IntArray
+from bridgepack.records import Example, MaskArray, TokenArray
+
+
+class Encoded(NamedTuple):
+    """Ids and token-aligned mask of one example.
+
+    Attributes:
+        ids: shape [stored_length].
+        mask: shape [stored_length], 1 where the token is trained as a target.
+        num_context: leading tokens before the completion; -1 where that has no meaning.
+    """
+
+    ids: list[int]
+    mask: list[int]
+    num_context: int = -1
+
+
+class Prepared(NamedTuple):
+    """A row that is ready to be encoded.
+
+    Attributes:
+        num_characters: roughly the memory that encoding it takes.
+        value: what its encoder makes of it.
+    """
+
+    num_characters: int
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlatBatch:
+    """Tokens and masks of several rows.
+
+    Attributes:
+        input_ids: shape [num_tokens], int32, stored.
+        loss_mask: shape [num_tokens], int8, token-aligned.
+        offsets: shape [num_rows + 1], int64.
+        num_context: shape [num_rows], int32, as in `Encoded`.
+        errors: position of a row -> why it has no mask; its tokens do not count.
+    """
+
+    input_ids: TokenArray
+    loss_mask: MaskArray
+    offsets: IntArray
+    num_context: npt.NDArray[Any]
+    errors: Mapping[int, RowError] = field(default_factory=dict)
+
+
+class Encoder(Protocol):
+    """Makes ids and token-aligned masks of rows; what it makes of one does not depend on the others."""
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row, ready to be encoded.
+
+        Raises:
+            RowError: when it cannot become a sequence.
+        """
+        ...
+
+    def encode(self, rows: Sequence[Any]) -> FlatBatch:
+        """Return the tokens of rows: the `value` of each as it was prepared."""
+        ...
+
+
+def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encoded | RowError]:
+    """Return ids and mask or the row's error, one per example, in order."""
+    results: list[Encoded | RowError | None] = []
+    prepared = []
+    for example in examples:
+        try:
+            prepared.append(encoder.prepare(example.columns).value)
+            results.append(None)
+        except RowError as error:
+            results.append(error)
+    made = iter(_one_by_one(encoder.encode(prepared)))
+    return [next(made) if result is None else result for result in results]
+
+
+def control_token_table(never_trained_ids: frozenset[int], vocab_size: int) -> MaskArray:
+    """Return for each id 0 where Megatron-Bridge never trains it, else 1; shape [vocab_size], int8."""
+    table = np.ones(vocab_size, dtype=np.int8)
+    table[sorted(never_trained_ids)] = 0
+    return table
+
+
+def _one_by_one(batch: FlatBatch) -> list[Encoded | RowError]:
+    ids, mask, offsets = batch.input_ids.tolist(), batch.loss_mask.tolist(), batch.offsets.tolist()
+    return [
+        batch.errors[index]
+        if index in batch.errors
+        else Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]))
+        for index, (start, stop) in enumerate(pairwise(offsets))
+    ]

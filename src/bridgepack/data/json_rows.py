@@ -1,0 +1,67 @@
+"""Lines of JSON -> rows, by orjson where it is installed and says what `json` says, else by `json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason, Example
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SPACE = b" \t\r\n\xef\xbb\xbf"
+#: Every digit becomes a zero, so that a number that orjson would round is found by one search.
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_NUMBER = b"0" * 19
+
+
+def _fast_loads() -> Callable[[bytes], Any] | None:
+    try:
+        import orjson
+    except ImportError:
+        return None
+    loads: Callable[[bytes], Any] = orjson.loads
+    return loads
+
+
+_LOADS = _fast_loads()
+
+
+def read_line(line: bytes, file_index: int, row: int) -> Example | RowError | None:
+    """Return a line's row or its error; None for a line without anything on it."""
+    value: Any = None
+    if _LOADS is not None and _LONG_NUMBER not in line.translate(_DIGITS):
+        try:
+            value = _LOADS(line)
+        except ValueError:  # `json` takes more (NaN), and words the rest
+            value = None
+    if type(value) is dict:
+        return Example(file_index=file_index, row=row, columns=value)
+    if not line.strip(_SPACE):
+        return None
+    return _slowly(line, file_index, row)
+
+
+def row_of(value: Any, file_index: int, row: int) -> Example | RowError:
+    """Return a value that was read as a row, or why it is none."""
+    if not isinstance(value, Mapping):
+        return RowError(DropReason.NOT_AN_OBJECT, f"a {type(value).__name__}; a row must be an object")
+    return Example(file_index=file_index, row=row, columns=value)
+
+
+def _slowly(line: bytes, file_index: int, row: int) -> Example | RowError:
+    try:
+        text = line.decode("utf-8-sig")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        return RowError(DropReason.INVALID_JSON, f"not UTF-8: {error}")
+    except UnicodeEncodeError:
+        return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is no text")
+    except (ValueError, RecursionError) as error:
+        start = line[:60].rstrip(b"\r\n").decode(errors="replace")
+        return RowError(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")
+    return row_of(value, file_index, row)

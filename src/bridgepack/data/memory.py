@@ -1,0 +1,114 @@
+"""How much memory a build may use, and how many workers and how large batches follow from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgepack.errors import ConfigError
+
+#: Of the memory that is free, what a build takes by default.
+_SHARE = 0.75
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+#: The build itself, without its workers: the plan of some million sequences, and ranges on their way.
+_OWN_BYTES = 256 << 20
+#: A worker beyond what it shares with the others: a batch on its way through template and tokenizer.
+MIN_WORKER_BYTES = 192 << 20
+MIN_MEMORY_BYTES = _OWN_BYTES + MIN_WORKER_BYTES
+#: Memory that tokenising needs for a byte of text: texts, tokens with their positions, ids and masks.
+_BYTES_PER_TEXT_BYTE = 96
+_MIN_TEXT_BYTES, _MAX_TEXT_BYTES = 1 << 18, 1 << 22
+_CGROUP_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPlan:
+    """What a build's memory is used for.
+
+    Attributes:
+        num_workers: at most as many as asked for.
+        workers_bytes: what all workers together may use beyond what they share.
+        text_bytes: text of the rows that a worker tokenises together.
+    """
+
+    num_workers: int
+    workers_bytes: int
+    text_bytes: int
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return a size in bytes: `8G`, `512MiB`, `1.5T`.
+
+    Raises:
+        ConfigError: when it is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"{option} is {text!r}; allowed: a number with K, M, G or T, e.g. 8G. Correct it.")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def parse_memory(text: str) -> int:
+    """Return the memory that a build may use, in bytes.
+
+    Raises:
+        ConfigError: when it is no size, or too small for any build.
+    """
+    size = parse_size(text, "--memory")
+    if size < MIN_MEMORY_BYTES:
+        raise ConfigError(
+            f"--memory is {text!r}; allowed: at least {MIN_MEMORY_BYTES >> 20}M. Raise it or leave it out."
+        )
+    return size
+
+
+def plan_memory(memory_bytes: int | None, num_workers: int) -> MemoryPlan:
+    """Return how memory is used.
+
+    Args:
+        memory_bytes: what the build may use; a share of what is free by default.
+        num_workers: processes asked for.
+    """
+    available = memory_share(memory_bytes)
+    for_workers = available - max(_OWN_BYTES, available // 8)
+    allowed = max(1, min(num_workers, for_workers // MIN_WORKER_BYTES))
+    text_bytes = for_workers // allowed // _BYTES_PER_TEXT_BYTE
+    return MemoryPlan(
+        num_workers=allowed,
+        workers_bytes=for_workers,
+        text_bytes=min(max(text_bytes, _MIN_TEXT_BYTES), _MAX_TEXT_BYTES),
+    )
+
+
+def memory_share(memory_bytes: int | None) -> int:
+    """Return what a build may use on this machine: what was asked for, or a share of what is free."""
+    return max(memory_bytes or int(free_bytes() * _SHARE), MIN_MEMORY_BYTES)
+
+
+def free_bytes() -> int:
+    """Return the memory that this process and its children could take: of the machine, within its control group."""
+    found = [_machine_bytes()]
+    for limit, usage in _CGROUP_LIMITS:
+        most, used = _number_in(limit), _number_in(usage)
+        if most is not None and used is not None:
+            found.append(max(most - used, 0))
+    return min(found)
+
+
+def _machine_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 4 << 30
+
+
+def _number_in(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,91 @@
+"""Whether the disks have room for a build: guessed before it begins, worked out from what its first ranges took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgepack.data.forecast import BYTES_PER_TOKEN, json_bytes
+from bridgepack.data.inputs import InputFile
+from bridgepack.data.range_tasks import RangeResult
+from bridgepack.errors import ArtifactError
+
+#: Bytes of a token in the store (id and mask), and in an artifact.
+_STORED_BYTES, _PACKED_BYTES = 5.1, 1.6
+#: The guess can be off by this much: columns that no token is made of, other languages than English.
+_MARGIN = 10.0
+#: What has been tokenised when the guess is replaced, and how exact it is from then on.
+_SURE_BYTES, _SURE_MARGIN = 1 << 26, 1.2
+
+
+@dataclass(kw_only=True)
+class SpaceWatch:
+    """Compares what a build will take with what is free.
+
+    Attributes:
+        output: folder of the artifact.
+        store: folder of the token store.
+        num_input_bytes: of all inputs, as JSON.
+    """
+
+    output: Path
+    store: Path
+    num_input_bytes: float
+    _done_bytes: int = 0
+    _token_bytes: int = 0
+
+    @classmethod
+    def of(cls, output: Path, store: Path, files: Iterable[InputFile]) -> SpaceWatch:
+        """Return a watch over a build of some files."""
+        return cls(output=output, store=store, num_input_bytes=sum(map(json_bytes, files)))
+
+    def refuse_full_disks(self) -> None:
+        """Make sure that a build is not hopeless from the beginning.
+
+        Raises:
+            ArtifactError: when less than a tenth of what it should take is free.
+        """
+        num_tokens = self.num_input_bytes / BYTES_PER_TOKEN
+        self._compare(num_tokens * _STORED_BYTES / _MARGIN, num_tokens * _PACKED_BYTES / _MARGIN, "at least ")
+
+    def add(self, result: RangeResult) -> None:
+        """Take in what a range took.
+
+        Raises:
+            ArtifactError: when the rest will not fit, at this rate.
+        """
+        if result.finished is None or not result.was_tokenized or not result.num_bytes:
+            return
+        self._done_bytes += result.num_bytes
+        self._token_bytes += result.token_file.stat().st_size
+        if self._done_bytes >= _SURE_BYTES:
+            rate = self._token_bytes / self._done_bytes / _SURE_MARGIN
+            rest = max(self.num_input_bytes - self._done_bytes, 0) * rate
+            packed = self.num_input_bytes * rate * _PACKED_BYTES / _STORED_BYTES
+            self._compare(rest, packed, "about ")
+
+    def _compare(self, token_bytes: float, packed_bytes: float, accuracy: str) -> None:
+        wanted = [(self.store, token_bytes, "--store"), (self.output.absolute().parent, packed_bytes, "--output")]
+        places = [_existing(place) for place, _, _ in wanted]
+        if places[0].stat().st_dev == places[1].stat().st_dev:
+            wanted = [(places[1], token_bytes + packed_bytes, "--output and --store")]
+        for place, num_bytes, option in wanted:
+            status = os.statvfs(_existing(place))
+            free = status.f_bavail * status.f_frsize
+            if free < num_bytes:
+                raise ArtifactError(
+                    f"{str(place)!r} has {_gigabytes(free)} free; this build takes {accuracy}{_gigabytes(num_bytes)} "
+                    f"more there. What is finished is kept. Free space, or choose another {option}."
+                )
+
+
+def _existing(place: Path) -> Path:
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _gigabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:,.1f} MB"

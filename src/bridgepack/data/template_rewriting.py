@@ -1,0 +1,229 @@
+"""Rewrites the Python that Jinja compiles a template to, so that plain JSON data takes a short way through it.
+
+Jinja asks its sandbox about every attribute and every call, by exceptions that are raised and caught. Almost all that
+chat templates touch are keys of dictionaries, methods of texts, and loop counters, where the sandbox has nothing to
+refuse. Each such place gets a test of the exact type first; anything else goes the way it always went.
+
+Source: jinja2 3.1, sandbox.py (getattr, getitem, call) and runtime.py (Context.call, LoopContext, Namespace).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+#: Names of the helpers that rewritten code calls; `templates` puts them into its namespace.
+GET_ATTRIBUTE, GET_ITEM = "bridgepack_getattr", "bridgepack_getitem"
+#: Attributes that every dictionary has: Jinja finds them before it looks for a key.
+DICT_ATTRIBUTES = frozenset(dir(dict))
+#: Methods of texts that the sandbox always lets through and hands on unchanged (so not `format` and `format_map`).
+TEXT_METHODS = frozenset(
+    {
+        *("capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha", "isdigit", "islower"),
+        *("isspace", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace"),
+        *("rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title"),
+        "upper",
+    }
+)
+#: Attributes of a loop that templates read.
+_LOOP_ATTRIBUTES = frozenset(
+    {"depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem", "revindex", "revindex0"}
+)
+_CONTEXT_KEYWORDS = frozenset({"_loop_vars", "_block_vars"})
+#: Syntax nodes in the arguments of a call that may stand in the code twice.
+_LONGEST_ARGUMENTS = 60
+
+
+class _Place(NamedTuple):
+    """A key of what may be a dictionary: whether it is there, its value after that was asked, and the owner."""
+
+    has_key: ast.expr
+    value: ast.expr
+    owner: ast.expr
+
+
+def rewritten(source: str) -> ast.Module:
+    """Return a template's compiled Python, as `Environment.compile(raw=True)` gives it, with the short ways in it."""
+    tree = ast.parse(source)
+    module = _Rewriter(_named_tests(tree)).visit(tree)
+    return ast.Module(body=ast.fix_missing_locations(module).body, type_ignores=[])
+
+
+def _named_tests(tree: ast.Module) -> frozenset[str]:
+    """Return the variables that hold the test `defined`: `t_3` for `t_3 = environment.tests['defined']`."""
+    defined = ast.unparse(ast.parse("environment.tests['defined']"))
+    return frozenset(
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) == defined
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Puts the short ways in; temporary names are unique, so that none is overwritten before it is read."""
+
+    def __init__(self, defined_tests: frozenset[str]) -> None:
+        self._defined_tests = defined_tests
+        self._num_names = 0
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Return a call by the short way where it is one of the sandbox's, or of the test `defined`."""
+        if _is_environment(node, "getattr") and isinstance(node.args[1], ast.Constant):
+            return self._attribute(self.visit(node.args[0]), str(node.args[1].value))
+        if _is_environment(node, "getitem"):
+            return self._item(self.visit(node.args[0]), self.visit(node.args[1]))
+        if _is_environment(node, "call"):
+            return self._call(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self._defined_tests and len(node.args) == 1:
+            return self._is_defined(node)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """Return an `if` whose test is only asked whether it is true."""
+        node.test = self._truth(node.test)
+        node.body = [self.visit(item) for item in node.body]
+        node.orelse = [self.visit(item) for item in node.orelse]
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """Return a conditional expression whose test is only asked whether it is true."""
+        return ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Return `not x`, where `x` is only asked whether it is true."""
+        if isinstance(node.op, ast.Not):
+            return ast.UnaryOp(ast.Not(), self._truth(node.operand))
+        return self.generic_visit(node)
+
+    def _truth(self, node: ast.expr) -> ast.expr:
+        """Return an expression that is as true as the given one; a missing key need not become an Undefined."""
+        if isinstance(node, ast.BoolOp):
+            return ast.BoolOp(node.op, [self._truth(value) for value in node.values])
+        found = _attribute_of(node)
+        if found is None or _is_loop(*found):
+            visited: ast.expr = self.visit(node)
+            return visited
+        owner, name = found
+        place = self._place(self.visit(owner), name)
+        ask = _helper(GET_ATTRIBUTE, place.owner, name)
+        return ast.IfExp(place.has_key, place.value, ast.IfExp(_is_type(place.owner, "dict"), ast.Constant(None), ask))
+
+    def _attribute(self, owner: ast.expr, name: str) -> ast.expr:
+        if _is_loop(owner, name):
+            is_loop = _is_type(owner, "LoopContext")
+            return ast.IfExp(is_loop, ast.Attribute(owner, name, ast.Load()), _helper(GET_ATTRIBUTE, owner, name))
+        if not _is_key(name):
+            return _helper(GET_ATTRIBUTE, owner, name)
+        place = self._place(owner, name)
+        return ast.IfExp(place.has_key, place.value, _helper(GET_ATTRIBUTE, place.owner, name))
+
+    def _item(self, owner: ast.expr, key: ast.expr) -> ast.expr:
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_key(key.value):
+            place = self._place(owner, key.value)
+            return ast.IfExp(place.has_key, place.value, _helper(GET_ITEM, place.owner, key.value))
+        return ast.Call(_name(GET_ITEM), [owner, key], [])
+
+    def _place(self, owner: ast.expr, key: str) -> _Place:
+        owner, bound = self._bound(owner)
+        value = self._new_name()
+        get = ast.Call(ast.Attribute(bound, "get", ast.Load()), [ast.Constant(key), _name("missing")], [])
+        is_there = ast.Compare(ast.NamedExpr(ast.Name(value, ast.Store()), get), [ast.IsNot()], [_name("missing")])
+        has_key = ast.BoolOp(ast.And(), [_is_type(owner, "dict"), is_there])
+        return _Place(has_key=has_key, value=_name(value), owner=bound)
+
+    def _is_defined(self, node: ast.Call) -> ast.AST:
+        """Return `x.name is defined` without an Undefined for a dictionary that lacks the key."""
+        found = _attribute_of(node.args[0])
+        if found is None:
+            return self.generic_visit(node)
+        owner, name = found
+        place = self._place(self.visit(owner), name)
+        ask = ast.Call(node.func, [_helper(GET_ATTRIBUTE, place.owner, name)], [])
+        lacks = ast.IfExp(_is_type(place.owner, "dict"), ast.Constant(False), ask)
+        return ast.IfExp(place.has_key, ast.Call(node.func, [place.value], []), lacks)
+
+    def _call(self, node: ast.Call) -> ast.AST:
+        """Return a call of a text's method without the sandbox, or a new namespace without the context."""
+        callee = node.args[1]
+        if isinstance(callee, ast.IfExp) and ast.unparse(callee.orelse).endswith("_namespace"):
+            return self._namespace(node)
+        if _is_environment(callee, "getattr") and isinstance(callee, ast.Call):
+            method = callee.args[1]
+            is_short = sum(1 for argument in node.args[2:] for _ in ast.walk(argument)) < _LONGEST_ARGUMENTS
+            if isinstance(method, ast.Constant) and method.value in TEXT_METHODS and is_short:
+                return self._text_method(node, callee.args[0], str(method.value))
+        return self.generic_visit(node)
+
+    def _text_method(self, node: ast.Call, owner: ast.expr, name: str) -> ast.AST:
+        owner, bound = self._bound(self.visit(owner))
+        arguments = [self.visit(argument) for argument in node.args[2:]]
+        keywords = [self.visit(keyword) for keyword in node.keywords]
+        long_way = ast.Call(node.func, [node.args[0], _helper(GET_ATTRIBUTE, bound, name), *arguments], keywords)
+        short_way = ast.Call(ast.Attribute(bound, name, ast.Load()), arguments, _without_context(keywords))
+        return ast.IfExp(_is_type(owner, "str"), short_way, long_way)
+
+    def _namespace(self, node: ast.Call) -> ast.AST:
+        callee, bound = self._bound(self.visit(node.args[1]))
+        arguments = [self.visit(argument) for argument in node.args[2:]]
+        keywords = [self.visit(keyword) for keyword in node.keywords]
+        long_way = ast.Call(node.func, [node.args[0], bound, *arguments], keywords)
+        short_way = ast.Call(_name("Namespace"), arguments, _without_context(keywords))
+        return ast.IfExp(ast.Compare(callee, [ast.Is()], [_name("Namespace")]), short_way, long_way)
+
+    def _bound(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """Return an expression for its first use, and one for the others, which does not compute it again."""
+        if isinstance(node, ast.Name):
+            return node, node
+        name = self._new_name()
+        return ast.NamedExpr(ast.Name(name, ast.Store()), node), _name(name)
+
+    def _new_name(self) -> str:
+        self._num_names += 1
+        return f"bridgepack_{self._num_names}"
+
+
+def _is_environment(node: ast.AST, method: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == method
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "environment"
+    )
+
+
+def _is_key(name: str) -> bool:
+    """Say whether a name can only be a key of a dictionary, and none that the sandbox looks at twice."""
+    return name not in DICT_ATTRIBUTES and not name.startswith("_")
+
+
+def _is_loop(owner: ast.expr, name: str) -> bool:
+    """Say whether a look-up is that of a loop's counter; templates cannot give the name `loop` to anything else."""
+    return isinstance(owner, ast.Name) and owner.id.endswith("_loop") and name in _LOOP_ATTRIBUTES
+
+
+def _attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """Return owner and name of a look-up of an attribute that can only be a key."""
+    if not (_is_environment(node, "getattr") and isinstance(node, ast.Call) and isinstance(node.args[1], ast.Constant)):
+        return None
+    name = str(node.args[1].value)
+    return (node.args[0], name) if _is_key(name) else None
+
+
+def _without_context(keywords: list[ast.keyword]) -> list[ast.keyword]:
+    """Return keywords without those that the sandbox takes out before it calls."""
+    return [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
+
+
+def _is_type(node: ast.expr, name: str) -> ast.expr:
+    return ast.Compare(ast.Call(_name("type"), [node], []), [ast.Is()], [_name(name)])
+
+
+def _helper(name: str, owner: ast.expr, key: str) -> ast.Call:
+    return ast.Call(_name(name), [owner, ast.Constant(key)], [])
+
+
+def _name(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())

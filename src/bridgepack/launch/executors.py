@@ -1,0 +1,141 @@
+"""Turns an executor of a cluster file into nemo-run's; every field arrives."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bridgepack.config.cluster.base import Task
+from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
+from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS, NoLauncher
+from bridgepack.config.cluster.processes import Processes
+from bridgepack.config.cluster.references import hide_secrets, resolve_references
+from bridgepack.config.cluster.slurm import SlurmExecutor
+from bridgepack.launch.exports import exported
+from bridgepack.launch.parts import build_executor, make_job_details, make_launcher, make_packager, make_tunnel
+
+if TYPE_CHECKING:
+    import nemo_run as run
+
+#: A job that a file names by its id alone, as nemo-run's handles name it.
+_JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
+#: How srun is told the cores of a process.
+_CORES = re.compile(r"--cpus-per-task\b|-c")
+#: Fields that nemo-run wants as a tuple; a list would be one value for each candidate.
+_TUPLES = frozenset({"ports"})
+
+
+def make_executor(
+    cluster: ClusterConfig,
+    task: Task,
+    *,
+    num_gpus: int | None = None,
+    run_name: str = "bridgepack",
+    for_display: bool = False,
+) -> run.Executor:
+    """Return nemo-run's executor for one task of a launch; nothing is started or written.
+
+    Args:
+        cluster: the cluster.
+        task: build, check or train.
+        num_gpus: GPUs that the recipe is made for; fills what the cluster leaves open.
+        run_name: name of the run, for what has to be named on the cluster.
+        for_display: leave `${env:NAME}` as it is and hide secrets that are written out, for a dry run.
+
+    Raises:
+        ConfigError: a variable is not set, the GPUs do not fill whole nodes, or what the executor needs is not
+            installed.
+    """
+    section = cluster.executor_for(task)
+    own = frozenset(getattr(cluster.tasks, task).executor)
+    values = _resolved(_for_task(section, task, own), section, for_display=for_display)
+    values.update(_process_values(section, cluster.processes(task, num_gpus)))
+    if task != "train" and section.kind == "skypilot" and "cluster_name" not in own:
+        # SkyPilot refuses a task that needs more than an existing cluster has, so the small tasks get one of their own.
+        values["cluster_name"] = f"{section.cluster_name or run_name}-cpu"
+    if section.kind in LOCAL_KINDS:
+        # torchx puts this in front of PATH: `python` and `torchrun` are those of this environment.
+        values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
+    values["packager"] = make_packager(values["packager"])
+    launcher = values["launcher"]
+    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher().model_dump()))
+    if isinstance(section, SlurmExecutor):
+        values.update(_slurm_values(section, values))
+    return build_executor(section, values)
+
+
+def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a Slurm executor, and what nemo-run's scripts need to mean what the file says."""
+    srun_args = values["srun_args"]
+    cores = section.cpus_per_task
+    if cores is not None and not any(_CORES.match(argument) for argument in srun_args or ()):
+        # Since Slurm 22.05 srun takes one core for a task, whatever the job has.
+        srun_args = [*(srun_args or ()), f"--cpus-per-task={cores}"]
+    env_vars = values["env_vars"]
+    if section.launcher.kind == "slurm_ray":
+        env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script stops without it
+    return {
+        "tunnel": make_tunnel(values["tunnel"]),
+        "job_details": make_job_details(values["job_details"]),
+        "dependencies": [_JOB_HANDLE.format(job) if "://" not in job else job for job in section.dependencies],
+        "exclusive": section.exclusive or None,  # false would be written as --exclusive=False
+        "srun_args": srun_args,
+        "env_vars": env_vars,
+    }
+
+
+def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, Any]:
+    """Return the section's fields; `build` and `check` get no GPUs and no torchrun but what is written for them."""
+    values = section.model_dump(mode="python", exclude={"kind"})
+    if task != "train":
+        for name in set(section.GPU_ONLY_FIELDS) - own:
+            if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
+                del values[name]
+        if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in own:
+            values["launcher"] = NoLauncher().model_dump()
+    return values
+
+
+def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
+    """Return the values as lists and mappings, with references resolved, or with secrets hidden for display."""
+    values = {name: value if name in _TUPLES else _as_lists(value) for name, value in values.items()}
+    if for_display:
+        values = hide_secrets(values)
+        if section.EXPORTS_ENV_VARS:
+            values["env_vars"] = exported(values["env_vars"], None)
+        return values
+    env_vars = values.pop("env_vars")
+    return {
+        **resolve_references(values, os.environ, "executor"),
+        "env_vars": exported(env_vars, os.environ)
+        if section.EXPORTS_ENV_VARS
+        else resolve_references(env_vars, os.environ, "executor.env_vars"),
+    }
+
+
+def _as_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_lists(item) for name, item in value.items()}
+    return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
+    """Return the fields that say how many nodes, processes and GPUs, in nemo-run's terms."""
+    per_node = processes.num_per_node or 1
+    values: dict[str, Any] = {}
+    if section.NODES_FIELD:
+        values[section.NODES_FIELD] = processes.num_nodes or 1
+    if section.PROCESSES_FIELD:
+        values[section.PROCESSES_FIELD] = per_node
+    if section.GPUS_FIELD:
+        values[section.GPUS_FIELD] = processes.gpus_per_node
+    if section.kind in {"dgxcloud", "lepton"}:
+        values[section.GPUS_FIELD] = processes.gpus_per_node or 0
+    if isinstance(section, SlurmExecutor) and processes.has_process_launcher:
+        # Left to itself nemo-run takes ntasks_per_node, 1 by default, for torchrun: one process on eight GPUs.
+        values |= {"ntasks_per_node": 1, "torchrun_nproc_per_node": per_node}
+    return values

@@ -1,0 +1,271 @@
+"""Submits a plan as one experiment of nemo-run: the only function of a launch that has an effect."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nemo_run as run
+from nemo_run.config import get_nemorun_home
+from rich.console import Console
+from torchx.schedulers.local_scheduler import SignalException
+from torchx.specs.api import is_terminal
+
+from bridgepack.config.cluster.executors import LOCAL_KINDS
+from bridgepack.errors import ConfigError, LaunchError
+from bridgepack.launch.plan import LaunchPlan
+from bridgepack.launch.processes import end_processes, restored_signals, undisturbed
+from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, State, TaskResult
+from bridgepack.launch.slurm_jobs import await_reports
+from bridgepack.launch.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
+from bridgepack.launch.watching import Listener, TaskFailedError, Watch, state_name
+from bridgepack.report.text import printable
+
+
+def submit(
+    plan: LaunchPlan,
+    *,
+    tasks: Sequence[LaunchTask] | None = None,
+    detach: bool = False,
+    follow: bool = False,
+    listener: Listener | None = None,
+) -> LaunchResult:
+    """Submit the tasks of a plan in order and return what came of them.
+
+    A task starts once the one before has succeeded: on Slurm by afterok dependencies, elsewhere one after the other by
+    this process. What nemo-run and the followed logs print goes to standard error.
+
+    Args:
+        plan: what to launch.
+        tasks: those of `make_tasks(plan)`, where something was changed in them, such as plugins.
+        detach: return once everything is submitted, where the cluster keeps the order itself.
+        follow: print the logs of the tasks as they grow.
+        listener: told of every change of a task's state.
+
+    Raises:
+        ConfigError: the plan cannot be detached from, or a folder cannot be written.
+        LaunchError: nemo-run could not submit a task; those submitted before it are cancelled.
+        LaunchInterrupt: a signal asked to stop; what ran on this machine has been ended.
+    """
+    tasks = make_tasks(plan) if tasks is None else tasks
+    if detach:
+        refuse_detaching(plan, tasks)
+    _make_folders(plan)
+    with output_on_stderr(), restored_signals():
+        launch = _Launch(plan, tasks, listener or _ignore, follow=follow)
+        try:
+            return launch.run(detach=detach)
+        finally:
+            await_reports()
+
+
+def make_experiment(plan: LaunchPlan) -> run.Experiment:
+    """Return an experiment without tasks, named as the run; nothing is written before it runs."""
+    experiment = run.Experiment(
+        plan.recipe.name,
+        id=plan.run_name,
+        log_level="WARNING",
+        enable_goodbye_message=False,
+        skip_status_at_exit=True,
+        # The settings of an executor, which may be secret, would be copied to the cluster.
+        serialize_metadata_for_scripts=False,
+    )
+    # Its clean_mode does the same, and is remembered: `nemo experiment status` would print nothing afterwards.
+    experiment.console = Console(quiet=True)
+    return experiment
+
+
+def add_tasks(experiment: run.Experiment, tasks: Sequence[LaunchTask]) -> None:
+    """Add tasks to an experiment that has been entered."""
+    for task in tasks:
+        experiment.add(
+            task.script,
+            executor=task.executor,
+            name=task.name,
+            plugins=list(task.plugins),
+            dependencies=list(task.dependencies),
+        )
+
+
+def refuse_detaching(plan: LaunchPlan, tasks: Sequence[LaunchTask]) -> None:
+    """Accept a plan whose tasks go on, and in order, without this process.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    kinds = {task.name: plan.cluster.executor_for(task.name).kind for task in tasks}
+    for name, kind in kinds.items():
+        if is_on_this_machine(plan.cluster, name):
+            raise ConfigError(
+                f"--detach: the {name} task runs on this machine ({kind}) and ends with this command. Remove --detach; "
+                "to leave the terminal, start the command in tmux or with nohup."
+            )
+    if len(tasks) > 1 and not all(isinstance(task.executor, run.SlurmExecutor) for task in tasks):
+        raise ConfigError(
+            f"--detach: only Slurm keeps {', '.join(kinds)} in order by itself; elsewhere this command starts each "
+            "task after the one before. Remove --detach, or launch one task with --skip."
+        )
+    for task in tasks:
+        if not isinstance(task.executor, run.Experiment._DETACH_SUPPORTED_EXECUTORS):
+            raise ConfigError(f"--detach: nemo-run cannot leave a task on {kinds[task.name]} alone. Remove --detach.")
+
+
+class _Launch:
+    """One submission, and what is known of it."""
+
+    def __init__(self, plan: LaunchPlan, tasks: Sequence[LaunchTask], listener: Listener, *, follow: bool) -> None:
+        self.plan = plan
+        self.tasks = tasks
+        self.experiment = make_experiment(plan)
+        self.watch = Watch(self.experiment, listener, is_here=self._is_here, follows_logs=follow)
+        self.is_detached = False
+
+    def run(self, *, detach: bool) -> LaunchResult:
+        """Run the experiment and return what came of it."""
+        # nemo-run's own waiting cannot be interrupted, and goes on after a failure.
+        self.experiment._wait_for_jobs = self.watch.wait
+        try:
+            with self.experiment:
+                add_tasks(self.experiment, self.tasks)
+                try:
+                    self.experiment.run(detach=detach)
+                except TaskFailedError:
+                    self.experiment._save_jobs()
+            self.is_detached = detach
+        except TaskFailedError:
+            pass
+        except (KeyboardInterrupt, SignalException):
+            self._stop(only_here=True)
+            raise LaunchInterrupt(self.result()) from None
+        except Exception as error:  # nemo-run and what it calls raise anything: SSH, sbatch, Docker, assertions
+            submitted = [task.name for task in self.result().alive]
+            self._stop(only_here=False)
+            raise LaunchError(_not_submitted(error, submitted, self._folder())) from error
+        return self.result()
+
+    def result(self) -> LaunchResult:
+        """Return the state of each task, as far as it is known."""
+        jobs = {job.id: job for job in self.experiment.jobs}
+        return LaunchResult(
+            run_name=self.plan.run_name,
+            run_folder=self.plan.run_folder,
+            experiment_folder=self._folder(),
+            tasks=tuple(self._task_result(task, jobs.get(task.name)) for task in self.tasks),
+            is_detached=self.is_detached,
+        )
+
+    def _task_result(self, task: LaunchTask, job: Any) -> TaskResult:
+        state: State = self.watch.states.get(task.name, "not started")
+        if state == "not started" and job is not None and job.launched:
+            state = state_name(job.state) if is_terminal(job.state) else "submitted"
+        return TaskResult(
+            name=task.name,
+            kind=self.plan.cluster.executor_for(task.name).kind,
+            state=state,
+            job=_job_id(job),
+            log=log_of(job),
+            seconds=self.watch.seconds.get(task.name),
+        )
+
+    def _is_here(self, task: str) -> bool:
+        return any(task == one.name and is_on_this_machine(self.plan.cluster, one.name) for one in self.tasks)
+
+    def _folder(self) -> str:
+        return str(self.experiment._exp_dir)
+
+    def _stop(self, *, only_here: bool) -> None:
+        """Cancel what was submitted, or only what is on this machine, where nothing would look after it."""
+        with undisturbed():
+            for job in self.experiment.jobs:
+                is_alive = job.handle and self.watch.states.get(job.id, "submitted") in ALIVE
+                if is_alive and (self._is_here(job.id) or not only_here):
+                    self.experiment.cancel(job.id)
+                    self.watch.states[job.id] = "cancelled"
+            if any(self.plan.cluster.executor_for(task.name).kind in LOCAL_KINDS for task in self.tasks):
+                end_processes(RUN_VARIABLE, self.plan.run_name)
+
+
+def _not_submitted(error: Exception, submitted: Sequence[str], folder: str) -> str:
+    reason = printable(" ".join(str(error).split()))[:2000] or "no reason was given"
+    cancelled = f" {', '.join(submitted)} had been submitted and was cancelled." if submitted else ""
+    return (
+        f"nemo-run could not submit the run: {type(error).__name__}: {reason}.{cancelled} The scripts are in {folder}. "
+        "Correct what it names; --dry-run shows what is submitted."
+    )
+
+
+def _job_id(job: Any) -> str:
+    """Return a job's id: `slurm_tunnel://nemo_run/42` -> `42`."""
+    return str(job.handle).partition("://")[2].rpartition("/")[2] if job is not None and job.handle else ""
+
+
+def log_of(job: Any) -> str:
+    """Return the file or folder with a job's output, as far as this machine knows it."""
+    if job is None or not job.handle:
+        return ""
+    executor = job.executor
+    if isinstance(executor, run.SlurmExecutor):
+        return executor.job_details.folder or os.path.join(executor.tunnel.job_dir, Path(executor.job_dir).name)  # noqa: PTH118
+    if isinstance(executor, run.LocalExecutor):
+        found = sorted(Path(executor.job_dir).glob("nemo_run/*/*/0/combined.log"))
+        return str(found[-1]) if found else str(executor.job_dir)
+    return str(executor.job_dir) if isinstance(executor, run.DockerExecutor) else ""
+
+
+def _make_folders(plan: LaunchPlan) -> None:
+    """Make sure that what a launch writes on this machine can be written.
+
+    Raises:
+        ConfigError: a folder cannot be written, or torchrun is missing.
+    """
+    here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
+    if any(plan.cluster.processes(task).has_process_launcher for task in here):
+        folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        if shutil.which("torchrun", path=folders) is None:
+            raise ConfigError(
+                "executor.launcher.kind is torchrun; there is no torchrun in PATH or beside this Python. Install "
+                'PyTorch here, e.g. with pip install "bridgepack[bridge]", or use another cluster.'
+            )
+    _make(Path(get_nemorun_home()) / "experiments", "NEMORUN_HOME", get_nemorun_home())
+    if here:
+        _make(Path(plan.run_folder), "workspace", plan.cluster.workspace)
+
+
+def _make(folder: Path, field: str, value: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied", str(folder))
+    except OSError as error:
+        raise ConfigError(
+            f"{field} is {str(value)!r}; {str(folder)!r} cannot be written: {error.strerror}. Set it to a folder that "
+            "can be."
+        ) from None
+
+
+@contextlib.contextmanager
+def output_on_stderr() -> Iterator[None]:
+    """Send what nemo-run prints and logs to standard error, and give the program its logging back.
+
+    The commands that it starts read no standard input: it is the program's own.
+    """
+    root = logging.getLogger()
+    handlers, level, stdin = list(root.handlers), root.level, sys.stdin
+    try:
+        with contextlib.redirect_stdout(sys.stderr), Path(os.devnull).open(encoding="utf-8") as nothing:
+            sys.stdin = nothing
+            yield
+    finally:
+        sys.stdin = stdin
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def _ignore(task: str, state: State) -> None:
+    """Take no note."""

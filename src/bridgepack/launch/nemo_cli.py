@@ -1,0 +1,31 @@
+"""`python -m bridgepack.launch.nemo_cli build|check|train ...`: the same tasks as `nemorun bridgepack ...`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from bridgepack.launch.nemo_cli_recipes import as_config as as_config
+from bridgepack.launch.nemo_cli_recipes import recipe_of as recipe_of
+from bridgepack.launch.nemo_cli_tasks import CONTEXTS
+from bridgepack.launch.nemo_cli_tasks import build as build
+from bridgepack.launch.nemo_cli_tasks import check as check
+from bridgepack.launch.nemo_cli_tasks import train as train
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run nemo-run's command line on our tasks alone.
+
+    It needs no entry point, and spares the import of everybody else's: with Megatron-Bridge installed `nemorun` imports
+    all of it, which takes half a minute.
+    """
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, help="bridgepack's tasks for nemo-run.")
+    for function in (build, check, train):
+        options = {"help": (function.__doc__ or "").partition("\n")[0]}
+        CONTEXTS[function.__name__].cli_command(app, function.__name__, function, command_kwargs=options, is_main=True)
+    app(sys.argv[1:] if arguments is None else arguments, prog_name="bridgepack.launch.nemo_cli")
+
+
+if __name__ == "__main__":
+    main()

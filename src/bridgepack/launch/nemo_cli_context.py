@@ -1,0 +1,158 @@
+"""How nemo-run's command line reads our tasks' arguments: recipes by name, overrides as YAML, one-line errors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import fiddle as fdl
+import nemo_run as run
+import typer
+from nemo_run.cli.api import RunContext
+from nemo_run.cli.cli_parser import parse_cli_args
+
+from bridgepack.config.cluster.base import Task
+from bridgepack.config.loading import load_recipe, parse_overrides
+from bridgepack.config.messages import nearest_name, shown
+from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
+from bridgepack.launch.nemo_cli_recipes import as_config
+from bridgepack.launch.preflight import PreflightPlugin
+
+_RECIPE = "recipe"
+_ASSIGNMENT = re.compile(r"recipe\.([\w.-]+)=(.*)", re.DOTALL)
+_FINDINGS, _COULD_NOT_RUN = 1, 2
+_EXECUTORS = {
+    "local": run.LocalExecutor,
+    "torchrun": run.LocalExecutor,
+    "docker": run.DockerExecutor,
+    "slurm": run.SlurmExecutor,
+    "skypilot": run.SkypilotExecutor,
+    "skypilot_jobs": run.SkypilotJobsExecutor,
+    "kubeflow": run.KubeflowExecutor,
+    "dgxcloud": run.DGXCloudExecutor,
+    "lepton": run.LeptonExecutor,
+}
+_CLUSTER_SUFFIXES = (".yaml", ".yml", ".toml")
+
+
+@dataclass(kw_only=True)
+class RecipeContext(RunContext):  # type: ignore[misc]
+    """Runs a task whose argument `recipe` is a recipe of ours."""
+
+    #: The task of a cluster file whose executor is taken.
+    task: ClassVar[Task] = "build"
+
+    def cli_execute(self, fn: Callable[..., Any], args: list[str], entrypoint_type: str = "task") -> None:
+        """Run a task; a user's mistake is one message and exit code 2, findings are exit code 1."""
+        try:
+            super().cli_execute(fn, [_for_run(word) for word in args], entrypoint_type)
+        except BridgepackError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise SystemExit(_FINDINGS if isinstance(error, LaunchRefusedError) else _COULD_NOT_RUN) from None
+
+    def parse_fn(self, fn: Callable[..., Any], args: list[str], **default_kwargs: Any) -> run.Partial[Any]:
+        """Return a task with its arguments; the recipe is validated here, before anything is submitted.
+
+        Raises:
+            ConfigError: an argument is unknown, or the recipe is wrong.
+        """
+        names = list(inspect.signature(fn).parameters)
+        words = [word if "=" in word else f"{names[0]}={word}" for word in args[:1]] + args[1:]
+        targets = [word.partition("=")[2] for word in words if word.startswith(f"{_RECIPE}=")]
+        rest = [word for word in words if not word.startswith(f"{_RECIPE}=")]
+        _check_names(rest, names)
+        if not targets and (self.factory or self.yaml):
+            return super().parse_fn(fn, args, **default_kwargs)
+        if len(targets) != 1:
+            found = f"given {len(targets)} times" if targets else "missing"
+            raise ConfigError(f"recipe is {found}; allowed: recipe=NAME, recipe=FILE.yaml or recipe=FILE.py:FUNCTION.")
+        overrides = parse_overrides(tuple(_assignments(rest)), option=_RECIPE)
+        others = [word for word in rest if not _ASSIGNMENT.fullmatch(word)]
+        task = run.Partial(fn, recipe=as_config(load_recipe(targets[0], overrides)))
+        task = parse_cli_args(task, others)
+        fdl.build(task.recipe)
+        return task
+
+    def parse_args(self, args: list[str], lazy: bool = False) -> Any:
+        """Read `run.*` arguments, those of the executor among them.
+
+        Raises:
+            ConfigError: settings of an executor, and no executor.
+        """
+        settings = [word for word in args if word.startswith("executor.")]
+        has_executor = any(word.startswith("executor=") for word in args) or hasattr(self, "executor")
+        if settings and not has_executor:
+            raise ConfigError(f"{settings[0]}: no executor is given. Add executor=slurm, or another of {_known()}.")
+        return super().parse_args(args, lazy)
+
+    def parse_executor(self, name: str, *args: str) -> Any:
+        """Return an executor: a factory of nemo-run's, else one of its kinds by name, else that of a cluster file.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        try:
+            return super().parse_executor(name, *args)
+        except ValueError:
+            return parse_cli_args(self._executor(name), list(args))
+
+    def _executor(self, name: str) -> run.Config[run.Executor]:
+        if name.endswith(_CLUSTER_SUFFIXES):
+            from bridgepack.config.cluster.loading import load_cluster
+            from bridgepack.launch.executors import make_executor
+
+            return make_executor(load_cluster(name), self.task).to_config()
+        if name not in _EXECUTORS:
+            nearest = nearest_name(name, _EXECUTORS)
+            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
+            raise ConfigError(f"executor is {name!r}; allowed: {_known()}. {hint}")
+        return run.Config(_EXECUTORS[name], **({"launcher": "torchrun"} if name == "torchrun" else {}))
+
+
+@dataclass(kw_only=True)
+class TrainContext(RecipeContext):
+    """Runs a training, which is checked before it is submitted."""
+
+    task: ClassVar[Task] = "train"
+
+    def parse_args(self, args: list[str], lazy: bool = False) -> Any:
+        """Read `run.*` arguments, and let the plugin judge the task last of all."""
+        rest = super().parse_args(args, lazy)
+        plugins: list[Any] = list(self.plugins)
+        if not any(isinstance(plugin, PreflightPlugin) for plugin in plugins):
+            plugins.append(PreflightPlugin())
+        self.plugins: list[Any] = plugins
+        return rest
+
+
+def _for_run(word: str) -> str:
+    """Return a word as nemo-run wants those of its own settings: executor=slurm -> run.executor=slurm."""
+    return f"run.{word}" if re.match(r"(executor|plugins)[=.\[]", word) else word
+
+
+def _assignments(words: Sequence[str]) -> list[str]:
+    """Return `recipe.PATH=VALUE` as `PATH=VALUE`; nemo-run's operators, as in `recipe.PATH*=2`, are left out."""
+    return [f"{match[1]}={match[2]}" for word in words if (match := _ASSIGNMENT.fullmatch(word))]
+
+
+def _check_names(words: Sequence[str], names: Sequence[str]) -> None:
+    """Accept arguments that the task has.
+
+    Raises:
+        ConfigError: it has no such argument.
+    """
+    for word in words:
+        name = re.split(r"[.\[=+*/|&@-]", word, maxsplit=1)[0]
+        if "=" not in word or name not in names:
+            nearest = nearest_name(name, names)
+            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
+            raise ConfigError(
+                f"argument {shown(word)}; allowed: {', '.join(f'{known}=...' for known in names)}. {hint}"
+            )
+
+
+def _known() -> str:
+    return f"{', '.join(_EXECUTORS)}, a cluster FILE.yaml, or a factory registered with nemo-run"

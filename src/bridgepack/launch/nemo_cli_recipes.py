@@ -1,0 +1,95 @@
+"""Recipes as nemo-run's configs: trees of plain fields that dotted overrides reach, validated when they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import catalogue as registry  # type: ignore[import-untyped]
+import nemo_run as run
+from nemo_run.config import get_type_namespace
+
+from bridgepack.config.catalogue import catalogue_names
+from bridgepack.config.loading import load_recipe
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.writing import written_values
+from bridgepack.launch.nemo_cli_types import with_types
+
+
+def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None) -> run.Config[SFTRecipe]:
+    """Return a recipe as a `run.Config` whose fields can be set: `config.packing.packed_sequence_size = 8192`.
+
+    Every section is there, those with defaults alone as empty ones. What is set is validated when the config is built,
+    so a wrong name or value is a ConfigError of bridgepack, not an error of fiddle.
+
+    Example: `run.Partial(build, recipe=as_config("qwen3_8b_sft_4gpu_h100_bf16_recipe"))`.
+
+    Args:
+        recipe: an SFTRecipe, or where one is, as `load_recipe` takes it.
+        overrides: dotted path -> value.
+
+    Raises:
+        ConfigError: it cannot be found or read, or says something unknown or impossible.
+    """
+    values = written_values(load_recipe(recipe, overrides))
+    sections: dict[str, Any] = {
+        name: {} for name, field in SFTRecipe.model_fields.items() if _is_section(field.annotation)
+    }
+    tree = {name: _node(value) for name, value in {**sections, **values}.items()}
+    return run.Config(recipe_of, **tree)
+
+
+@with_types
+def recipe_of(**sections: Any) -> SFTRecipe:
+    """Return the recipe of sections as plain values; empty sections are as if they were not there.
+
+    Raises:
+        ConfigError: naming every wrong field, its value, what is allowed and what to do.
+    """
+    return SFTRecipe.from_mapping({name: value for name, value in sections.items() if value != {}})
+
+
+@with_types
+def section_of(**fields: Any) -> dict[str, Any]:
+    """Return one section's fields; nemo-run 0.11 cannot save a config of `dict` itself."""
+    return fields
+
+
+def register_factories() -> None:
+    """Let nemo-run's command line find every recipe of the catalogue by name, wherever an SFTRecipe is asked for.
+
+    A factory that somebody else has registered under the same name stays.
+    """
+    for name in catalogue_names():
+        if not registry.check_exists(get_type_namespace(SFTRecipe), name):
+            run.cli.factory(_factory(name), target=SFTRecipe, name=name)
+
+
+def _factory(name: str) -> Callable[[], run.Config[SFTRecipe]]:
+    made = partial(as_config, name)
+
+    def factory() -> run.Config[SFTRecipe]:
+        """Return the recipe."""
+        return made()
+
+    factory.__name__ = factory.__qualname__ = name
+    return factory
+
+
+def _is_section(annotation: Any) -> bool:
+    """Say whether a field of a recipe has fields of its own, in one of the forms that it takes."""
+    forms = getattr(annotation, "__args__", (annotation,))
+    return any(hasattr(form, "model_fields") or getattr(form, "__origin__", form) is dict for form in forms) or (
+        getattr(annotation, "__origin__", None) is dict
+    )
+
+
+def _node(value: Any) -> Any:
+    """Return plain values with every mapping as a config that fields can be set in."""
+    if isinstance(value, Mapping):
+        return run.Config(section_of, **{str(key): _node(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        return [_node(item) for item in value]
+    return value

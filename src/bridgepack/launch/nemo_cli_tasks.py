@@ -1,0 +1,123 @@
+"""The tasks of nemo-run's command line: `nemorun bridgepack build|check|train recipe=NAME recipe.FIELD=VALUE`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import nemo_run as run
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import LaunchRefusedError
+from bridgepack.launch.nemo_cli_context import RecipeContext, TrainContext
+from bridgepack.launch.nemo_cli_recipes import register_factories
+from bridgepack.launch.nemo_cli_types import OptionalNumber, OptionalText, with_types
+from bridgepack.launch.preflight import PreflightPlugin
+
+#: Under what nemo-run lists the tasks; the entry point in pyproject.toml has the same name.
+NAMESPACE = "bridgepack"
+
+
+#: Task -> how its arguments are read.
+CONTEXTS: Mapping[str, type[RecipeContext]] = {"build": RecipeContext, "check": RecipeContext, "train": TrainContext}
+
+
+def _task[**P, T](function: Callable[P, T]) -> Callable[P, T]:
+    """Register a task with nemo-run."""
+    context = CONTEXTS[function.__name__]
+    registered: Callable[P, T] = run.cli.entrypoint(with_types(function), namespace=NAMESPACE, run_ctx_cls=context)
+    return registered
+
+
+@_task
+def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) -> None:
+    """Build the packed artifact of a recipe, or find that it is there already.
+
+    Args:
+        recipe: the recipe.
+        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`.
+        num_workers: most processes.
+
+    Raises:
+        BridgepackError: as `bridgepack.build` does.
+    """
+    from bridgepack.api import build as build_artifact
+    from bridgepack.report.terminal import describe_build
+
+    _say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers)))
+
+
+@_task
+def check(
+    recipe: SFTRecipe,
+    artifact: OptionalText = None,
+    world_size: OptionalNumber = None,
+    environment: OptionalText = None,
+    strict: bool = False,
+) -> None:
+    """Judge a recipe by every rule that applies.
+
+    Args:
+        recipe: the recipe.
+        artifact: folder of the packs that the run will read.
+        world_size: number of GPUs; by default what the recipe says.
+        environment: `here`, or a file that lists what is installed where it runs.
+        strict: whether warnings fail, too.
+
+    Raises:
+        LaunchRefusedError: the check fails; the findings are its text.
+        BridgepackError: as `bridgepack.check` does.
+    """
+    from bridgepack.api import check as check_recipe
+    from bridgepack.report.checks import rendered
+
+    report = check_recipe(recipe, artifact=artifact, world_size=world_size, environment=environment)
+    text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
+    if report.fails(strict=strict):
+        raise LaunchRefusedError(f"the check of {recipe.name} fails.\n\n{text}", report)
+    _say(text)
+
+
+@_task
+def train(recipe: SFTRecipe, artifact: OptionalText = None, folder: OptionalText = None) -> None:
+    """Train a recipe on the GPUs of this process group, after a check with the real number of processes.
+
+    Args:
+        recipe: the recipe.
+        artifact: folder of the packs; by default the recipe's own.
+        folder: where the run writes what it was made of; by default `bridgepack-runs/NAME`.
+
+    Raises:
+        SystemExit: with the exit code of the training, where it is not 0.
+    """
+    from bridgepack.config.writing import recipe_to_yaml
+    from bridgepack.running.train import main
+
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "recipe.yaml"
+        file.write_text(recipe_to_yaml(recipe), encoding="utf-8")
+        arguments = ["--recipe", str(file), "--run-folder", folder or f"bridgepack-runs/{recipe.name}"]
+        code = main([*arguments, *(["--artifact", artifact] if artifact is not None else [])])
+    if code:
+        raise SystemExit(code)
+
+
+def preflight() -> run.Config[PreflightPlugin]:
+    """Return the plugin for `plugins=preflight`, for any task of nemo-run's command line."""
+    return run.Config(PreflightPlugin)
+
+
+def _say(text: str) -> None:
+    from nemo_run.core.frontend.console.api import CONSOLE
+
+    CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _register() -> Any:
+    register_factories()
+    return run.cli.factory(preflight, target=run.Plugin, name="preflight")
+
+
+_register()

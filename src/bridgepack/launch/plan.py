@@ -1,0 +1,290 @@
+"""What a launch will do, decided and checked before nemo-run hears of it."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.installed import environment_here
+from bridgepack.check_options import CheckOptions, named_environment
+from bridgepack.checking import check_target
+from bridgepack.config.cluster.base import Task
+from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.loading import load_cluster
+from bridgepack.config.loading import load_recipe
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.execution import Progress
+from bridgepack.errors import ConfigError, LaunchRefusedError
+from bridgepack.launch.git_state import GitState, git_state
+from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
+from bridgepack.report.checks import rendered
+from bridgepack.rules.report import CheckReport
+from bridgepack.rules.run_subject import Environment
+from bridgepack.running.assignment import Assignment
+from bridgepack.running.folder import RunFolder
+from bridgepack.running.program import num_cores
+
+ARTIFACTS_FOLDER = "artifacts"
+RUNS_FOLDER = "runs"
+#: Mode of packing whose runs read packs.
+OFFLINE = "offline"
+#: Python of the cluster file that stands for this one where tasks run on this machine.
+DEFAULT_PYTHON = "python"
+#: Distributions whose versions on the launching machine are recorded.
+_RECORDED = ("bridgepack", "nemo-run")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchPlan:
+    """What a launch will do.
+
+    Attributes:
+        recipe: with every override applied.
+        target: where the recipe was, as the user named it.
+        cluster: where its tasks run.
+        tasks: names of the tasks that are not skipped, in order.
+        run_name: name of the run, and of nemo-run's experiment.
+        run_folder: folder of the run, as every task sees it.
+        artifacts: folder that a new artifact goes into.
+        artifact: packs that are there already; None where the build task makes or finds them.
+        world_size: GPUs of the training.
+        report: what the check before submission found; no errors.
+        notes: what the user should know, one sentence each.
+        git: the commit that the launching folder is at; None outside a repository.
+        versions: of what launches.
+        launched_at: when this was planned, in UTC.
+    """
+
+    recipe: SFTRecipe
+    target: str
+    cluster: ClusterConfig
+    tasks: tuple[Task, ...]
+    run_name: str
+    run_folder: str
+    artifacts: str
+    artifact: str | None
+    world_size: int
+    report: CheckReport
+    notes: tuple[str, ...]
+    git: GitState | None
+    versions: Mapping[str, str]
+    launched_at: str
+
+    def assignment(self) -> Assignment:
+        """Return what every task is told."""
+        return Assignment(
+            recipe=self.recipe,
+            run_folder=RunFolder(self.run_folder),
+            artifacts=self.artifacts,
+            artifact=self.artifact,
+            world_size=self.world_size,
+            judges_environment="train" in self.tasks or self.cluster.is_remote,
+            launch=self.facts(),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the launch knows, plain values for the run folder; nothing that could be secret."""
+        return {
+            "run_name": self.run_name,
+            "launched_at": self.launched_at,
+            "recipe": self.target,
+            "cluster": self.cluster.title,
+            "tasks": {task: self.cluster.executor_for(task).kind for task in self.tasks},
+            "world_size": self.world_size,
+            "git": None if self.git is None else asdict(self.git),
+            "versions": dict(self.versions),
+        }
+
+
+def plan_launch(
+    recipe: SFTRecipe | str | Path,
+    cluster: ClusterConfig | str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    cluster_overrides: Mapping[str, Any] | None = None,
+    environment: Environment | str | Path | None = None,
+    artifact: str | Path | None = None,
+    skip: Collection[str] = (),
+    run_name: str | None = None,
+    progress: Progress | None = None,
+) -> LaunchPlan:
+    """Return what a launch will do, checked; nothing is written and nothing submitted.
+
+    Args:
+        recipe: a recipe, or where one is, as for `build`.
+        cluster: a cluster, its file, or `local` or `torchrun`.
+        overrides: dotted path -> value, for the recipe.
+        cluster_overrides: the same, for the cluster.
+        environment: what is installed where the training runs: `here`, or a file that lists it; by default `here`
+            where that is this machine, without a container.
+        artifact: packs that are there already; `build` is skipped then.
+        skip: tasks to leave out.
+        run_name: name of the run; by default the recipe's with the time.
+        progress: told how far the check of an artifact is.
+
+    Raises:
+        ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
+        LaunchRefusedError: the check found errors.
+    """
+    found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
+    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == OFFLINE)
+    packs = _packs(found, where, tasks, artifact)
+    refuse_unlaunchable(found, where, tasks)
+    if not where.is_remote:
+        refuse_missing_files(found, tasks)
+    world_size = _world_size(found, where, tasks)
+    options = _check_options(found, where, tasks, packs, environment)
+    options = replace(options, world_size=world_size, overrides=overrides or {}, progress=progress)
+    return LaunchPlan(
+        recipe=found,
+        target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
+        cluster=where,
+        tasks=tasks,
+        artifact=packs,
+        world_size=world_size,
+        report=_checked(recipe, found, options),
+        notes=(*where.notes(), *path_notes(found, where, packs)),
+        **_named(found, where, run_name),
+    )
+
+
+def _check_options(
+    recipe: SFTRecipe,
+    cluster: ClusterConfig,
+    tasks: Collection[str],
+    packs: str | None,
+    environment: Environment | str | Path | None,
+) -> CheckOptions:
+    """Return how the run is checked from here."""
+    return CheckOptions(
+        artifact=_packs_here(recipe, packs),
+        environment=_environment(cluster, environment, tasks),
+        looks_at_files=not cluster.is_remote,
+        num_workers=num_cores(),
+    )
+
+
+def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
+    """Return the fields of a plan that name the run, its folders, and what launches it."""
+    now = datetime.now(UTC)
+    name = run_name or f"{recipe.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    workspace = cluster.workspace_path.rstrip("/")
+    return {
+        "run_name": name,
+        "run_folder": f"{workspace}/{RUNS_FOLDER}/{name}",
+        "artifacts": f"{workspace}/{ARTIFACTS_FOLDER}",
+        "launched_at": now.isoformat(timespec="seconds"),
+        "git": git_state(Path.cwd()),
+        "versions": _versions(),
+    }
+
+
+def _packs(
+    recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
+) -> str | None:
+    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them.
+
+    Raises:
+        ConfigError: nothing builds packs, and none are named or there; or they are named, and none would be read.
+    """
+    if artifact is not None and not str(artifact):
+        raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
+    if recipe.packing.mode != OFFLINE and artifact is not None:
+        raise ConfigError(
+            f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}; such a run reads no packs. "
+            "Remove --artifact, or set packing.mode to offline."
+        )
+    if "build" in tasks or recipe.packing.mode != OFFLINE:
+        return None
+    found = str(artifact) if artifact is not None else recipe.artifact
+    if found is None:
+        raise ConfigError(
+            "--skip build leaves the run without packs: neither --artifact nor the recipe's artifact says where they "
+            "are. Add --artifact FOLDER, or let the build task make them."
+        )
+    if cluster.is_remote:
+        is_of_this_machine = artifact is not None and _exists(found)
+        return str(Path(found).absolute()) if is_of_this_machine else found
+    if not _exists(found):
+        raise ConfigError(
+            f"{'--artifact' if artifact is not None else 'artifact'} is {found!r}; there is nothing there, and build "
+            "is skipped. Correct the path, or let the build task make the packs."
+        )
+    return str(Path(found).absolute())
+
+
+def _packs_here(recipe: SFTRecipe, packs: str | None) -> Path | None:
+    """Return the packs that the check before submission can look at: those of the run, where this machine has them."""
+    found = packs or recipe.artifact
+    return Path(found) if found is not None and _exists(found) else None
+
+
+def _exists(artifact: str) -> bool:
+    """Say whether there is a folder or a file, or one that a pattern matches."""
+    return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
+
+
+def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
+    """Return the number of GPUs of the training, by this launch or another.
+
+    Raises:
+        ConfigError: neither recipe nor cluster says, or they say different things.
+    """
+    wanted = recipe.parallelism.num_gpus
+    if "train" not in tasks and wanted is not None:
+        return wanted
+    found = cluster.processes("train", wanted).world_size
+    if found is None:
+        raise ConfigError(
+            "parallelism.num_gpus is not set, and the cluster does not say how many processes train. Set it, e.g. "
+            "--set parallelism.num_gpus=8."
+        )
+    if wanted is not None and wanted != found:
+        processes = cluster.processes("train", wanted)
+        hint = "launch on torchrun" if cluster.executor_for("train").kind == "local" else "change the cluster's nodes"
+        raise ConfigError(
+            f"parallelism.num_gpus is {wanted}, and the cluster starts {processes.num_nodes} x "
+            f"{processes.num_per_node} processes. They must agree: --set parallelism.num_gpus={found}, "
+            f"or {hint}."
+        )
+    return found
+
+
+def _environment(
+    cluster: ClusterConfig, given: Environment | str | Path | None, tasks: Collection[str]
+) -> Environment | None:
+    """Return what is installed where the training runs, as far as it is known here."""
+    if isinstance(given, Environment):
+        return given
+    if given is not None:
+        return named_environment(given)
+    trains_with_this_python = "train" in tasks and not cluster.is_remote and cluster.python == DEFAULT_PYTHON
+    return environment_here() if trains_with_this_python else None
+
+
+def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
+    """Return a report without errors.
+
+    Raises:
+        LaunchRefusedError: there are some.
+    """
+    report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
+    if report.has_errors:
+        text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
+        raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
+    return report
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _RECORDED:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -1,0 +1,137 @@
+"""What no launch can do: tasks that are not known, settings that nemo-run would fail on, files that are missing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from bridgepack.config.cluster.base import TASKS, Task
+from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.data import HuggingFaceDataset, as_sources
+from bridgepack.config.messages import nearest_name
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.inputs import find_inputs
+from bridgepack.data.tokenizer_loading import refuse_missing_folder
+from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN, VALIDATION
+
+_CHECKPOINT_FILES = (
+    *("latest_train_state.pt", "latest_checkpointed_iteration.txt"),
+    *("run_config.yaml", "train_state.pt", "metadata.json", ".metadata", "config.json"),
+)
+
+
+def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
+    """Return the tasks that are not skipped, in order.
+
+    Args:
+        cluster: which may skip some.
+        skip: tasks that the user leaves out.
+        builds: whether there are packs to build.
+
+    Raises:
+        ConfigError: a task is not known, or none is left.
+    """
+    for name in skip:
+        if name not in TASKS:
+            nearest = nearest_name(name, TASKS)
+            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
+            raise ConfigError(f"--skip {name}; allowed: {', '.join(TASKS)}. {hint}")
+    left_out = {*skip, *(task for task in TASKS if getattr(cluster.tasks, task).skip)}
+    left_out |= set() if builds else {"build"}
+    tasks = tuple(task for task in TASKS if task not in left_out)
+    if not tasks:
+        raise ConfigError("every task is skipped, so there is nothing to launch. Skip fewer.")
+    return tasks
+
+
+def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[Task]) -> None:
+    """Refuse what nemo-run would fail on, or would do something else with than the user means.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    if "train" in tasks and recipe.model is None:
+        raise ConfigError(
+            "model is not set; the training task needs one. Add model.name to the recipe, or launch with --skip train."
+        )
+    executors = {task: cluster.executor_for(task) for task in tasks}
+    for task, executor in executors.items():
+        if executor.NO_LAUNCH:
+            raise ConfigError(
+                f"the {task} task's executor.kind is {executor.kind}; {executor.NO_LAUNCH}. Use another kind."
+            )
+    shared = [task for task, executor in executors.items() if executor.kind == "dgxcloud"]
+    if len(shared) > 1:
+        # Source: nemo_run/run/torchx_backend/schedulers/dgxcloud.py, _submit_dryrun: experiment_dir/torchrun_job.sh
+        raise ConfigError(
+            f"executor.kind is dgxcloud for {', '.join(shared)}; nemo-run 0.11 keeps one script for each experiment "
+            "there, so that all of them would run the last one's. Launch them one at a time with --skip, or give the "
+            "others another executor: tasks.build.executor.kind=local."
+        )
+
+
+def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
+    """Refuse a run on this machine whose data, tokenizer or weights are not there.
+
+    Raises:
+        ConfigError: naming the field and the path.
+        DataError: an input is missing or of no known kind.
+        TokenizerError: the tokenizer's folder is missing.
+    """
+    refuse_missing_folder(recipe.tokenizer)
+    if "build" in tasks:
+        _refuse_missing_data(recipe)
+    weights = recipe.checkpoint.pretrained
+    if "train" in tasks and weights is not None and _is_local(weights) and not _has_checkpoint(Path(weights)):
+        what = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
+        raise ConfigError(
+            f"checkpoint.pretrained is {weights!r}; there is {what}, and training starts from it. Correct the path, or "
+            "import the weights first."
+        )
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Say whether the host finds weights in a folder: checkpoints, one of them, or a model of Hugging Face.
+
+    Source: megatron/bridge/training/utils/checkpoint_utils.py of 0.6.2, `checkpoint_exists`, `is_hf_checkpoint_dir`.
+    """
+    return any((folder / name).exists() for name in _CHECKPOINT_FILES)
+
+
+def _refuse_missing_data(recipe: SFTRecipe) -> None:
+    with tempfile.TemporaryDirectory(prefix="bridgepack-") as scratch:
+        for split, named in ((TRAIN, recipe.data.train), (VALIDATION, recipe.data.validation)):
+            if named is None:
+                continue
+            field = "data.train" if split == TRAIN else "data.validation"
+            files = tuple(source for source in as_sources(named) if not isinstance(source, HuggingFaceDataset))
+            find_inputs(files, field, split, Path(scratch))
+
+
+def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) -> Iterator[str]:
+    """Yield a note for each relative path that tasks elsewhere would look up in a folder of their own."""
+    if not cluster.is_remote:
+        return
+    paths = {
+        "artifact": artifact or recipe.artifact,
+        "checkpoint.pretrained": recipe.checkpoint.pretrained,
+        "checkpoint.folder": recipe.checkpoint.folder,
+        "logging.tensorboard_dir": recipe.logging.tensorboard_dir,
+    }
+    for split, named in (("data.train", recipe.data.train), ("data.validation", recipe.data.validation)):
+        sources = () if named is None else as_sources(named)
+        for index, source in enumerate(sources):
+            path = None if isinstance(source, HuggingFaceDataset) else str(source)
+            paths[split if len(sources) == 1 else f"{split}.{index}"] = path
+    for field, path in paths.items():
+        if path is not None and _is_local(path) and not Path(path).is_absolute():
+            yield (
+                f"{field} is {path!r}, a relative path; on the nodes it starts in the task's code folder. Use a path "
+                "that every node sees."
+            )
+
+
+def _is_local(path: str) -> bool:
+    return "://" not in path

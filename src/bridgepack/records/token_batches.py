@@ -1,0 +1,74 @@
+"""Whole tokenised sequences of consecutive rows, as flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bridgepack.geometry import IntArray
+from bridgepack.records.sequences import MaskArray, TokenArray
+
+
+class RowDrop(NamedTuple):
+    """A row that gave no sequence.
+
+    Attributes:
+        row_offset: 0-based row within its range.
+        reason: value of a `DropReason`.
+        detail: what was found.
+    """
+
+    row_offset: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenBatch:
+    """Sequences of consecutive rows of a range, un-truncated, in row order.
+
+    Attributes:
+        input_ids: shape [num_tokens], int32, stored.
+        loss_mask: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target.
+        offsets: shape [num_sequences + 1], int64: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`.
+        row_offsets: shape [num_sequences], int64, 0-based row within the range.
+        num_context: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning.
+        drops: rows that gave no sequence, whatever the sizes of the recipe.
+        num_rows: rows read, drops included.
+        num_blank_lines: lines without anything on them.
+    """
+
+    input_ids: TokenArray
+    loss_mask: MaskArray
+    offsets: IntArray
+    row_offsets: IntArray
+    num_context: IntArray
+    drops: tuple[RowDrop, ...]
+    num_rows: int
+    num_blank_lines: int
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.offsets) - 1
+
+
+def token_counts(
+    input_ids: TokenArray, loss_mask: MaskArray, offsets: IntArray, eos_token_id: int
+) -> tuple[IntArray, IntArray]:
+    """Return per sequence its trained labels, and those of them that are trained at run time.
+
+    The first token of a sequence is never a label; at run time the host skips labels whose input is EOS.
+
+    Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py, collate_fn.
+    """
+    starts = offsets[:-1]
+    if not len(starts):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    trained = loss_mask != 0
+    trained[starts] = False
+    learned = trained.copy()
+    learned[1:] &= input_ids[:-1] != eos_token_id
+    return np.add.reduceat(trained, starts, dtype=np.int64), np.add.reduceat(learned, starts, dtype=np.int64)

@@ -1,0 +1,94 @@
+"""Token stores and re-packs in words."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from bridgepack.data.repack import RepackPlan
+from bridgepack.data.store_upkeep import Pruned, StoreListing, Verified
+from bridgepack.report.text import printable
+
+_SHOWN_FILES = 20
+_SPANS = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
+
+
+def describe_store(listing: StoreListing) -> str:
+    """Return what a store holds."""
+    total = sum(entry.num_bytes for entry in listing.tokenizations)
+    lines = [f"{listing.folder}: {_size(total)}", "", "tokenisations"]
+    for entry in listing.tokenizations:
+        broken = f", {entry.num_broken:,} broken (see `store verify`)" if entry.num_broken else ""
+        lines.append(
+            f"  {entry.key[:12]}  {printable(entry.tokenizer)}, {entry.preprocessing}: {entry.num_ranges:,} ranges, "
+            f"{entry.num_sequences:,} sequences, {entry.num_tokens:,} tokens, {_size(entry.num_bytes)}, last used "
+            f"{_ago(entry.last_used_s)}{broken}"
+        )
+    lines += [] if listing.tokenizations else ["  none"]
+    lines += ["", "artifacts made of them"]
+    for artifact in listing.artifacts:
+        state = "is there" if artifact.is_there else "is gone"
+        missing = f", {artifact.num_missing:,} of them missing" if artifact.num_missing else ""
+        lines.append(
+            f"  {artifact.fingerprint[:12]}  {printable(artifact.output)} ({state}): {artifact.num_ranges:,} "
+            f"ranges{missing}"
+        )
+    return "\n".join([*lines, *([] if listing.artifacts else ["  none"])])
+
+
+def describe_pruned(pruned: Pruned) -> str:
+    """Return what went from a store, or would go."""
+    verb = "would remove" if pruned.is_dry_run else "removed"
+    lines = [
+        f"{verb} {len(pruned.removed):,} files, {_size(pruned.num_bytes)}; {_size(pruned.num_bytes_kept)} stay in "
+        f"{pruned.folder}"
+    ]
+    reasons = Counter(reason for _, _, reason in pruned.removed)
+    lines += [f"  {reason:<12}{count:>8,}" for reason, count in reasons.most_common()]
+    return "\n".join(lines)
+
+
+def describe_verified(verified: Verified) -> str:
+    """Return what a look at every byte of a store found."""
+    lines = [f"{verified.folder}: {verified.num_files:,} files verified, {len(verified.broken):,} broken"]
+    lines += [f"  {reason}" for _, reason in verified.broken[:_SHOWN_FILES]]
+    if len(verified.broken) > _SHOWN_FILES:
+        lines.append(f"  ... and {len(verified.broken) - _SHOWN_FILES:,} more")
+    if verified.were_removed:
+        lines.append("They were removed; the next build makes them again.")
+    return "\n".join(lines)
+
+
+def describe_repack_plan(plan: RepackPlan) -> str:
+    """Return what a re-pack would do."""
+    return "\n".join(_plan_lines(plan))
+
+
+def _plan_lines(plan: RepackPlan) -> Iterator[str]:
+    action = "nothing: it is already built" if plan.is_built else f"pack the sequences of {plan.source} anew"
+    if not plan.is_built and plan.existing is not None:
+        action += f", and replace the artifact {plan.existing.fingerprint[:12]}"
+    yield f"would do: {action}"
+    yield f"output: {plan.output}"
+    yield f"fingerprint: {plan.spec.fingerprint}"
+    yield ""
+    yield "derived:"
+    for name, item in plan.spec.resolved.explain().items():
+        yield f"  {name} = {item['value']} ({item['because']})"
+    yield ""
+    yield "recipe:"
+    yield plan.spec.resolved.recipe.model_dump_json(indent=2)
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 10**8 else f"{num_bytes / 1e6:,.1f} MB"
+
+
+def _ago(moment_s: float) -> str:
+    seconds = max(time.time() - moment_s, 0.0)
+    for length_s, name in _SPANS:
+        if seconds >= length_s:
+            count = int(seconds // length_s)
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

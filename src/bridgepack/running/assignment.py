@@ -1,0 +1,189 @@
+"""What a task of a launch is told: one argument that every executor hands on unchanged."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.loading import load_recipe, parse_overrides
+from bridgepack.config.messages import shown
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.writing import written_values
+from bridgepack.errors import ConfigError
+from bridgepack.running.folder import ARTIFACT_FILE, RunFolder
+
+#: Raised when an assignment of another version could be read wrongly.
+FORMAT_VERSION = 1
+#: Linux hands no longer argument to a process.
+#: Source: MAX_ARG_STRLEN in linux/binfmts.h, 32 pages.
+MAX_ARGUMENT_BYTES = 131_071
+#: Option of a task's command line that holds an assignment.
+OPTION = "--assignment"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """What a task of a launch works on.
+
+    Attributes:
+        recipe: with every override applied.
+        run_folder: folder of the run, as every task sees it.
+        artifacts: folder that a new artifact goes into; None for `artifacts` in the working folder.
+        artifact: packs that are there already; None where the build task makes or finds them.
+        world_size: GPUs of the training; None where the recipe says.
+        judges_environment: whether what is installed where the check runs is what the training will have.
+        launch: what the launch knows, plain values for `launch.json`.
+    """
+
+    recipe: SFTRecipe
+    run_folder: RunFolder
+    artifacts: str | None = None
+    artifact: str | None = None
+    world_size: int | None = None
+    judges_environment: bool = True
+    launch: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode(assignment: Assignment) -> str:
+    """Return an assignment as one word of letters, digits, `-`, `_` and `=`.
+
+    nemo-run puts arguments into shell scripts, YAML, JSON and argument lists, quoting them in some and not in others,
+    so that spaces, quotes, `$` and line ends do not arrive everywhere; these characters do.
+
+    Raises:
+        ConfigError: the recipe holds what is no plain value, or more than an argument can.
+    """
+    content = {
+        "format_version": FORMAT_VERSION,
+        "recipe": written_values(assignment.recipe),
+        "run_folder": str(assignment.run_folder.path),
+        "artifacts": assignment.artifacts,
+        "artifact": assignment.artifact,
+        "world_size": assignment.world_size,
+        "judges_environment": assignment.judges_environment,
+        "launch": dict(assignment.launch),
+    }
+    text = json.dumps(content, separators=(",", ":"))
+    word = base64.urlsafe_b64encode(zlib.compress(text.encode("ascii"), level=9)).decode("ascii")
+    if len(word) > MAX_ARGUMENT_BYTES:
+        raise ConfigError(
+            f"recipe {assignment.recipe.name!r} takes {len(word):,} bytes as an argument of a task; allowed: "
+            f"{MAX_ARGUMENT_BYTES:,}. Move what is long, as a chat template, into a file that the nodes see."
+        )
+    return word
+
+
+def decode(word: str) -> Assignment:
+    """Return the assignment that a word stands for.
+
+    Raises:
+        ConfigError: it is none, or one of another version of bridgepack.
+    """
+    try:
+        content = json.loads(zlib.decompress(base64.b64decode(word, altchars=b"-_", validate=True)))
+    except (binascii.Error, ValueError, RecursionError, zlib.error):
+        raise ConfigError(
+            f"{OPTION} is {shown(word)}; allowed: what `bridgepack launch` writes. Launch the run again."
+        ) from None
+    found = content.get("format_version") if isinstance(content, dict) else None
+    if found != FORMAT_VERSION:
+        raise ConfigError(
+            f"{OPTION} has format version {found}; this bridgepack reads {FORMAT_VERSION}. Install the same version of "
+            "bridgepack on the nodes and where runs are launched."
+        )
+    return Assignment(
+        recipe=SFTRecipe.from_mapping(content["recipe"]),
+        run_folder=RunFolder(content["run_folder"]),
+        artifacts=content["artifacts"],
+        artifact=content["artifact"],
+        world_size=content["world_size"],
+        judges_environment=content["judges_environment"],
+        launch=content["launch"],
+    )
+
+
+def assignment_of(arguments: Sequence[str] | None, *, program: str, description: str) -> Assignment:
+    """Return what a task's command line tells: one word, or a recipe and folders.
+
+    Args:
+        arguments: without the program's name; those of this process where None.
+        program: for the usage.
+        description: what it does.
+
+    Raises:
+        ConfigError: the recipe or the word is none.
+        SystemExit: 2 for arguments that are not known, 0 for --help.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(OPTION, metavar="WORD", help="what `bridgepack launch` gives its tasks")
+    source.add_argument("--recipe", help="FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, or a name")
+    parser.add_argument("--run-folder", metavar="FOLDER", help="folder of the run; goes with --recipe")
+    parser.add_argument("--artifacts-in", metavar="FOLDER", help="folder that a new artifact goes into")
+    parser.add_argument("--artifact", metavar="FOLDER", help="packs that are there already")
+    parser.add_argument("--world-size", type=int, metavar="N", help="GPUs of the training")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="PATH=VALUE", help="settings of Megatron-Bridge, as plugins add"
+    )
+    found = parser.parse_args(arguments)
+    if found.assignment is not None:
+        if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
+            parser.error(f"{OPTION} tells everything; remove the other arguments")
+        return _overridden(decode(found.assignment), found.overrides)
+    if not found.run_folder:
+        parser.error("--recipe needs --run-folder FOLDER")
+    told = Assignment(
+        recipe=load_recipe(found.recipe),
+        run_folder=RunFolder(found.run_folder),
+        artifacts=found.artifacts_in,
+        artifact=found.artifact,
+        world_size=found.world_size,
+    )
+    return _overridden(told, found.overrides)
+
+
+def _overridden(assignment: Assignment, items: Sequence[str]) -> Assignment:
+    """Return an assignment with settings that the plugins of megatron.bridge.recipes.run_plugins add to a script.
+
+    Raises:
+        ConfigError: one is no path=value, or nothing that a recipe takes.
+    """
+    if not items:
+        return assignment
+    changes = parse_overrides(tuple(item.lstrip("+") for item in items), option="the argument")
+    recipe = assignment.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
+    return replace(assignment, recipe=recipe)
+
+
+def record(assignment: Assignment) -> None:
+    """Write the recipe and what the launch knows into the run folder. One process at a time.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    assignment.run_folder.write_recipe(assignment.recipe)
+    if assignment.launch:
+        assignment.run_folder.write_launch(assignment.launch)
+
+
+def artifact_of(assignment: Assignment) -> Path:
+    """Return the folder of the packs that a run reads: what it is told, what was built for it, or the recipe's own.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    built = assignment.run_folder.read_artifact()
+    found = assignment.artifact or (built.path if built else None) or assignment.recipe.artifact
+    if found is None:
+        raise ConfigError(
+            f"the run folder is {str(assignment.run_folder.path)!r}; no build has written {ARTIFACT_FILE} there, and "
+            "neither --artifact nor the recipe's artifact says where the packs are. Look at the log of the build task."
+        )
+    return Path(found)

@@ -1,0 +1,54 @@
+"""The check task of a launch: judges recipe, artifact, topology and this environment before a GPU is allocated."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bridgepack.bridge.installed import environment_here
+from bridgepack.check_options import CheckOptions
+from bridgepack.checking import check_target
+from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.report.checks import rendered
+from bridgepack.rules.output import report_to_dict
+from bridgepack.running.assignment import artifact_of, assignment_of, record
+from bridgepack.running.folder import ArtifactPlace
+from bridgepack.running.program import FINDINGS, SUCCEEDED, exit_code_of, num_cores, say
+
+RECORD = "check"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check, record the report in the run folder, and return the exit code: 0, 1 with findings, 2 with a message.
+
+    A code other than 0 keeps the training from starting.
+    """
+    return exit_code_of(lambda: _check(arguments))
+
+
+def _check(arguments: Sequence[str] | None) -> int:
+    assignment = assignment_of(
+        arguments,
+        program="python -m bridgepack.running.check",
+        description="Judge recipe, artifact, topology and environment of a run; exit 1 on an error.",
+    )
+    record(assignment)
+    artifact = artifact_of(assignment) if assignment.recipe.packing.mode == "offline" else None
+    options = CheckOptions(
+        artifact=artifact,
+        world_size=assignment.world_size,
+        environment=environment_here() if assignment.judges_environment else None,
+        num_workers=num_cores(),
+    )
+    report = check_target(assignment.recipe, options)
+    if artifact is not None and (artifact / MANIFEST_FILE).is_file():
+        place = ArtifactPlace(path=str(artifact.absolute()), fingerprint=read_manifest(artifact).fingerprint)
+        assignment.run_folder.write_artifact(place)
+    file = assignment.run_folder.add_record(RECORD, report_to_dict(report))
+    say(rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False))
+    say(f"report: {file}")
+    return FINDINGS if report.has_errors else SUCCEEDED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

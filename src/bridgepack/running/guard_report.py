@@ -1,0 +1,114 @@
+"""What the guard says: an alarm, which ends a run, and notices, which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bridgepack.errors import BridgepackError
+from bridgepack.records import Finding
+from bridgepack.records.guarded import StepFacts
+
+#: Ranks whose facts a record keeps, those with evidence of something wrong first.
+_MAX_RANKS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alarm:
+    """Why a run must not go on.
+
+    Attributes:
+        findings: what the rules found.
+        facts: what they found it in.
+    """
+
+    findings: tuple[Finding, ...]
+    facts: StepFacts
+
+    def text(self) -> str:
+        """Return it for people: every finding with its evidence, and what to do."""
+        return f"guard: stopped at step {self.facts.step}.\n{findings_text(self.findings)}"
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain values, to be kept."""
+        return {
+            "kind": "guard-violation",
+            "step": self.facts.step,
+            "findings": [asdict(finding) for finding in self.findings],
+            "sizes": asdict(self.facts.sizes),
+            "ranks": [asdict(facts) for facts in self.facts.ranks[:_MAX_RANKS]],
+            "num_ranks": len(self.facts.ranks),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """Something that the guard says while the run goes on.
+
+    Attributes:
+        kind: what of: `watched`, `unseen`, `no-plan`, `ignored`.
+        text: for people, one line.
+        facts: plain values, to be kept.
+    """
+
+    kind: str
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class GuardViolationError(BridgepackError):
+    """A step that broke a rule of the guard.
+
+    Attributes:
+        alarm: what was found.
+    """
+
+    def __init__(self, alarm: Alarm) -> None:
+        super().__init__(alarm.text())
+        self.alarm = alarm
+
+
+def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
+    """Return what was watched, after steps in which nothing was wrong."""
+    tokens = sum(max(one.planned_tokens, 0) for one in facts.ranks)
+    has_loss = any(one.trained_tokens >= 0 for one in facts.ranks)
+    has_plan = any(one.planned_tokens >= 0 for one in facts.ranks)
+    seen = {
+        "boundaries on every rank": facts.is_packed,
+        "equal on the ranks of a replica": facts.is_packed and any(one.boundaries for one in facts.ranks),
+        f"those of the packs that are due, with their {tokens} trained tokens": has_plan,
+        "finite losses": has_loss,
+    }
+    named = ", ".join(text for text, holds in seen.items() if holds) or "nothing that applies to this run"
+    numbers = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"
+    return Notice(
+        kind="watched",
+        text=f"guard: {numbers} on {len(facts.ranks)} ranks: {named}.",
+        facts={
+            "steps": list(steps),
+            "num_ranks": len(facts.ranks),
+            "sizes": asdict(facts.sizes),
+            "is_packed": facts.is_packed,
+            "has_plan": has_plan,
+            "trained_tokens_of_last_step": tokens if has_plan else None,
+        },
+    )
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """Return findings for people: where, the evidence, and once for each rule what it means and what to do."""
+    lines: list[str] = []
+    for index, finding in enumerate(findings):
+        if index == 0 or findings[index - 1].code != finding.code:
+            lines.append(f"{finding.code} {finding.name}")
+        num_more = finding.num_occurrences - len(finding.examples)
+        more = f"; and {num_more} more" if num_more > 0 else ""
+        lines += [
+            f"  where:   {'; '.join(finding.examples) or finding.where}{more}",
+            f"  found:   {finding.found}",
+            f"  allowed: {finding.allowed}",
+        ]
+        if index + 1 == len(findings) or findings[index + 1].code != finding.code:
+            lines += [f"  why:     {finding.why}", f"  fix:     {finding.fix}", f"  bridgepack explain {finding.code}"]
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""Looks on while one step computes: which boundaries every part of the model gets, and what each loss counts.
+
+Nothing here reads a tensor: references are kept, and read once the step is over, so that no device is waited for
+in the middle of a step. Hooks are on the model only during the steps that are watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+#: How model chunks and layers call the boundaries of a packed batch.
+#: Source: megatron/bridge/training/gpt_step.py, vlm_step.py; megatron/core/transformer/attention.py of 0.19.2.
+PACKED_SEQ_PARAMS = "packed_seq_params"
+#: Attributes of a layer that mix the tokens of a row, so that boundaries matter: attention, and Mamba's state.
+_MIXERS = ("self_attention", "mixer")
+_BOUNDARY_KEYS = ("cu_seqlens_q", "cu_seqlens")
+
+
+class _NotSeen:
+    """What stands for boundaries of a call that no hook saw."""
+
+
+NOT_SEEN = _NotSeen()
+
+
+@dataclass(kw_only=True, slots=True)
+class Call:
+    """One micro batch in one model chunk.
+
+    Attributes:
+        chunk: position of the chunk in the model.
+        loader_gave_boundaries: whether the batch had them; None where no batch was read.
+        params: the boundaries that the chunk was called with; NOT_SEEN where it was not called.
+        layer_params: the different boundaries that its layers were called with, in order.
+        layers_without: names of the layers that got none.
+        labels: the labels that the chunk was called with.
+        loss_mask: the mask that its loss uses.
+        loss: what its loss function returned, copied.
+    """
+
+    chunk: int
+    loader_gave_boundaries: bool | None = None
+    params: Any = NOT_SEEN
+    layer_params: list[Any] = field(default_factory=list)
+    layers_without: list[str] = field(default_factory=list)
+    labels: Any = None
+    loss_mask: Any = None
+    loss: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mixer:
+    """A part of a layer that needs boundaries.
+
+    Attributes:
+        module: the part.
+        name: in the model, as people look for it.
+        chunk: position of its chunk in the model.
+        has_state: it carries a state from token to token, so that it needs the sequence of each token, too.
+    """
+
+    module: Any
+    name: str
+    chunk: int
+    has_state: bool
+
+
+def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
+    """Return the parts of the language model's layers that need boundaries; those that see images do not count.
+
+    Source: megatron/core/models/common/language_module/language_module.py; transformer/transformer_layer.py,
+    ssm/mamba_layer.py of 0.19.2.
+    """
+    found: dict[int, Mixer] = {}
+    for chunk, module in enumerate(chunks):
+        for name, layer in _language_layers(module):
+            for part in _MIXERS:
+                mixer = getattr(layer, part, None)
+                if mixer is not None and _takes_boundaries(mixer):
+                    number = getattr(layer, "layer_number", None)
+                    label = f"layer {number} {part}" if number else f"{name}.{part}"
+                    has_state = type(mixer).__name__.startswith("Mamba")
+                    found[id(mixer)] = Mixer(module=mixer, name=label, chunk=chunk, has_state=has_state)
+    return tuple(found.values())
+
+
+def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, module) of everything below the language models of a chunk; of the chunk where it has none."""
+    from megatron.core.models.common.language_module.language_module import LanguageModule
+
+    roots = [module for module in chunk.modules() if isinstance(module, LanguageModule)] or [chunk]
+    for root in roots:
+        yield from root.named_modules()
+
+
+def _takes_boundaries(module: Any) -> bool:
+    import inspect
+
+    try:
+        return PACKED_SEQ_PARAMS in inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):  # a forward that is no Python function
+        return False
+
+
+def num_eager_steps(model_config: Any) -> int | None:
+    """Return the steps of a job before a CUDA graph computes whole iterations; None where none does.
+
+    Source: megatron/core/full_cuda_graph.py of 0.19.2: nothing of Python runs once the graph is captured.
+    """
+    from megatron.bridge.utils.cuda_graph import is_full_iteration_cuda_graph
+
+    if not is_full_iteration_cuda_graph(model_config):
+        return None
+    return int(getattr(model_config, "cuda_graph_warmup_steps", 0) or 0)
+
+
+class StepWatch:
+    """What is seen of one step on this rank."""
+
+    def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer]) -> None:
+        """Put hooks on the model; `close` takes them off."""
+        self.calls: list[Call] = []
+        self.num_chunks = len(chunks)
+        #: What layers got outside of a forward step: with overlapped expert communication they run later.
+        self.stray_params: list[list[Any]] = [[] for _ in chunks]
+        self.stray_without: list[list[str]] = [[] for _ in chunks]
+        self._chunk_of = {id(part): index for index, chunk in enumerate(chunks) for part in _wrappers(chunk)}
+        self._current: Call | None = None
+        self._hooks = [chunk.register_forward_pre_hook(self._see_chunk, with_kwargs=True) for chunk in chunks]
+        for mixer in mixers:
+            hook = partial(self._see_mixer, mixer)
+            self._hooks.append(mixer.module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def close(self) -> None:
+        """Take the hooks off the model."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def forward_step(self, step: Callable[..., Any], data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
+        """Return what a forward step returns, with a loss function that is watched."""
+        call = Call(chunk=self._chunk_of.get(id(model), 0))
+        self.calls.append(call)
+        self._current = call
+        try:
+            batches = None if data_iterator is None else _WatchedBatches(data_iterator, call)
+            output, loss_function = step(batches, model, *rest, **options)
+        finally:
+            self._current = None
+        call.loss_mask = _loss_mask_of(loss_function)
+        return output, partial(_watched_loss, call, loss_function)
+
+    def _see_chunk(self, module: Any, arguments: Any, options: dict[str, Any]) -> None:  # noqa: ARG002
+        call = self._current
+        if call is not None and call.params is NOT_SEEN:
+            call.params = options.get(PACKED_SEQ_PARAMS)
+            call.labels = options.get("labels")
+
+    def _see_mixer(self, mixer: Mixer, module: Any, arguments: Any, options: dict[str, Any]) -> None:  # noqa: ARG002
+        params, call = options.get(PACKED_SEQ_PARAMS), self._current
+        seen = self.stray_params[mixer.chunk] if call is None else call.layer_params
+        without = self.stray_without[mixer.chunk] if call is None else call.layers_without
+        if params is None:
+            without.append(mixer.name)
+        elif not any(known is params for known in seen[-2:]):
+            seen.append(params)
+        if params is not None and mixer.has_state and getattr(params, "seq_idx", None) is None:
+            without.append(f"{mixer.name}, which got no seq_idx")
+
+
+class _WatchedBatches:
+    """A data iterator that notes whether its batches have boundaries."""
+
+    def __init__(self, batches: Any, call: Call) -> None:
+        self._batches = batches
+        self._call = call
+
+    def __iter__(self) -> _WatchedBatches:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if isinstance(batch, dict):
+            self._call.loader_gave_boundaries = any(batch.get(key) is not None for key in _BOUNDARY_KEYS)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def _wrappers(chunk: Any) -> Iterator[Any]:
+    """Yield a chunk and the modules that it wraps, from the outside in: DDP, Float16Module, the model."""
+    seen: set[int] = set()
+    while chunk is not None and id(chunk) not in seen:
+        seen.add(id(chunk))
+        yield chunk
+        chunk = getattr(chunk, "module", None)
+
+
+def _loss_mask_of(loss_function: Any) -> Any:
+    """Return the mask that the host's loss function carries; None for one of another kind.
+
+    Source: megatron/bridge/training/gpt_step.py (_create_loss_function).
+    """
+    arguments = getattr(loss_function, "args", ())
+    return arguments[0] if arguments and hasattr(arguments[0], "numel") else None
+
+
+def _watched_loss(call: Call, loss_function: Any, *arguments: Any, **options: Any) -> Any:
+    result = loss_function(*arguments, **options)
+    if not options and isinstance(result, tuple):  # asked for something else than the loss otherwise
+        # The schedule scales what it was given in place, and gives its memory back.
+        call.loss = tuple(part.detach().clone() if hasattr(part, "detach") else part for part in result)
+    return result

@@ -1,0 +1,261 @@
+"""The processes of a job: which one this is, waiting for the first one's word, and one ending them all.
+
+Nothing here runs between the steps of a healthy job: one thread of each process sleeps until a key appears in the
+store that torch.distributed itself is set up with. So a process that fails ends the others at once, under any launcher:
+none is left waiting in a collective for a process that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from bridgepack.errors import ConfigError
+
+_STOP, _APPROVED, _TOLD, _SEEN, _DONE = "stop", "approved", "told", "seen", "done"
+#: How long processes may take to come: nodes start and read Python from slow disks.
+_JOIN_TIMEOUT = timedelta(minutes=30)
+#: A sleep in the store, renewed for as long as the job runs; torch logs the end of each, and keeps milliseconds in 31
+#: bits.
+_NAP = timedelta(days=20)
+#: How long an ending process waits for the others to have taken notice.
+_GRACE_S = 15.0
+#: How long a process may go on after the first one is gone: the end of a good run.
+_LOST_GRACE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Which process of a job this is.
+
+    Attributes:
+        rank: from 0.
+        world_size: number of processes.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> Identity:
+        """Return what the launcher says: torchrun, else Slurm, else one process alone.
+
+        Source: megatron/core/_rank_utils.py and _slurm_utils.py of 0.19.2 (safe_get_rank, safe_get_world_size).
+
+        Raises:
+            ConfigError: a variable is no number, or the rank does not lie in the world.
+        """
+        rank = _number(environment, "RANK", "SLURM_PROCID", default=0)
+        world_size = _number(environment, "WORLD_SIZE", "SLURM_NTASKS", default=1)
+        if not 0 <= rank < world_size:
+            raise ConfigError(
+                f"RANK is {rank} and WORLD_SIZE is {world_size}; allowed: ranks from 0 to {world_size - 1}. "
+                "Start the processes with torchrun, srun or nemo-run."
+            )
+        return cls(rank=rank, world_size=world_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """Why all processes of a job end.
+
+    Attributes:
+        exit_code: of every process.
+        message: for people; the first process prints it.
+        record: what to keep in the run's folder; nothing where it is empty.
+    """
+
+    exit_code: int
+    message: str
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+class Job:
+    """This process among those of its job."""
+
+    def __init__(self, identity: Identity, *, report: Callable[[Stop], None]) -> None:
+        """Make a job of one process; `join` makes it one of many.
+
+        Args:
+            identity: which process this is.
+            report: tells people why all end; called in the first process only.
+        """
+        self.identity = identity
+        self._report = report
+        self._store: Any = None
+        self._watcher: threading.Thread | None = None
+        self._finished = threading.Event()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and prints."""
+        return self.identity.rank == 0
+
+    def join(self) -> None:
+        """Wait until all processes are there, and watch from now on for one of them that ends all.
+
+        Raises:
+            ConfigError: they do not come, or nothing says where they meet.
+        """
+        if self.identity.world_size == 1:
+            return
+        _ensure_meeting_place()
+        import torch.distributed as dist
+
+        rank, world_size = self.identity.rank, self.identity.world_size
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        try:
+            store, _, _ = next(dist.rendezvous(f"env://?rank={rank}&world_size={world_size}", timeout=_JOIN_TIMEOUT))
+            host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            # A store serves one call at a time; the one that sleeps needs a connection of its own.
+            watched = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT)
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"the {world_size} processes of the job do not meet at {place} (MASTER_ADDR and MASTER_PORT): {error}. "
+                "Check that all of them started, and that this address can be reached from every node."
+            ) from None
+        self._store = dist.PrefixStore("bridgepack", store)
+        own = dist.PrefixStore("bridgepack", watched)
+        self._watcher = threading.Thread(target=self._watch, args=(own,), name="bridgepack-job", daemon=True)
+        self._watcher.start()
+
+    def approve(self) -> None:
+        """Let the other processes go on; called in the first one."""
+        if self._store is not None:
+            self._store.set(_APPROVED, "1")
+
+    def await_approval(self) -> None:
+        """Return once the first process has approved; where it refuses, this process ends."""
+        while self._store is not None:
+            try:
+                self._store.wait([_APPROVED], _NAP)
+            except RuntimeError:  # the nap is over; where the first process is gone, the watching thread ends this one
+                time.sleep(1.0)
+            else:
+                return
+
+    def stop(self, stop: Stop) -> None:
+        """End all processes of the job for one reason: the first that is given. Alone, only report it.
+
+        A process among others does not come back from here.
+        """
+        if self._store is None:
+            self._report(stop)
+            return
+        try:
+            self._store.compare_set(_STOP, "", json.dumps(asdict(stop), default=str))
+        except RuntimeError:  # the store is gone with the first process: nobody is left to tell
+            self._leave(stop.exit_code, message=stop.message)
+        time.sleep(2 * _GRACE_S)  # the watching thread ends this process meanwhile
+        self._leave(stop.exit_code, message=stop.message)
+
+    def is_stopping(self, wait_s: float = 0.0) -> bool:
+        """Say whether some process ends all, or does so within a time."""
+        if self._store is None:
+            return False
+        try:
+            return _is_soon(lambda: bool(self._store.check([_STOP])), wait_s)
+        except RuntimeError:  # the store is gone with the first process
+            return True
+
+    def finish(self) -> None:
+        """Stop watching, since this process is done; the first one stays until the others are, too."""
+        self._finished.set()
+        if self._store is None or self._watcher is None:
+            return
+        try:
+            self._store.add(_DONE, 1)
+            if self.is_first:
+                _is_soon(lambda: self._store.add(_DONE, 0) >= self.identity.world_size)
+                self._store.set(_STOP, "")
+                _is_soon(lambda: self._store.add(_SEEN, 0) >= self.identity.world_size - 1)
+        except RuntimeError:  # the first process is gone already: nothing is left to wait for
+            return
+        self._watcher.join(_GRACE_S)
+
+    def _watch(self, store: Any) -> None:
+        from torch.distributed import DistNetworkError
+
+        while True:
+            try:
+                store.wait([_STOP], _NAP)
+                text = store.get(_STOP)
+            except DistNetworkError:
+                self._first_is_gone()
+                return
+            except RuntimeError:  # the nap is over
+                time.sleep(0.1)
+            else:
+                if not text:  # all are done
+                    if not self.is_first:
+                        store.add(_SEEN, 1)
+                    return
+                self._end(Stop(**json.loads(text)), store)
+
+    def _end(self, stop: Stop, store: Any) -> NoReturn:
+        """End this process after the first one has told why; a launcher kills it once any other has gone."""
+        message = ""
+        try:
+            if self.is_first:
+                self._report(stop)
+                store.set(_TOLD, "1")
+                _is_soon(lambda: store.add(_SEEN, 0) >= self.identity.world_size - 1)
+            else:
+                store.wait([_TOLD], timedelta(seconds=_GRACE_S))
+                store.add(_SEEN, 1)
+        except RuntimeError:
+            message = "" if self.is_first else stop.message
+        self._leave(stop.exit_code, message=message)
+
+    def _first_is_gone(self) -> None:
+        """End this process, unless its own run ends meanwhile as well."""
+        if not self._finished.wait(_LOST_GRACE_S):
+            self._leave(1, message=f"rank {self.identity.rank}: rank 0 has ended without a word; this rank ends, too")
+
+    def _leave(self, exit_code: int, *, message: str = "") -> NoReturn:
+        """End the process at once: other threads hang in collectives that nobody will answer."""
+        if message:
+            sys.stderr.write(f"{message}\n")
+        for child in multiprocessing.active_children():
+            child.kill()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+def _number(environment: Mapping[str, str], *names: str, default: int) -> int:
+    for name in names:
+        text = environment.get(name)
+        if text:
+            if not text.isdecimal():
+                raise ConfigError(f"{name} is {text!r}; allowed: a whole number. The launcher sets it; leave it alone.")
+            return int(text)
+    return default
+
+
+def _ensure_meeting_place() -> None:
+    """Set MASTER_ADDR and MASTER_PORT where the launcher does not, as the host does later."""
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return
+    from megatron.bridge.utils.common_utils import get_master_addr_safe, get_master_port_safe
+
+    os.environ.setdefault("MASTER_ADDR", get_master_addr_safe())
+    os.environ.setdefault("MASTER_PORT", str(get_master_port_safe()))
+
+
+def _is_soon(is_so: Callable[[], bool], wait_s: float = _GRACE_S) -> bool:
+    """Say whether something becomes so within a time."""
+    deadline = time.monotonic() + wait_s
+    while not is_so():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True

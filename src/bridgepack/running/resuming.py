@@ -1,0 +1,156 @@
+"""What decides the order of a run's packs, kept beside its checkpoints, so that no resumed job goes on in another one.
+
+Megatron-Bridge resumes by skipping as many packs as the checkpoint counted. With another artifact, or the same in
+another order, other packs are skipped than were read, and nothing says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data.files import write_text
+from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.errors import ConfigError
+from bridgepack.proof.replay_run import replay_settings
+from bridgepack.records import Finding, RunConfig
+from bridgepack.records.guarded import DataOrder, ResumeFacts
+from bridgepack.rules.guard import RESUME_RULES
+from bridgepack.rules.tally import findings_of
+
+#: Beside the checkpoints.
+ORDER_FILE = "bridgepack.json"
+#: Raised when an older file could be read wrongly.
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumption:
+    """What a job that may go on from a checkpoint finds.
+
+    Attributes:
+        checkpoint: folder that the host resumes from; None for a run from the start.
+        before: order that its run had; None where nothing says.
+        findings: what forbids to go on.
+    """
+
+    checkpoint: Path | None = None
+    before: DataOrder | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: str) -> DataOrder:
+    """Return what decides which packs a step of a run reads.
+
+    Args:
+        config: settings of the run, complete.
+        artifact: folder of the packs; without a manifest only its path is known.
+        world_size: number of processes.
+        version: of Megatron-Bridge.
+
+    Raises:
+        ArtifactError: the manifest cannot be read.
+    """
+    if not (artifact / MANIFEST_FILE).is_file():
+        return DataOrder(fingerprint="", artifact=str(artifact))
+    manifest = read_manifest(artifact)
+    num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
+    try:
+        settings = replay_settings(config, num_packs=num_packs, world_size=world_size, version=version)
+    except ConfigError:  # a loader that nothing here can replay; the fingerprint still tells
+        return DataOrder(fingerprint=manifest.fingerprint, artifact=str(artifact))
+    return DataOrder(
+        fingerprint=manifest.fingerprint,
+        artifact=str(artifact),
+        global_batch_size=settings.global_batch_size,
+        data_parallel_size=settings.topology.data_parallel_size,
+        seed=settings.seed,
+        num_packs=settings.num_samples,
+    )
+
+
+def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str]) -> Resumption:
+    """Return what a job finds that is about to load a checkpoint, if it does.
+
+    Args:
+        checkpoint: the host's CheckpointConfig.
+        order: that the job would go on in.
+        ignored: code of a rule -> why its findings do not matter.
+
+    Raises:
+        ConfigError: the file beside the checkpoint cannot be read.
+    """
+    folder = _resumed_folder(checkpoint)
+    before = None if folder is None else read_order(folder)
+    if folder is None or before is None:
+        return Resumption(checkpoint=folder)
+    facts = ResumeFacts(checkpoint=str(folder), before=before, now=order)
+    findings = [
+        finding
+        for rule in RESUME_RULES
+        if not ignored.get(rule.code, "").strip()
+        for finding in findings_of(rule, list(rule.check(facts)), max_examples=1)
+    ]
+    return Resumption(checkpoint=folder, before=before, findings=tuple(findings))
+
+
+def read_order(folder: Path) -> DataOrder | None:
+    """Return the order of the run whose checkpoints are in a folder, or in the one above; None where nothing says.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    for path in (folder / ORDER_FILE, folder.parent / ORDER_FILE):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, str(error)) from None
+        known = {field.name for field in fields(DataOrder)}
+        if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
+            raise _unreadable(path, "it is of another format")
+        try:
+            return DataOrder(**{name: value for name, value in content.items() if name in known})
+        except TypeError as error:
+            raise _unreadable(path, str(error)) from None
+    return None
+
+
+def write_order(folder: Path, order: DataOrder) -> None:
+    """Write the order of a run beside its checkpoints.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    content = {"format_version": FORMAT_VERSION, **asdict(order)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / ORDER_FILE, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"checkpoint.folder is {str(folder)!r}; nothing can be written there: {error}. Give a folder that can be "
+            "written."
+        ) from None
+
+
+def _resumed_folder(checkpoint: Any) -> Path | None:
+    """Return the folder that the host goes on from; None where it begins anew.
+
+    Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
+    """
+    from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists
+
+    if checkpoint.load is None or checkpoint.finetune or not checkpoint_exists(checkpoint.load):
+        return None
+    return Path(checkpoint.load)
+
+
+def _unreadable(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be read: {reason}. It says which packs the checkpoints beside it were made with; restore it, "
+        "or remove it if you know that they are the same."
+    )

@@ -1,0 +1,176 @@
+"""What is settled before a model is built: the recipe for this world, its packs, the last check, the order of packs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.from_recipe import config_of_recipe
+from bridgepack.bridge.installed import environment_here
+from bridgepack.bridge.targets import Target
+from bridgepack.check_options import CheckOptions
+from bridgepack.checking import check_target
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.errors import ConfigError
+from bridgepack.records import RunConfig
+from bridgepack.records.guarded import DataOrder
+from bridgepack.rules.report import CheckReport
+from bridgepack.rules.versions import BRIDGE
+from bridgepack.running.assignment import Assignment, artifact_of
+from bridgepack.running.folder import RunFolder
+from bridgepack.running.program import num_cores
+from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
+from bridgepack.running.stack import stack_versions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """What a job is about to train.
+
+    Attributes:
+        recipe: for the number of processes that there are.
+        artifact: folder of the packs; None for a run that reads none.
+        config: the host's ConfigContainer.
+        run_folder: folder of the run.
+        world_size: number of processes.
+    """
+
+    recipe: SFTRecipe
+    artifact: Path | None
+    config: Any
+    run_folder: RunFolder
+    world_size: int
+
+    @property
+    def settings(self) -> RunConfig:
+        """The ConfigContainer's settings, with what the recipe says of them."""
+        named = config_of_recipe(self.recipe, artifact=self.artifact)
+        return replace(
+            config_of_container(self.config, place=self.recipe.name),
+            user_paths=named.user_paths,
+            ignored=self.recipe.ignore,
+            world_size=self.world_size,
+        )
+
+
+def start_of(assignment: Assignment, world_size: int) -> Start:
+    """Return what an assignment comes to on a number of processes; every process of a job gets the same.
+
+    Raises:
+        ConfigError: the recipe is for another number, its packs are not there or are not those that were checked, or
+            the host cannot make a config of it.
+    """
+    recipe = _for_world(assignment.recipe, world_size)
+    if assignment.world_size not in (None, world_size):
+        raise ConfigError(
+            f"the run was planned and checked for {assignment.world_size} processes, and this job has {world_size}. "
+            "Launch it again for as many as the job gets."
+        )
+    artifact = artifact_of(assignment).absolute() if recipe.packing.mode == "offline" else None
+    if artifact is not None:
+        _check_same_packs(artifact, assignment.run_folder)
+    return Start(
+        recipe=recipe,
+        artifact=artifact,
+        config=recipe.to_bridge(artifact),
+        run_folder=assignment.run_folder,
+        world_size=world_size,
+    )
+
+
+def checked(start: Start) -> CheckReport:
+    """Return what the rules say about the run as it is about to start: config, packs, processes, this environment.
+
+    Raises:
+        ArtifactError: the packs cannot be read.
+        RuleCrashError: a rule raised.
+    """
+    target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=start.settings)
+    options = CheckOptions(
+        artifact=start.artifact,
+        world_size=start.world_size,
+        environment=environment_here(),
+        num_workers=num_cores(),
+    )
+    return check_target(target, options)
+
+
+def resumed(start: Start) -> tuple[DataOrder | None, Resumption]:
+    """Return the order of the run's packs, and what stands against going on from its checkpoint.
+
+    Raises:
+        ConfigError: what is known of the checkpoint cannot be read.
+    """
+    if start.artifact is None:
+        return None, Resumption()
+    version = environment_here().versions.get(BRIDGE, "")
+    order = data_order(start.settings, start.artifact, world_size=start.world_size, version=version)
+    return order, resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
+
+
+def keep_order(start: Start, order: DataOrder | None) -> None:
+    """Write the order of the run's packs beside the checkpoints that it will leave.
+
+    Raises:
+        ConfigError: they cannot be written there.
+    """
+    folder = start.config.checkpoint.save
+    if folder is not None and order is not None and "://" not in str(folder):
+        write_order(Path(folder), order)
+
+
+def facts_of(start: Start, order: DataOrder | None, resumption: Resumption) -> Mapping[str, Any]:
+    """Return what this start of the training runs with, for the run's folder."""
+    resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recipe": start.recipe.name,
+        "artifact": None if start.artifact is None else str(start.artifact),
+        "fingerprint": order.fingerprint if order else None,
+        "order": asdict(order) if order else None,
+        "resolved": resolved,
+        "world_size": start.world_size,
+        "versions": stack_versions(),
+        "git": start.run_folder.read_launch().get("git"),
+        "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
+        "guard": start.recipe.guard.model_dump(),
+    }
+
+
+def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
+    """Return the recipe for a number of processes.
+
+    Raises:
+        ConfigError: it is for another one.
+    """
+    stated = recipe.parallelism.num_gpus
+    if stated is None:
+        return recipe.override({"parallelism.num_gpus": world_size})
+    if stated != world_size:
+        raise ConfigError(
+            f"parallelism.num_gpus is {stated}, and this job has {world_size} processes, one for each GPU. Give the "
+            f"job {stated}, or set parallelism.num_gpus to {world_size}."
+        )
+    return recipe
+
+
+def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
+    """Accept packs that are still those that the tasks before this one wrote down.
+
+    Raises:
+        ConfigError: they have been built anew since.
+    """
+    place = folder.read_artifact()
+    if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
+        return
+    found = read_manifest(artifact).fingerprint
+    if found != place.fingerprint:
+        raise ConfigError(
+            f"{str(artifact)!r} has the fingerprint {found[:12]}, and the tasks before the training saw "
+            f"{place.fingerprint[:12]}: the packs were built anew since. Launch the run again."
+        )

@@ -1,0 +1,212 @@
+"""The training task of a launch: checks once more with the real processes, then trains under the guard.
+
+Every process of the job runs this. What ends one of them ends all of them, at once, with one message and one code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bridgepack.bridge.forward_steps import forward_step_of
+from bridgepack.bridge.shipped import import_host
+from bridgepack.errors import BridgepackError, ConfigError
+from bridgepack.report.checks import rendered
+from bridgepack.report.text import printable
+from bridgepack.rules.output import report_to_dict
+from bridgepack.running.assignment import assignment_of, record
+from bridgepack.running.folder import RunFolder
+from bridgepack.running.guard import Alarm, Guard, GuardViolationError, Notice
+from bridgepack.running.guard_report import findings_text
+from bridgepack.running.job import Identity, Job, Stop
+from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say
+from bridgepack.running.starting import Start, checked, facts_of, keep_order, resumed, start_of
+
+_FINETUNE = "megatron.bridge.training.finetune"
+#: What logs an error that ends training, with its traceback, on every rank.
+_HOST_LOGGER = "megatron.bridge.training.pretrain"
+#: How long an error of communication waits for the error that it may only follow from.
+_CAUSE_S = 5.0
+_COMMUNICATION = ("Connection closed by peer", "Connection reset", "gloo", "NCCL", "Broken pipe")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, and return the exit code: 0, 1 where the check or the guard refuses or training fails, 2 for mistakes."""
+    try:
+        identity = Identity.of_environment(os.environ)
+    except BridgepackError as error:
+        say(f"error: {printable(str(error))}")
+        return COULD_NOT_RUN
+    run = _Run()
+    job = Job(identity, report=run.tell)
+    try:
+        return _in_job(job, run, arguments)
+    except BridgepackError as error:
+        return _mistaken(job, str(error))
+    except OSError as error:
+        place = f"{str(error.filename)!r}: " if error.filename else ""
+        return _mistaken(job, f"{place}{error.strerror or error}. Check the path and its rights.")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # whatever ends one process has to end them all
+        _fail(job, error)
+        return FINDINGS
+
+
+def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
+    job.join()
+    assignment = assignment_of(
+        arguments,
+        program="python -m bridgepack.running.train",
+        description="Train a recipe with Megatron-Bridge under the guard; every process of the job runs this.",
+    )
+    run.folder = assignment.run_folder if job.is_first else None
+    if job.is_first:
+        record(assignment)
+    start = start_of(assignment, job.identity.world_size)
+    if job.is_first:
+        refusal = _prepare(start)
+        if refusal is not None:
+            return _ended(job, refusal)
+        job.approve()
+    job.await_approval()
+    return _train(job, run, start)
+
+
+def _prepare(start: Start) -> Stop | None:
+    """Check the run and write down what it is made of; return why it must not start, or None."""
+    report = checked(start)
+    file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
+    text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip()
+    if report.has_errors:
+        return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
+    say(f"{text}\nreport: {file}")
+    order, resumption = resumed(start)
+    if resumption.findings:
+        content = {"kind": "resume", "findings": [asdict(finding) for finding in resumption.findings]}
+        return Stop(
+            exit_code=FINDINGS,
+            message=f"refused: the run cannot go on like this.\n{findings_text(resumption.findings)}",
+            record=content,
+        )
+    if resumption.checkpoint is not None and resumption.before is None:
+        say(f"{resumption.checkpoint}: nothing says which packs its run was made with, so none are compared.")
+    start.run_folder.write_run(facts_of(start, order, resumption))
+    keep_order(start, order)
+    return None
+
+
+def _train(job: Job, run: _Run, start: Start) -> int:
+    guard = Guard(
+        artifact=start.artifact,
+        settings=start.recipe.guard,
+        ignored=start.recipe.ignore,
+        on_alarm=lambda alarm: job.stop(_stop_of(alarm)),
+        on_notice=run.notice,
+        on_failure=lambda error: _fail(job, error),
+    )
+    logging.getLogger(_HOST_LOGGER).addFilter(_is_no_alarm)
+    finetune = _finetune()
+    try:
+        finetune(start.config, guard.watching(forward_step_of(start.config)), callbacks=[guard])
+    except GuardViolationError:
+        return FINDINGS
+    except SystemExit as exited:  # the host's own way to end at a step, a time or a signal
+        job.finish()
+        return exited.code if isinstance(exited.code, int) else int(exited.code is not None)
+    except Exception as error:  # whatever ends one process has to end them all
+        _fail(job, error, is_logged=True)
+        return FINDINGS
+    job.finish()
+    return SUCCEEDED
+
+
+def _finetune() -> Any:
+    """Return the host's entry point.
+
+    Raises:
+        ConfigError: it is missing, or of a version that takes no callbacks.
+    """
+    finetune = import_host(_FINETUNE).finetune
+    if "callbacks" not in inspect.signature(finetune).parameters:
+        raise ConfigError(
+            "this Megatron-Bridge takes no callbacks, which the guard is one of; install 0.6.0 or newer, or train with "
+            "recipe.to_bridge() in a script of your own."
+        )
+    return finetune
+
+
+class _Run:
+    """Says and keeps what happens; only the first process has the run's folder."""
+
+    def __init__(self) -> None:
+        self.folder: RunFolder | None = None
+
+    def tell(self, stop: Stop) -> None:
+        """Say why the job ends, and keep it."""
+        say(stop.message)
+        if self.folder is not None and stop.record:
+            self._keep(str(stop.record.get("kind", "stop")), stop.record)
+
+    def notice(self, notice: Notice) -> None:
+        """Say what the guard has to say, and keep it where this is the first process."""
+        say(notice.text)
+        if self.folder is not None:
+            self._keep("guard", {"kind": notice.kind, "text": notice.text, **notice.facts})
+
+    def _keep(self, name: str, content: dict[str, Any]) -> None:
+        assert self.folder is not None
+        try:
+            say(f"record: {self.folder.add_record(name, content)}")
+        except BridgepackError as error:  # a full disk must not hide why the job ends
+            say(f"error: {printable(str(error))}")
+
+
+def _stop_of(alarm: Alarm) -> Stop:
+    return Stop(exit_code=FINDINGS, message=alarm.text(), record=alarm.record())
+
+
+def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
+    """End all processes of the job for an error of this one; alone, come back."""
+    if not is_logged:
+        traceback.print_exception(error)
+    if any(text in str(error) for text in _COMMUNICATION):
+        job.is_stopping(wait_s=_CAUSE_S)
+    message = f"rank {job.identity.rank} failed: {type(error).__name__}: {printable(str(error)) or _place(error)}"
+    job.stop(Stop(exit_code=FINDINGS, message=message, record={"kind": "failure", "message": message}))
+
+
+def _place(error: Exception) -> str:
+    """Return where an error without a text was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "no text"
+
+
+def _mistaken(job: Job, text: str) -> int:
+    """End all processes of the job for a user's mistake; most are seen by every process, and the first one tells."""
+    message = f"error: {printable(text)}"
+    if not job.is_first and not job.is_stopping(wait_s=_CAUSE_S):
+        message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"
+    return _ended(job, Stop(exit_code=COULD_NOT_RUN, message=message))
+
+
+def _ended(job: Job, stop: Stop) -> int:
+    """End all processes of the job; return the exit code where there is only this one."""
+    job.stop(stop)
+    return stop.exit_code
+
+
+def _is_no_alarm(entry: logging.LogRecord) -> bool:
+    """Say whether the host may log an error: an alarm has been told already, in better words than a traceback."""
+    return not (entry.exc_info and isinstance(entry.exc_info[1], GuardViolationError))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,342 @@
+"""The guard in real runs: the host's own finetune() in several topologies, on CPU and gloo.
+
+Each run is processes of its own without a launcher, so what ends one of them has to end the others by itself; a process
+that hangs is killed after a while and has no exit code. One more run is under torchrun.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.api import build
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from bridgepack.running.folder import RunFolder
+from tests.support.guarded_runs import RunRequest
+from tests.support.tiny_recipes import ON_CPU, VOCAB_SIZE, write_weights
+from tests.support.train_on_cpu import ENVIRONMENT
+
+pytestmark = pytest.mark.bridge
+
+PROJECT = Path(__file__).parents[2]
+#: Layers of the model: they spread evenly over 2 and 3 stages, and over 2 stages of 3 chunks.
+NUM_LAYERS = 6
+NUM_STEPS = 2
+#: What a machine without a GPU breaks, with the reason that a recipe has to give.
+IGNORED = {"BP984": "trained on CPU", "BP916": "trained on CPU"}
+PIPELINE, TENSOR = "parallelism.pipeline_model_parallel_size", "parallelism.tensor_model_parallel_size"
+CONTEXT, CHUNKS = "parallelism.context_parallel_size", "parallelism.virtual_pipeline_model_parallel_size"
+NO_LOOK = {
+    "bridge_overrides.rerun_state_machine": {"check_for_nan_in_loss": False},
+    "bridge_overrides.ddp": {"check_for_nan_in_grad": False},
+}
+LOADED_BY_PROCESSES = {"bridge_overrides.dataset": {"num_workers": 1}}
+#: A run that saves and goes on. The optimiser of a machine without TransformerEngine cannot be loaded in parts
+#: (C/optimizer/distrib_optimizer.py:839), and here the second job is longer than the first.
+SAVED = {
+    "bridge_overrides.checkpoint": {"async_save": False},
+    "bridge_overrides.optimizer": {"use_distributed_optimizer": False},
+    "bridge_overrides.ddp": {"use_distributed_optimizer": False},
+    "bridge_overrides.scheduler": {"override_opt_param_scheduler": True},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run.
+
+    Attributes:
+        world_size: number of processes.
+        changes: to the recipe.
+        damage: what is broken, of tests/support/sabotage.py.
+        ranks: where; everywhere where there are none.
+        packs: which artifact.
+    """
+
+    world_size: int
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    damage: str = ""
+    ranks: tuple[int, ...] = ()
+    packs: str = "packs"
+
+
+RUNS: dict[str, Run] = {
+    # What nothing is wrong with.
+    "one": Run(world_size=1, changes={**SAVED, "schedule.eval_iters": 1, "schedule.eval_interval": 1}),
+    "one-goes-on": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}),
+    "two-replicas-lora": Run(world_size=2, changes={"method": {"kind": "lora"}, **LOADED_BY_PROCESSES}),
+    "three-stages": Run(world_size=3, changes={PIPELINE: 3, "model.recompute": "full"}),
+    "two-stages-of-three-chunks": Run(world_size=2, changes={PIPELINE: 2, CHUNKS: 3}),
+    "two-context-ranks": Run(world_size=2, changes={CONTEXT: 2}, packs="packs-for-context"),
+    # What the guard has to stop.
+    "cut-first-of-two-stages": Run(world_size=2, changes={PIPELINE: 2}, damage="cut boundaries", ranks=(0,)),
+    "cut-middle-of-three-stages": Run(world_size=3, changes={PIPELINE: 3}, damage="cut boundaries", ranks=(1,)),
+    "lost-in-the-step": Run(world_size=3, changes={PIPELINE: 3}, damage="lose boundaries in the step", ranks=(1,)),
+    "lost-in-chunks": Run(
+        world_size=2, changes={PIPELINE: 2, CHUNKS: 3}, damage="lose boundaries in the step", ranks=(1,)
+    ),
+    "lost-in-layers": Run(world_size=2, changes={PIPELINE: 2}, damage="lose boundaries in layers", ranks=(1,)),
+    "tensor-ranks-differ": Run(world_size=2, changes={TENSOR: 2}, damage="join sequences", ranks=(1,)),
+    "context-ranks-differ": Run(
+        world_size=2, changes={CONTEXT: 2}, damage="join sequences", ranks=(1,), packs="packs-for-context"
+    ),
+    "joined-everywhere": Run(world_size=2, damage="join sequences"),
+    "shifted-mask": Run(world_size=2, damage="shift mask", ranks=(1,)),
+    "nan-that-the-host-sees": Run(world_size=2, changes={PIPELINE: 2}, damage="loss of nan", ranks=(1,)),
+    "infinity-that-nobody-sees": Run(
+        world_size=2, changes={PIPELINE: 2, **NO_LOOK}, damage="loss of infinity", ranks=(1,)
+    ),
+    "ignored": Run(world_size=1, changes={"ignore": {**IGNORED, "BP892": "a new collate"}}, damage="join sequences"),
+    # What ends a job otherwise.
+    "other-packs": Run(world_size=1, changes={**SAVED, "schedule.train_iters": 4}, packs="other-packs"),
+    "one-rank-fails": Run(world_size=2, damage="no memory", ranks=(1,)),
+    "check-fails": Run(world_size=2, changes={"ignore": {}}),
+    "other-number-of-gpus": Run(world_size=2, changes={"parallelism.num_gpus": 4}),
+    "no-such-packs": Run(world_size=2, packs="nowhere"),
+}
+CLEAN = ("one", "one-goes-on", "two-replicas-lora", "three-stages", "two-stages-of-three-chunks", "two-context-ranks")
+
+Results = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with conversations, a tokenizer, a model and three artifacts."""
+    folder = tmp_path_factory.mktemp("guard")
+    write_docstring_conversations(folder / "training.jsonl", validation_path=folder / "validation.jsonl", limit=200)
+    train_chatml_tokenizer(folder / "tokenizer", iter_texts(folder / "training.jsonl"), vocab_size=VOCAB_SIZE)
+    write_weights(folder / "model", num_layers=NUM_LAYERS)
+    build(_recipe(folder, {}), output=folder / "packs")
+    build(_recipe(folder, {CONTEXT: 2}), output=folder / "packs-for-context")
+    build(_recipe(folder, {"packing.algorithm": "first_fit_shuffle"}), output=folder / "other-packs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Results:
+    """Return how each run ended; all are forked from one process, as importing the host takes longer than they do."""
+    requests = [_request(folder, name, run) for name, run in RUNS.items()]
+    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
+    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
+    with log_path.open("w") as log:
+        finished = subprocess.run(
+            [sys.executable, "-m", "tests.support.guarded_runs", str(requests_path), str(results_path)],
+            cwd=PROJECT,
+            env=_environment(folder),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=900,
+            check=False,
+        )
+    assert finished.returncode == 0, log_path.read_text()[-5000:]
+    return dict(zip(RUNS, json.loads(results_path.read_text()), strict=True))
+
+
+def _recipe(folder: Path, changes: dict[str, Any]) -> SFTRecipe:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "guarded",
+            "data": {"train": str(folder / "training.jsonl"), "validation": str(folder / "validation.jsonl")},
+            "tokenizer": {"name_or_path": str(folder / "tokenizer")},
+            "packing": {"packed_sequence_size": 256, "max_sequence_length": 256},
+            "preprocessing": {"kind": "chat", "over_long": "truncate"},
+            "batch": {"global_batch_size": 4, "eval_global_batch_size": 2},
+            "model": {"name": str(folder / "model")},
+            "schedule": {"train_iters": NUM_STEPS, "eval_iters": 0},
+            "optimizer": {"lr": 1e-3},
+            "checkpoint": {"pretrained": str(folder / "model"), "folder": str(folder / "checkpoints")},
+            "bridge_overrides": {
+                **ON_CPU,
+                "checkpoint": {"save": None, "load": None},
+                "dataset": {"num_workers": 0, "persistent_workers": False},
+            },
+            "guard": {"first_steps": 2, "every_steps": None},
+            "ignore": IGNORED,
+        }
+    )
+    return recipe.override(changes)
+
+
+def _request(folder: Path, name: str, run: Run) -> RunRequest:
+    return RunRequest(
+        world_size=run.world_size,
+        arguments=tuple(_arguments(folder, name, run)),
+        log=str(folder / "logs" / name),
+        damage=run.damage,
+        ranks=run.ranks,
+        timeout_s=150.0,
+    )
+
+
+def _arguments(folder: Path, name: str, run: Run) -> Sequence[str]:
+    recipe = folder / f"{name}.yaml"
+    recipe.write_text(recipe_to_yaml(_recipe(folder, run.changes)), encoding="utf-8")
+    return "--recipe", str(recipe), "--run-folder", str(folder / "runs" / name), "--artifact", str(folder / run.packs)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    own = {"HF_HOME": str(folder / "hf-home"), "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
+    return {**os.environ, **ENVIRONMENT, **own, "PYTHONPATH": str(PROJECT)}
+
+
+def _told(results: Results, name: str) -> str:
+    """Return what the first process printed from the last message of bridgepack on."""
+    output = str(results[name]["outputs"][0])
+    begins = [output.rfind(text) for text in ("guard: stopped", "refused:", "error: ", " failed: ")]
+    return output[max(begins) :]
+
+
+def _violation(folder: Path, name: str) -> dict[str, Any]:
+    (record,) = RunFolder(folder / "runs" / name).records("guard-violation")
+    return dict(json.loads(record.read_text()))
+
+
+def _watched(folder: Path, name: str) -> dict[str, Any]:
+    (record,) = RunFolder(folder / "runs" / name).records("guard")
+    return dict(json.loads(record.read_text()))
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_run_that_nothing_is_wrong_with_ends_well(results: Results, folder: Path, name: str) -> None:
+    result = results[name]
+
+    assert result["exit_codes"] == [0] * RUNS[name].world_size, "\n".join(result["outputs"])[-8000:]
+    watched = _watched(folder, name)
+    assert (watched["kind"], watched["num_ranks"]) == ("watched", RUNS[name].world_size)
+    assert watched["steps"] == ([3, 4] if name == "one-goes-on" else [1, 2])
+    assert watched["has_plan"]
+    assert watched["trained_tokens_of_last_step"] > 0
+    assert "Traceback" not in _told(results, name)
+
+
+def test_trained_tokens_do_not_depend_on_the_topology(results: Results, folder: Path) -> None:
+    tokens = {name: _watched(folder, name)["trained_tokens_of_last_step"] for name in CLEAN[2:5]}
+
+    assert len(set(tokens.values())) == 1
+    assert results["one"]["exit_codes"] == [0]
+
+
+def test_the_run_folder_has_what_the_run_was_made_of(results: Results, folder: Path) -> None:
+    run_folder = RunFolder(folder / "runs" / "one-goes-on")
+    run = run_folder.read_run()
+    manifest = json.loads((folder / "packs" / "manifest.json").read_text())
+
+    assert results["one-goes-on"]["exit_codes"] == [0]
+    assert run["fingerprint"] == manifest["fingerprint"]
+    assert run["world_size"] == 1
+    assert run["versions"]["megatron-bridge"] == "0.6.2"
+    assert run["resumed_from"] == str(folder / "checkpoints")
+    assert run_folder.read_recipe().name == "guarded"
+    assert json.loads((folder / "checkpoints" / "bridgepack.json").read_text())["seed"] == 1234
+
+
+STOPPED = {
+    "cut-first-of-two-stages": ("BP890", "rank 0 (pipeline stage 0 of 0-1)", "the loader gave boundaries in 0 of 4"),
+    "cut-middle-of-three-stages": ("BP890", "rank 1 (pipeline stage 1 of 0-2)", "the loader gave boundaries in 0 of 4"),
+    "lost-in-the-step": ("BP890", "rank 1 (pipeline stage 1 of 0-2)", "the loader gave boundaries in 4 of 4"),
+    "lost-in-chunks": ("BP890", "rank 1 (pipeline stage 1 of 0-1)", "12 of 12 forward passes without boundaries"),
+    "lost-in-layers": ("BP890", "rank 1 (pipeline stage 1 of 0-1)", "layer 4 self_attention"),
+    "tensor-ranks-differ": ("BP891", "rank 1 (tensor rank 1 of 0-1)", "micro batch 0"),
+    "context-ranks-differ": ("BP891", "rank 1 (context rank 1 of 0-1)", "micro batch 0"),
+    "joined-everywhere": ("BP892", "rank 0 (data-parallel rank 0 of 0-1)", "micro batch 0 (pack "),
+    "shifted-mask": ("BP893", "rank 1 (data-parallel rank 1 of 0-1)", "trained tokens"),
+    "nan-that-the-host-sees": ("BP894", "rank 1 (pipeline stage 1 of 0-1)", "not finite"),
+    "infinity-that-nobody-sees": ("BP894", "rank 1 (pipeline stage 1 of 0-1)", "micro batch 0: "),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_the_guard_stops_every_process_and_names_rule_and_place(results: Results, folder: Path, name: str) -> None:
+    code, place, evidence = STOPPED[name]
+    result, told = results[name], _told(results, name)
+    step = 2 if code == "BP894" else 1
+
+    assert result["exit_codes"] == [1] * RUNS[name].world_size, "\n".join(result["outputs"])[-8000:]
+    assert told.startswith(f"guard: stopped at step {step}.\n{code} ")
+    assert f"step {step}, {place}" in told
+    assert evidence in told
+    assert f"bridgepack explain {code}" in told
+    assert "Traceback" not in told
+    assert all("guard: stopped" not in output for output in result["outputs"][1:])
+    record = _violation(folder, name)
+    assert record["step"] == step
+    assert record["findings"][0]["code"] == code
+    assert place in record["findings"][0]["where"]
+
+
+def test_a_rule_that_the_recipe_ignores_is_told_and_does_not_stop(results: Results, folder: Path) -> None:
+    records = [json.loads(path.read_text()) for path in RunFolder(folder / "runs" / "ignored").records("guard")]
+
+    assert results["ignored"]["exit_codes"] == [0], results["ignored"]["outputs"][0][-8000:]
+    assert [record["kind"] for record in records] == ["ignored", "watched"]
+    assert "BP892 boundaries-not-those-of-the-plan is ignored" in records[0]["text"]
+
+
+def test_a_resumed_job_that_finds_other_packs_refuses(results: Results, folder: Path) -> None:
+    told = _told(results, "other-packs")
+
+    assert results["other-packs"]["exit_codes"] == [1]
+    assert "BP895 resumed-with-another-artifact" in told
+    assert f"artifact {folder / 'packs'} with fingerprint" in told
+    assert "Starting training loop" not in results["other-packs"]["outputs"][0]
+
+
+def test_an_error_of_one_process_ends_all(results: Results) -> None:
+    result = results["one-rank-fails"]
+
+    assert result["exit_codes"] == [1, 1], "\n".join(result["outputs"])[-8000:]
+    assert "rank 1 failed: MemoryError: no memory left for the gradient" in result["outputs"][0]
+    assert "Traceback" in result["outputs"][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("check-fails", 1, "BP984"),
+        ("other-number-of-gpus", 2, "parallelism.num_gpus is 4, and this job has 2 processes"),
+        ("no-such-packs", 2, "does not exist"),
+    ],
+)
+def test_what_cannot_start_ends_every_process_with_one_message(
+    results: Results, name: str, code: int, message: str
+) -> None:
+    result = results[name]
+
+    assert result["exit_codes"] == [code, code], "\n".join(result["outputs"])[-8000:]
+    assert message in result["outputs"][0]
+    assert "Traceback" not in result["outputs"][0]
+    assert message not in result["outputs"][1]
+    assert "Starting training loop" not in result["outputs"][0]
+
+
+def test_torchrun_ends_with_the_message_and_the_exit_code(folder: Path) -> None:
+    run = Run(world_size=2, changes={PIPELINE: 2}, damage="cut boundaries", ranks=(1,))
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *(str(PROJECT / "tests" / "support" / "train_on_cpu.py"), *_arguments(folder, "under-torchrun", run)),
+        ],
+        cwd=PROJECT,
+        env={**_environment(folder), "BRIDGEPACK_TEST_DAMAGE": run.damage, "BRIDGEPACK_TEST_RANKS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    output = finished.stdout + finished.stderr
+
+    assert finished.returncode == 1, output[-8000:]
+    assert "BP890 stage-trained-without-boundaries" in output, output[-8000:]
+    assert output.count("guard: stopped at step 1.") == 1
+    assert "rank 1 (pipeline stage 1 of 0-1)" in output
+    assert _violation(folder, "under-torchrun")["findings"][0]["code"] == "BP890"

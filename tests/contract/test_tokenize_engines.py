@@ -1,0 +1,121 @@
+"""Fast engines give the tokens and masks that `tokenizers` gives, or are not used.
+
+Only transformers and `tokenizers` are the reference here; the host is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.chat import ChatEncoder
+from bridgepack.data.engine_checks import CheckedEngine, EngineDiffersError, check_texts, probe_texts, use_engine
+from bridgepack.data.engines import FlatIds, ReferenceEngine, joined
+from bridgepack.data.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.records import Example
+from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
+
+ENGINES = ("gigatoken", "fastokens")
+DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
+LARGE = 1 << 30
+
+
+class Wrong:
+    """An engine that loses the last token of every text."""
+
+    name = "gigatoken"
+
+    def __init__(self, reference: ReferenceEngine) -> None:
+        self._reference = reference
+
+    def encode_flat(self, texts: Any) -> FlatIds:
+        flat = self._reference.encode_flat(texts)
+        parts = np.split(flat.input_ids, flat.offsets[1:-1])
+        return joined([part[:-1] for part in parts])
+
+
+def _load(folder: Path, loader: str = "tokenizer_json") -> ChatTokenizer:
+    return load_tokenizer(TokenizerConfig(name_or_path=str(folder), loader=loader))
+
+
+def _chats(reference_data: Path) -> list[dict[str, Any]]:
+    data = reference_data / "data"
+    rows = json.loads((data / "glaive_toolcall_demo.json").read_text())
+    rows += json.loads((data / "fastchat_dummy_conversation.json").read_text())
+    for line in (data / "gsm8k_train.jsonl").read_text().splitlines()[:500]:
+        row = json.loads(line)
+        rows.append({"prompt": row["question"], "completion": row["answer"]})
+    return rows
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
+    pytest.importorskip(engine)
+    tokenizer = _load(reference_data / "tokenizers" / name)
+    markers = DEEPSEEK_MARKERS if name == "deepseek_v3" else None
+    chat = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
+    pairs = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(kind="prompt_completion"))
+    rows = [Example(file_index=0, row=1, columns=row) for row in _chats(reference_data)]
+    expected = [str(item) for encoder in (chat, pairs) for item in encoder.encode_batch(rows)]
+
+    assert use_engine(tokenizer, engine, LARGE) == (engine, None)
+
+    assert tokenizer.engine.name == engine
+    assert [str(item) for encoder in (chat, pairs) for item in encoder.encode_batch(rows)] == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_any_tokenizer_keeps_its_tokens(tmp_path: Path, family: Family, engine: str) -> None:
+    """An engine that does not know a tokenizer, or differs, says so and is not used."""
+    pytest.importorskip(engine)
+    tokenizer = _load(write_tokenizer(tmp_path, family))
+    texts = probe_texts(tokenizer)
+    expected = tokenizer.engine.encode_flat(texts)
+
+    report = use_engine(tokenizer, engine, LARGE)
+
+    found = tokenizer.engine.encode_flat(texts)
+    assert np.array_equal(found.input_ids, expected.input_ids)
+    assert np.array_equal(found.offsets, expected.offsets)
+    assert (report.name == engine) == (report.message is None)
+    assert tokenizer.engine.name == report.name
+
+
+def test_small_inputs_are_left_to_the_reference(tmp_path: Path) -> None:
+    tokenizer = _load(write_tokenizer(tmp_path, CHATML))
+
+    assert use_engine(tokenizer, "auto", 1000) == ("tokenizers", None)
+    assert use_engine(tokenizer, "tokenizers", LARGE) == ("tokenizers", None)
+
+
+def test_engine_that_differs_on_the_data_is_dropped(tmp_path: Path) -> None:
+    tokenizer = _load(write_tokenizer(tmp_path, CHATML))
+    reference = ReferenceEngine(tokenizer.backend)
+    tokenizer.engine = Wrong(reference)
+
+    report = check_texts(tokenizer, ["a small text"])
+
+    assert report.name == "tokenizers"
+    assert report.message is not None
+    assert "gigatoken gives other tokens" in report.message
+    assert isinstance(tokenizer.engine, ReferenceEngine)
+
+
+def test_engine_that_differs_later_ends_the_build(tmp_path: Path) -> None:
+    tokenizer = _load(write_tokenizer(tmp_path, CHATML))
+    reference = ReferenceEngine(tokenizer.backend)
+    engine = CheckedEngine(Wrong(reference), reference)
+
+    with pytest.raises(EngineDiffersError, match=r"tokenizer\.engine: gigatoken"):
+        engine.encode_flat(["a small text"] * 16)

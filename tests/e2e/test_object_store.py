@@ -1,0 +1,188 @@
+"""Inputs from a real object store give the bytes of a disk, and artifacts arrive there whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.build_places import build_anywhere
+from bridgepack.data.build_values import BuildOptions, BuildResult
+from bridgepack.data.execution import SilentProgress
+from bridgepack.data.inputs import find_inputs
+from bridgepack.data.uploading import Upload, upload_artifact
+from bridgepack.errors import ArtifactError, ConfigError, DataError
+from tests.support.object_store import running_object_store, s3_client
+from tests.support.small_builds import (
+    build,
+    chat_row,
+    data_bytes,
+    file_bytes,
+    run_cli,
+    tokenized_recipe,
+    with_changes,
+    write_json_lines,
+    write_recipe,
+)
+
+ROWS = [chat_row(f"question {index}", f"answer {index} " * (index % 40 + 1)) for index in range(3000)]
+DATA_FILES = ("a.jsonl", "b.jsonl.gz", "c.parquet")
+FIRST, SECOND, THIRD = ROWS[:1000], ROWS[1000:2000], ROWS[2000:]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with running_object_store(tmp_path_factory.mktemp("swift")) as variables:
+        yield variables
+
+
+@pytest.fixture
+def client(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name, value in store.items():
+        monkeypatch.setenv(name, value)
+    return s3_client(store)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_json_lines(tmp_path / "data" / "a.jsonl", FIRST)
+    lines = "".join(json.dumps(row) + "\n" for row in SECOND)
+    (tmp_path / "data" / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+    pq.write_table(pa.Table.from_pylist(THIRD), tmp_path / "data" / "c.parquet", row_group_size=300)
+    (tmp_path / "data" / "README.md").write_text("no rows")
+    return tmp_path
+
+
+def fill(client: Any, bucket: str, folder: Path) -> None:
+    client.create_bucket(Bucket=bucket)
+    for name, content in file_bytes(folder).items():
+        client.put_object(Bucket=bucket, Key=f"sets/{name}", Body=content)
+
+
+def recipe_of(train: str, tokenizer: Path) -> SFTRecipe:
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 1024}
+    return tokenized_recipe(train, tokenizer, **changes)
+
+
+def upload_of(recipe: SFTRecipe, url: str) -> BuildResult:
+    return build_anywhere(recipe, output=url, options=BuildOptions(num_workers=0))
+
+
+def objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
+    found = client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    return {
+        item["Key"].removeprefix(prefix): client.get_object(Bucket=bucket, Key=item["Key"])["Body"].read()
+        for item in found
+    }
+
+
+def test_inputs_from_a_prefix_give_the_bytes_of_a_disk(
+    project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any
+) -> None:
+    fill(client, "inputs", project / "data")
+    build(recipe_of("data", chatml_tokenizer), project / "disk")
+
+    write_recipe(project / "recipe.yaml", recipe_of("s3://inputs/sets", chatml_tokenizer))
+    arguments = ("--output", "cloud", "--workers", "2", "--store", "another", "--json")
+    result = run_cli(project, "build", "recipe.yaml", *arguments, **store)
+
+    assert result.returncode == 0, result.stderr
+    inputs = json.loads(result.stdout)["splits"][0]["inputs"]
+    assert [item["path"] for item in inputs] == [f"s3://inputs/sets/{name}" for name in DATA_FILES]
+    assert data_bytes(project / "cloud") == data_bytes(project / "disk")
+
+
+def test_an_artifact_is_written_whole_and_only_what_is_missing_is_sent(
+    project: Path, chatml_tokenizer: Path, client: Any
+) -> None:
+    client.create_bucket(Bucket="outputs")
+    recipe, url = recipe_of("data/a.jsonl", chatml_tokenizer), "s3://outputs/runs/first"
+
+    first = upload_of(recipe, url)
+    local = file_bytes(first.output)
+    assert objects(client, "outputs", "runs/first/") == local
+    assert first.upload == Upload(
+        url=url, num_sent=len(local), num_files=len(local), num_bytes=sum(map(len, local.values()))
+    )
+    assert upload_of(recipe, url).upload == replace(first.upload, num_sent=0)
+
+    shard = next(name for name in local if name.startswith("training/"))
+    client.put_object(Bucket="outputs", Key=f"runs/first/{shard}", Body=bytes(len(local[shard])))
+    client.delete_object(Bucket="outputs", Key="runs/first/manifest.json")
+    assert upload_of(recipe, url).upload == replace(first.upload, num_sent=2)
+    assert objects(client, "outputs", "runs/first/") == local
+
+    other = upload_of(with_changes(recipe, {"packing__seed": 7}), url)
+    assert objects(client, "outputs", "runs/first/") == file_bytes(other.output) != local
+
+
+def test_a_large_file_is_sent_in_parts_and_verified(project: Path, client: Any) -> None:
+    client.create_bucket(Bucket="large")
+    content = bytes(range(256)) * (105 << 12)
+    folder = project / "artifact"
+    folder.mkdir()
+    (folder / "bridge_metadata.json").write_bytes(content)
+    (folder / "manifest.json").write_text("{}")
+
+    assert upload_artifact(folder, "s3://large/a", SilentProgress()).num_sent == 2
+    assert upload_artifact(folder, "s3://large/a", SilentProgress()).num_sent == 0
+    assert client.head_object(Bucket="large", Key="a/bridge_metadata.json")["ContentLength"] == len(content)
+
+
+def test_what_cannot_be_read_is_one_message(project: Path, client: Any) -> None:
+    client.create_bucket(Bucket="others")
+    client.put_object(Bucket="others", Key="place/notes.txt", Body=b"mine")
+    client.put_object(Bucket="others", Key="place/data-00000.arrow", Body=b"mine")
+    cases = [
+        ("s3://nowhere/a.jsonl", "s3://nowhere/a.jsonl"),
+        ("s3://others/none.jsonl", "no such object or prefix"),
+        ("s3://others/x*.jsonl", "matches no object"),
+        ("s3://others/place/notes.txt", "is of no known kind"),
+        ("s3://others/place/data-00000.arrow", "must be on a disk"),
+        ("ftp://others/place", "allowed: a path, or a URL with s3"),
+        ("s3://", "Name the bucket"),
+        ("gs://others/place", "pip install gcsfs"),
+    ]
+    for train, expected in cases:
+        with pytest.raises((ConfigError, DataError), match=re.escape(expected)):
+            find_inputs((train,), "data.train", "training", project)
+    assert cases
+
+
+def test_a_place_with_other_things_or_without_rights_is_refused_before_anything_is_built(
+    project: Path, chatml_tokenizer: Path, store: dict[str, str], client: Any
+) -> None:
+    client.create_bucket(Bucket="mine")
+    client.put_object(Bucket="mine", Key="place/notes.txt", Body=b"mine")
+    recipe = recipe_of("data/a.jsonl", chatml_tokenizer)
+    with pytest.raises(ArtifactError, match=r"something else than an artifact is: notes\.txt"):
+        upload_of(recipe, "s3://mine/place")
+    assert not (project / "artifacts").exists()
+
+    write_recipe(project / "recipe.yaml", recipe)
+    wrong = {**store, "AWS_SECRET_ACCESS_KEY": "wrong"}
+    result = run_cli(project, "build", "recipe.yaml", "--output", "s3://mine/new", **wrong)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: --output is 's3://mine/new'")
+    assert "signature" in result.stderr
+    assert not (project / "artifacts").exists()
+
+
+def test_msc_urls_are_read(project: Path, chatml_tokenizer: Path) -> None:
+    build(recipe_of("data", chatml_tokenizer), project / "disk")
+    build(
+        recipe_of(f"msc://__filesystem__{project / 'data'}", chatml_tokenizer),
+        project / "msc",
+        store=project / "another",
+    )
+    assert data_bytes(project / "msc") == data_bytes(project / "disk")

@@ -1,0 +1,107 @@
+"""Builds on a Ray cluster of two nodes write the bytes of one machine, although a worker and a node are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ray_nodes import RayNodes, two_ray_nodes
+from tests.support.small_builds import (
+    chat_row,
+    environment,
+    file_bytes,
+    leftovers,
+    tokenized_recipe,
+    write_json_lines,
+    write_recipe,
+)
+
+#: The command, with ranges and shards so small that a little data keeps two nodes busy for seconds.
+PROGRAM = """
+import sys
+from bridgepack.data import line_blocks, splits
+line_blocks.MIN_BLOCK_BYTES, splits._SHARD_TOKENS = 10_000, 20_000
+from bridgepack.cli import main
+main(sys.argv[1:])
+"""
+LIMIT_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        two_ray_nodes(Path(folder)) as cluster,
+    ):
+        yield cluster
+
+
+def project(folder: Path, tokenizer: Path, num_rows: int) -> Path:
+    rows = [chat_row(f"question {index} " * (index % 7 + 1), f"answer {index} " * 20) for index in range(num_rows)]
+    write_json_lines(folder / "train.jsonl", [*rows, {"messages": "none"}])
+    recipe = tokenized_recipe(
+        "train.jsonl",
+        tokenizer,
+        preprocessing__kind="chat",
+        packing__packed_sequence_size=2048,
+        data__validation_fraction=0.1,
+    )
+    write_recipe(folder / "recipe.yaml", recipe)
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "build", "recipe.yaml", *arguments],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output, errors
+
+
+def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def num_token_files(folder: Path) -> int:
+    return sum(1 for _ in (folder / ".bridgepack" / "tokens").rglob("*.tokens"))
+
+
+def test_same_bytes_as_one_machine_although_a_worker_and_a_node_die(
+    nodes: RayNodes, tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    folder = project(tmp_path, chatml_tokenizer, 3000)
+    code, _, errors = finished(start(folder, "--output", "local", "--store", "store-of-local"))
+    assert code == 0, errors
+
+    process = start(folder, "--output", "out", "--engine", "ray", "--ray-address", nodes.address)
+    wait_until(lambda: num_token_files(folder) >= 3, process)
+    wait_until(nodes.end_worker, process)
+    seen = num_token_files(folder)
+    wait_until(lambda: num_token_files(folder) >= seen + 3 and bool(nodes.workers_of_other()), process)
+    nodes.end_other()
+    left = num_token_files(folder)
+    code, output, errors = finished(process)
+
+    assert (code, errors) == (0, "")
+    assert "out" in output
+    assert num_token_files(folder) > left
+    assert file_bytes(folder / "out") == file_bytes(folder / "local")
+    assert not list(leftovers(folder))

@@ -1,0 +1,69 @@
+"""Whatever the rows and wherever they are cut, Arrow reads them back."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridgepack.data import parquet_columns
+from bridgepack.data.parquet_writing import row_group_writer
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
+from tests.support.packed_rows import SCHEMA
+
+ROW_LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
+
+
+def _lists(values: np.ndarray, offsets: np.ndarray, schema_type: pa.DataType) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values), type=schema_type)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    row_lengths=ROW_LENGTHS,
+    start_lengths=ROW_LENGTHS,
+    rows_per_group=st.integers(1, 50),
+    page_values=st.integers(40, 5000),
+    highest=st.sampled_from([1, 300, 2**31]),
+    seed=st.integers(0, 2**32),
+)
+def test_what_is_written_is_read(
+    row_lengths: list[int],
+    start_lengths: list[int],
+    rows_per_group: int,
+    page_values: int,
+    highest: int,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    num_rows = min(len(row_lengths), len(start_lengths))
+    tokens, starts = (np.cumsum([0, *lengths[:num_rows]]) for lengths in (row_lengths, start_lengths))
+    batch = RowBatch(
+        shard="s",
+        first_row=0,
+        input_ids=rng.integers(highest, size=tokens[-1]).astype(np.int32),
+        token_offsets=tokens,
+        loss_mask=rng.integers(2, size=tokens[-1]).astype(np.int8),
+        mask_offsets=tokens,
+        seq_start_id=rng.integers(highest, size=starts[-1]).astype(np.int32),
+        start_offsets=starts,
+    )
+    columns = {
+        INPUT_IDS: (batch.input_ids, tokens),
+        LOSS_MASK: (batch.loss_mask, tokens),
+        SEQ_START_ID: (batch.seq_start_id, starts),
+    }
+    expected = [_lists(*columns[field.name], field.type) for field in SCHEMA]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_columns, "PAGE_VALUES", page_values)
+        with row_group_writer(Path(folder) / "s.parquet") as writer:
+            writer.add(batch, rows_per_group=rows_per_group)
+        found = pq.read_table(Path(folder) / "s.parquet")
+
+    assert found.equals(pa.Table.from_arrays(expected, schema=SCHEMA))

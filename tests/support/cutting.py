@@ -1,0 +1,40 @@
+"""Rows through an encoder and through what a recipe does to sequences that are too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.encoding import Encoded
+from bridgepack.data.over_long import OverLongPolicy
+from bridgepack.errors import RowError
+
+
+def policy_for(preprocessing: Mapping[str, Any], max_sequence_length: int, eos_token_id: int) -> OverLongPolicy:
+    """Return what a recipe with these settings does to long sequences.
+
+    Raises:
+        TokenizerError: when the special tokens that it adds alone fill a sequence.
+    """
+    recipe = {
+        "name": "cutting",
+        "data": {"train": "unused.jsonl"},
+        "tokenizer": {"name_or_path": "unused"},
+        "preprocessing": dict(preprocessing),
+        "packing": {"packed_sequence_size": 1 << 20, "max_sequence_length": max_sequence_length},
+    }
+    return OverLongPolicy.of(SFTRecipe.from_mapping(recipe).resolve(), {"eos_token_id": eos_token_id})
+
+
+def cut(policy: OverLongPolicy, encoded: Sequence[Encoded | RowError]) -> list[Encoded | RowError]:
+    """Return sequences as they are cut, whether or not anything that stays is trained."""
+    return [item if isinstance(item, RowError) else _cut(policy, item) for item in encoded]
+
+
+def _cut(policy: OverLongPolicy, item: Encoded) -> Encoded:
+    if len(item.ids) - 1 <= policy.max_runtime_length:
+        return item
+    kept = policy.kept_parts(len(item.ids), item.num_context)
+    ids, mask = ([value for part in kept for value in values[part]] for values in (item.ids, item.mask))
+    return Encoded(ids, mask, item.num_context)

@@ -1,0 +1,138 @@
+"""Runs of the training task on CPU, each in processes of its own that are forked from one that has the host imported.
+
+Usage: python -m tests.support.guarded_runs REQUESTS.json RESULTS.json
+
+The requests are a list of `RunRequest`, the results a list of `RunResult`. There is no launcher: what ends one process
+has to end the others by itself. A process that does not end in time is killed, and its exit code is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import sabotage
+from tests.support.train_on_cpu import ENVIRONMENT, import_host, run_on_cpu
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """One run.
+
+    Attributes:
+        world_size: number of processes.
+        arguments: of the training task.
+        log: folder for what each process prints.
+        damage: what is broken, of `sabotage`.
+        ranks: ranks in which it is broken; every rank where there are none.
+        timeout_s: after which its processes are killed.
+    """
+
+    world_size: int
+    arguments: tuple[str, ...]
+    log: str
+    damage: str = ""
+    ranks: tuple[int, ...] = ()
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        exit_codes: of each rank; None for one that had to be killed.
+        seconds: until the last process had ended.
+        outputs: what each rank printed.
+    """
+
+    exit_codes: list[int | None]
+    seconds: float
+    outputs: list[str] = field(default_factory=list)
+
+
+def main(requests_path: str, results_path: str) -> None:
+    """Run each request."""
+    os.environ.update(ENVIRONMENT)
+    import_host()
+    requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
+    results = [dataclasses.asdict(_run(request)) for request in requests]
+    Path(results_path).write_text(json.dumps(results))
+
+
+def _run(request: RunRequest) -> RunResult:
+    folder = Path(request.log)
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    begun = time.monotonic()
+    processes = {_forked(request, rank, port, folder / f"rank{rank}"): rank for rank in range(request.world_size)}
+    codes: dict[int, int | None] = {}
+    while len(codes) < len(processes) and time.monotonic() - begun < request.timeout_s:
+        for process, rank in processes.items():
+            if rank not in codes:
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    codes[rank] = os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    for process, rank in processes.items():
+        if rank not in codes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            codes[rank] = None
+    ranks = range(request.world_size)
+    return RunResult(
+        exit_codes=[codes[rank] for rank in ranks],
+        seconds=time.monotonic() - begun,
+        outputs=[(folder / f"rank{rank}").read_text(errors="replace") for rank in ranks],
+    )
+
+
+def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
+    """Return the id of a process that is one rank of the run."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 70
+    try:
+        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        faulthandler.dump_traceback_later(0.9 * request.timeout_s)
+        code = _rank(request, rank, port)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _rank(request: RunRequest, rank: int, port: int) -> int:
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.world_size, "MASTER_PORT": port}
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
+    run_on_cpu()
+    if request.damage and (not request.ranks or rank in request.ranks):
+        sabotage.apply(request.damage)
+    from bridgepack.running.train import main as train
+
+    return train(list(request.arguments))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Lets the tasks of a launch run on a machine without a GPU, in the processes that a cluster starts.
+
+`task_environment` puts a sitecustomize in front of PYTHONPATH. A training process then does what
+`tests.support.train_on_cpu` does, and writes the random weights that it starts from; a build or a check does not see
+torch, which it does not need and which takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.train_on_cpu import ENVIRONMENT
+
+PROJECT = Path(__file__).parents[2]
+_SITE = """\
+import sys
+from importlib.machinery import PathFinder
+
+class WithoutTorch(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name == "torch" else super().find_spec(name, path, target)
+
+if "bridgepack.running.train" in sys.orig_argv:
+    from tests.support.launched_training import train_on_cpu
+    train_on_cpu()
+elif {"bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):
+    sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def task_environment(folder: Path) -> dict[str, str]:
+    """Return variables for the tasks of a launch; `folder` gets the sitecustomize and caches."""
+    site = folder / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    (site / "sitecustomize.py").write_text(_SITE)
+    paths = (str(site), str(PROJECT), *(str(Path(path).resolve()) for path in filter(None, sys.path)))
+    return {
+        **ENVIRONMENT,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HF_HOME": str(folder / "hf-home"),
+        "MEGATRON_CONFIG_LOCK_DIR": str(folder),
+    }
+
+
+def train_on_cpu() -> None:
+    """Make finetune() train on CPU, from random weights that it writes first, until the process ends."""
+    from tests.support.train_on_cpu import import_host, run_on_cpu
+
+    import_host()
+    run_on_cpu()
+    import megatron.bridge.training.finetune as host
+
+    finetune = host.finetune
+
+    def finetune_from_random_weights(config: Any, forward_step: Any, callbacks: Any = None) -> None:
+        _write_random_weights(copy.deepcopy(config))
+        finetune(config, forward_step, callbacks=callbacks)
+
+    host.finetune = finetune_from_random_weights
+
+
+def _write_random_weights(config: Any) -> None:
+    """Write the checkpoint that a run starts from, where it is missing: one step of pretrain() at a rate of nothing.
+
+    The processes meet at the next port: torch would take what it finds at this one for the run's own.
+    """
+    from megatron.bridge.training.pretrain import pretrain
+    from megatron.bridge.utils.common_utils import get_master_port_safe
+
+    from bridgepack.bridge.forward_steps import forward_step_of
+
+    folder = config.checkpoint.pretrained_checkpoint
+    if Path(folder).exists():
+        return
+    config.checkpoint.save, config.checkpoint.load, config.checkpoint.pretrained_checkpoint = folder, None, None
+    config.checkpoint.save_interval = config.train.train_iters = 1
+    config.optimizer.lr = config.optimizer.min_lr = 1e-9
+    port = get_master_port_safe()
+    os.environ["MASTER_PORT"] = str(port + 1)
+    pretrain(config, forward_step_of(config))
+    os.environ["MASTER_PORT"] = str(port)

@@ -1,0 +1,45 @@
+"""A small recipe that passes the check on this machine, with the files that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.writing import recipe_to_yaml
+from tests.support.small_builds import tokenized_row, write_json_lines
+
+
+def launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
+    """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from.
+
+    Args:
+        folder: for the files.
+        tokenizer: folder of the tokenizer.
+        changes: dotted paths with `__` for the dot.
+    """
+    rows = write_json_lines(folder / "rows.jsonl", [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
+    weights = folder / "weights"
+    weights.mkdir(exist_ok=True)
+    (weights / "latest_checkpointed_iteration.txt").write_text("1")
+    values = {
+        "name": "small",
+        "data": {"train": str(rows)},
+        "tokenizer": {"name_or_path": str(tokenizer)},
+        "preprocessing": {"kind": "tokenized"},
+        "packing": {"packed_sequence_size": 16},
+        "model": {"name": "Qwen/Qwen3-8B"},
+        "parallelism": {"num_gpus": 1},
+        "batch": {"global_batch_size": 2},
+        "checkpoint": {"pretrained": str(weights), "folder": str(folder / "checkpoints")},
+        "ignore": {"BP984": "the machine that tests has no GPU"},
+    }
+    recipe = SFTRecipe.from_mapping(values)
+    return recipe.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else recipe
+
+
+def write_launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> Path:
+    """Write `launch_recipe` to recipe.yaml in the folder and return the file."""
+    path = folder / "recipe.yaml"
+    path.write_text(recipe_to_yaml(launch_recipe(folder, tokenizer, **changes)))
+    return path

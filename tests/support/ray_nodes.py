@@ -1,0 +1,89 @@
+"""A Ray cluster of two nodes on this machine: two raylets with a CPU each, and processes to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_STORE_BYTES = 80 << 20
+#: Ray takes half a minute to notice that a node is gone; here it takes a few seconds.
+_SETTINGS = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 5}
+
+
+class RayNodes:
+    """A head and another node."""
+
+    def __init__(self, cluster: Any, other: Any) -> None:
+        self._cluster = cluster
+        self._other = other
+        self.address = str(cluster.address)
+
+    def workers_of_other(self) -> list[int]:
+        """Return the process numbers of the other node's workers that have a task."""
+        raylet = self._other.all_processes["raylet"][0].process.pid
+        return [pid for pid in _children(raylet) if b"run_task" in _command(pid)]
+
+    def end_worker(self) -> bool:
+        """Kill one of them; False where there is none."""
+        for pid in self.workers_of_other():
+            os.kill(pid, signal.SIGKILL)
+            return True
+        return False
+
+    def end_other(self) -> None:
+        """Kill the other node: its raylet, and with it its workers."""
+        self._cluster.remove_node(self._other, allow_graceful=False)
+
+
+@contextmanager
+def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
+    """Give a cluster whose workers find this package; it is stopped at the end.
+
+    Args:
+        folder: for Ray's own files; with a short name, because sockets lie in it.
+    """
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ |= {
+        "RAY_TMPDIR": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={**node, "_system_config": _SETTINGS},
+    )
+    try:
+        yield RayNodes(cluster, cluster.add_node(**node))
+    finally:
+        cluster.shutdown()
+        os.environ.clear()
+        os.environ |= before
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

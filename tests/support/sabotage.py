@@ -1,0 +1,115 @@
+"""Ways to break a run of the host that trains packed rows, one process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
+_FIRST_BAD_STEP = 2
+
+
+def apply(damage: str) -> None:
+    """Break this process until it ends: one of `DAMAGES`."""
+    DAMAGES[damage]()
+
+
+def _in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
+    """Change each micro batch between the loader and the forward step."""
+    from megatron.bridge.data import batch_utils
+
+    split = batch_utils.split_batch_into_microbatches
+
+    def split_and_change(*arguments: Any, **options: Any) -> Any:
+        micro_batches = split(*arguments, **options)
+        for micro_batch in micro_batches:
+            change(micro_batch)
+        return micro_batches
+
+    batch_utils.split_batch_into_microbatches = split_and_change
+
+
+def _cut_boundaries(micro_batch: dict[str, Any]) -> None:
+    for name in (*_OFFSETS, "max_seqlen_q", "max_seqlen_kv"):
+        micro_batch.pop(name, None)
+
+
+def _join_sequences(micro_batch: dict[str, Any]) -> None:
+    """Take the second boundary out, so that the first two sequences become one; the number of offsets stays."""
+    import torch
+
+    for name in _OFFSETS:
+        if name in micro_batch:
+            offsets = micro_batch[name]
+            micro_batch[name] = torch.cat([offsets[:, :1], offsets[:, 2:], offsets[:, -1:]], dim=1)
+    for name in ("max_seqlen_q", "max_seqlen_kv"):
+        micro_batch[name] = torch.full_like(micro_batch[name], micro_batch["tokens"].shape[1])
+
+
+def _shift_mask(micro_batch: dict[str, Any]) -> None:
+    import torch
+
+    micro_batch["loss_mask"] = torch.roll(micro_batch["loss_mask"], 1, dims=1)
+
+
+def _lose_boundaries_in_the_step() -> None:
+    """The loader gives boundaries, and the forward step does not hand them on, as in megatron-bridge 0.4."""
+    from megatron.bridge.training import gpt_step
+
+    gpt_step._packed_metadata_for_forward = lambda batch: None
+
+
+def _lose_boundaries_in_layers() -> None:
+    """The model is called with boundaries, and does not hand them on to its layers."""
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
+    forward = TransformerBlock.forward
+
+    def forward_without(self: Any, *arguments: Any, **options: Any) -> Any:
+        options["packed_seq_params"] = None
+        return forward(self, *arguments, **options)
+
+    TransformerBlock.forward = forward_without
+
+
+def _spoil_loss(value: float) -> Callable[[], None]:
+    def spoil() -> None:
+        from megatron.bridge.training import gpt_step
+        from megatron.core.rerun_state_machine import get_rerun_state_machine
+
+        loss = gpt_step.masked_next_token_loss
+
+        def spoiled(mask: Any, output: Any, **options: Any) -> Any:
+            is_bad = get_rerun_state_machine().current_iteration >= _FIRST_BAD_STEP
+            return loss(mask, output * value if is_bad else output, **options)
+
+        gpt_step.masked_next_token_loss = spoiled
+
+    return spoil
+
+
+def _run_out_of_memory() -> None:
+    """Fail in the backward pass of the second step, where no wrapper of the guard looks."""
+    from megatron.core.pipeline_parallel import schedules
+    from megatron.core.rerun_state_machine import get_rerun_state_machine
+
+    backward = schedules.backward_step
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        if get_rerun_state_machine().current_iteration >= _FIRST_BAD_STEP:
+            raise MemoryError("no memory left for the gradient")
+        return backward(*arguments, **options)
+
+    schedules.backward_step = failing
+
+
+DAMAGES: Mapping[str, Callable[[], None]] = {
+    "cut boundaries": lambda: _in_every_batch(_cut_boundaries),
+    "join sequences": lambda: _in_every_batch(_join_sequences),
+    "shift mask": lambda: _in_every_batch(_shift_mask),
+    "lose boundaries in the step": _lose_boundaries_in_the_step,
+    "lose boundaries in layers": _lose_boundaries_in_layers,
+    "loss of nan": _spoil_loss(float("nan")),
+    "loss of infinity": _spoil_loss(float("inf")),
+    "no memory": _run_out_of_memory,
+}

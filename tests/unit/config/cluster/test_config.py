@@ -1,0 +1,274 @@
+"""Cluster files: tasks, overrides, derived values, notes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.cluster import ClusterConfig, load_cluster
+from bridgepack.config.cluster.loading import parse_cluster_overrides
+from bridgepack.errors import ConfigError
+from tests.support.full_clusters import EXECUTORS, full_cluster
+
+SLURM: dict[str, Any] = {
+    "executor": {"kind": "slurm", "account": "research", "time": 60, "gpus_per_node": 8, "env_vars": {"A": "1"}},
+    "workspace": "/shared",
+}
+
+
+def _slurm(**executor: Any) -> ClusterConfig:
+    return ClusterConfig.from_mapping({**SLURM, "executor": {**SLURM["executor"], **executor}})
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+def test_every_kind_loads_and_comes_back_as_written(kind: str) -> None:
+    cluster = ClusterConfig.from_mapping(full_cluster(kind))
+
+    assert cluster.executor.kind == kind
+    assert ClusterConfig.from_mapping(cluster.override({}).model_dump(mode="json", exclude_unset=True)) == cluster
+
+
+def test_a_task_lays_its_fields_over_the_executor() -> None:
+    tasks = {
+        "build": {"executor": {"partition": "cpu", "env_vars": {"B": "2"}}, "env_vars": {"C": "3"}},
+        "check": {"executor": {"kind": "local"}},
+    }
+    cluster = ClusterConfig.from_mapping({**SLURM, "tasks": tasks})
+    build = cluster.executor_for("build")
+
+    assert (build.kind, build.model_dump()["partition"], build.model_dump()["time"]) == ("slurm", "cpu", "60")
+    assert build.env_vars == {"A": "1", "B": "2", "C": "3"}
+    assert cluster.executor_for("check").kind == "local"
+    assert cluster.executor_for("check").env_vars == {}
+    assert cluster.executor_for("train") == cluster.executor
+
+
+def test_another_kind_of_a_part_begins_anew() -> None:
+    cluster = _slurm(launcher={"kind": "torchrun", "rdzv_port": 1000})
+    changed = cluster.override({"executor.launcher.kind": "fault_tolerance", "executor.launcher.max_restarts": 2})
+
+    assert changed.executor.launcher.model_dump()["rdzv_port"] == 29500
+    assert changed.executor.launcher.model_dump()["max_restarts"] == 2
+
+
+def test_overrides_are_validated_as_a_whole() -> None:
+    changes = parse_cluster_overrides(
+        ("executor.nodes=4", "executor.env_vars.B=x", "tasks.build.executor.partition=cpu", "name=mine")
+    )
+    cluster = ClusterConfig.from_mapping(SLURM).override(changes)
+
+    assert cluster.model_dump()["executor"]["nodes"] == 4
+    assert cluster.executor.env_vars == {"A": "1", "B": "x"}
+    assert cluster.executor_for("build").model_dump()["partition"] == "cpu"
+    assert cluster.title == "mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("executor.nods", "executor.nods is not a field of slurm;"),
+        ("executor.tunel.host", "executor.tunel is not a field of slurm;"),
+        ("executor.account.name", "it would lie below a plain value"),
+        ("executr.nodes", "executr is not a field; allowed: executor,"),
+        ("executor..nodes", "'executor..nodes' is no path of a field"),
+    ],
+)
+def test_an_override_that_leads_nowhere_is_refused(path: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig.from_mapping(SLURM).override({path: 1})
+
+    assert expected in str(caught.value)
+
+
+def test_built_in_names_need_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster = load_cluster("torchrun", {"executor.ntasks_per_node": 2})
+
+    assert (cluster.world_size, cluster.is_remote, cluster.title) == (2, False, "torchrun")
+    assert cluster.workspace_path == str(tmp_path / "bridgepack-runs")
+    assert load_cluster("local").world_size == 1
+
+
+def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "executor: {kind: slurm, account: research, time: 04:00:00}\nworkspace: /shared\n", encoding="utf-8"
+    )
+    (tmp_path / "c.toml").write_text(
+        'workspace = "/shared"\n[executor]\nkind = "slurm"\naccount = "research"\ntime = "04:00:00"\n', encoding="utf-8"
+    )
+
+    assert load_cluster(tmp_path / "c.yaml") == load_cluster(tmp_path / "c.toml")
+    assert load_cluster(tmp_path / "c.yaml").is_remote
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("locl", None, "Did you mean local?"),
+        ("slurm", None, "allowed: FILE.yaml, FILE.toml, local or torchrun."),
+        ("missing.yaml", None, "there is no such file."),
+        ("empty.yaml", "", "is empty; allowed: sections with named fields (executor, workspace, ...)."),
+        ("list.yaml", "- a\n", "is a list; allowed:"),
+        ("broken.yaml", "a: [", "is not YAML:"),
+        ("broken.toml", "a = ", "is not TOML:"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str, text: str | None, expected: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(str(tmp_path / name) if "." in name else name)
+
+    assert expected in str(caught.value)
+    assert "recipe" not in str(caught.value)
+
+
+def test_an_override_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--cluster-set 'nodes'; allowed: path=value, e.g. --cluster-set executor.n"):
+        parse_cluster_overrides(("nodes",))
+
+
+@pytest.mark.parametrize(
+    ("executor", "num_gpus", "expected"),
+    [
+        ({}, None, (None, 8)),
+        ({}, 16, (2, 8)),
+        ({}, 4, (1, 4)),
+        ({"nodes": 3}, 16, (3, 8)),
+        ({"gpus_per_node": None, "nodes": 2}, 8, (2, 4)),
+        ({"gpus_per_node": None}, 8, (1, 8)),
+        ({"gpus_per_node": None, "ntasks_per_node": 4}, 8, (2, 4)),
+        ({"gpus_per_node": None, "gres": "gpu:h100:4"}, 8, (2, 4)),
+        ({"gpus_per_node": None, "gres": "lustre:1,gpu:2"}, 8, (4, 2)),
+        ({"launcher": {"kind": "torchrun"}}, 16, (2, 8)),
+        ({"launcher": {"kind": "torchrun"}, "torchrun_nproc_per_node": 4}, 8, (2, 4)),
+        ({"launcher": {"kind": "torchrun"}, "ntasks_per_node": 2}, 8, (4, 2)),
+    ],
+)
+def test_slurm_processes_follow_from_the_file_then_from_the_recipe(
+    executor: dict[str, Any], num_gpus: int | None, expected: tuple[int | None, int]
+) -> None:
+    values = {name: value for name, value in {**SLURM["executor"], **executor}.items() if value is not None}
+    processes = ClusterConfig.from_mapping({**SLURM, "executor": values}).processes("train", num_gpus)
+
+    assert (processes.num_nodes, processes.num_per_node) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "executor", "num_gpus", "expected"),
+    [
+        ("local", {}, 8, (1, 1, None)),
+        ("torchrun", {}, 8, (1, 8, None)),
+        ("torchrun", {"nodes": 2}, 8, (2, 4, None)),
+        ("docker", {}, 16, (1, 16, 16)),
+        ("docker", {"num_gpus": -1, "ntasks_per_node": 4}, 16, (1, 4, -1)),
+        ("skypilot", {"gpus": "H100", "gpus_per_node": 8}, 16, (2, 8, 8)),
+        ("skypilot", {"gpus": "H100"}, 4, (1, 4, 4)),
+        ("skypilot", {"instance_type": "p5.48xlarge", "torchrun_nproc_per_node": 8}, 16, (2, 8, None)),
+        ("kubeflow", {"gpus_per_node": 8}, 16, (2, 8, 8)),
+        ("kubeflow", {"nprocs_per_node": 2}, 4, (2, 2, None)),
+        ("dgxcloud", {"gpus_per_node": 4, "nprocs_per_node": 2}, 8, (2, 4, 4)),
+        ("dgxcloud", {"nprocs_per_node": 2}, 8, (4, 2, None)),
+        ("lepton", {"nodes": 2}, 8, (2, 4, 4)),
+        ("lepton", {"nodes": 2, "gpus_per_node": 8, "launcher": {"kind": "none"}}, 8, (2, 1, 8)),
+    ],
+)
+def test_processes_of_the_other_executors(
+    kind: str, executor: dict[str, Any], num_gpus: int, expected: tuple[int, int, int | None]
+) -> None:
+    needed = {"container_image", "image", "workdir_pvc", "resource_shape", "node_group", "nemo_run_dir", "mounts"}
+    needed |= {
+        "base_url",
+        "kube_apiserver_url",
+        "client_id",
+        "client_secret",
+        "project_name",
+        "pvc_nemo_run_dir",
+        "pvcs",
+    }
+    values = {name: value for name, value in EXECUTORS[kind].items() if name in needed | {"kind"}}
+    cluster = ClusterConfig.from_mapping({"executor": {**values, **executor}, "workspace": "/shared"})
+    processes = cluster.processes("train", num_gpus)
+
+    assert (processes.num_nodes, processes.num_per_node, processes.gpus_per_node) == expected
+    assert cluster.processes("build", num_gpus).world_size == 1
+
+
+@pytest.mark.parametrize(
+    ("executor", "num_gpus", "expected"),
+    [
+        ({}, 12, "executor has 8 GPUs or processes on a node; the recipe is made for 12 GPUs"),
+        ({"nodes": 3, "gpus_per_node": None}, 8, "executor.nodes is 3; the recipe is made for 8 GPUs"),
+        ({"gpus_per_node": None}, 16, "executor.gpus_per_node is not set; the recipe is made for 16 GPUs"),
+    ],
+)
+def test_gpus_that_fill_no_whole_nodes_are_refused(executor: dict[str, Any], num_gpus: int, expected: str) -> None:
+    values = {name: value for name, value in {**SLURM["executor"], **executor}.items() if value is not None}
+    cluster = ClusterConfig.from_mapping({**SLURM, "executor": values})
+
+    with pytest.raises(ConfigError) as caught:
+        cluster.processes("train", num_gpus)
+    assert expected in str(caught.value)
+
+
+def test_small_tasks_are_one_process() -> None:
+    cluster = ClusterConfig.from_mapping({**SLURM, "tasks": {"build": {"executor": {"ntasks_per_node": 4}}}})
+
+    assert cluster.processes("check", 16).gpus_per_node is None
+    with pytest.raises(ConfigError, match=r"tasks.build.executor.ntasks_per_node is 4; allowed: 1. build is one proc"):
+        cluster.processes("build", 16)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"executor": {"kind": "slurm", "account": "a"}},
+            "executor.time is not set: nemo-run gives a job ten minutes.",
+        ),
+        (
+            {"executor": {**SLURM["executor"], "container_image": "i", "container_mounts": ["/data:/data"]}},
+            "executor: workspace /shared lies in no folder that the container shares (/data);",
+        ),
+        ({"executor": {**SLURM["executor"], "container_mounts": ["/a:/a"]}}, "has no effect without container_image"),
+        ({"executor": {**SLURM["executor"], "env_vars": {"http_proxy": "x"}}}, "nemo-run exports it as HTTP_PROXY"),
+        ({"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "x"}}}, "env_vars.HF_TOKEN is written out."),
+        (
+            {"executor": {**SLURM["executor"], "env_vars": {"HF_TOKEN": "${env:HF_TOKEN}"}}},
+            "nemo-run writes its value into the job's script",
+        ),
+        ({"executor": {**SLURM["executor"], "ntasks_per_node": 4}}, "ntasks_per_node is 4 and gpus_per_node 8"),
+        (
+            {"executor": SLURM["executor"], "tasks": {"build": {"executor": {"kind": "local"}}}},
+            "has to be the same folder",
+        ),
+        ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
+        ({"executor": {"kind": "skypilot"}}, "is on the disk of one machine."),
+        ({"executor": {"kind": "torchrun"}, "python": "/opt/python"}, "torchrun takes the Python"),
+    ],
+)
+def test_notes_say_what_may_surprise(values: dict[str, Any], expected: str) -> None:
+    notes = ClusterConfig.from_mapping({"workspace": "/shared", **values}).notes()
+
+    assert [note for note in notes if expected in note]
+    assert len(set(notes)) == len(notes)
+
+
+def test_a_plain_file_has_no_notes() -> None:
+    mounted = _slurm(
+        container_image="i", container_mounts=["/shared:/shared"], env_vars={"TOKENIZERS_PARALLELISM": "0"}
+    )
+
+    assert _slurm().notes() == ()
+    assert mounted.notes() == ()
+    assert load_cluster("torchrun").notes() == ()
+
+
+def test_shown_hides_secrets() -> None:
+    cluster = ClusterConfig.from_mapping(full_cluster("dgxcloud", client_secret="hush", env_vars={"HF_TOKEN": "hush"}))
+
+    assert "hush" not in str(cluster.shown())
+    assert "hush" not in repr(cluster.executor).replace("'HF_TOKEN': 'hush'", "")
+    assert cluster.shown()["executor"]["project_name"] == "research"

@@ -1,0 +1,136 @@
+"""Mistakes in cluster files get one message each: field, value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.cluster.executors import EXECUTORS
+from bridgepack.errors import ConfigError
+
+SLURM = {"kind": "slurm", "account": "research"}
+
+
+def _message(executor: Any, **fields: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared", **fields})
+    return str(caught.value)
+
+
+def test_a_field_of_another_executor_says_which_has_it_and_the_nearest() -> None:
+    message = _message({"kind": "skypilot", "account": "research"})
+
+    assert message.startswith("executor.account is not a field of skypilot; slurm has it. ")
+    assert "skypilot has: autodown, cloud, " in message
+
+
+def test_the_nearest_field_of_the_executor_is_named() -> None:
+    message = _message({"kind": "skypilot", "nodes": 2})
+
+    assert message.startswith(
+        "executor.nodes is not a field of skypilot; local, torchrun, slurm, dgxcloud and lepton have it. "
+        "The nearest that skypilot has is num_nodes."
+    )
+
+
+def test_a_typo_names_the_nearest() -> None:
+    assert _message({**SLURM, "partiton": "a"}).endswith("Did you mean partition?")
+    assert _message(SLURM, workspce="/a").endswith("Did you mean workspace?")
+
+
+@pytest.mark.parametrize(
+    ("executor", "expected"),
+    [
+        ("slurm", "executor is 'slurm'; allowed: a section with named fields. Write executor: {kind: slurm}."),
+        ({}, "executor.kind is missing; allowed: local, torchrun, docker, slurm,"),
+        ({"kind": "slrum"}, "Did you mean slurm?"),
+        ({"kind": "slurm"}, "executor.account is missing; a slurm executor needs it: Account that the jobs are"),
+        ({**SLURM, "nodes": 0}, "executor.nodes is 0; allowed: at least 1. Raise it."),
+        ({**SLURM, "nodes": True}, "executor.nodes is True; allowed: a whole number, without quotes. Write a number."),
+        ({**SLURM, "time": "4h"}, "executor.time is '4h'; allowed: MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS,"),
+        ({**SLURM, "container_mounts": ["/a"]}, "executor.container_mounts.0 is '/a'; allowed: SOURCE:TARGET or"),
+        ({**SLURM, "container_mounts": ["a:/b"]}, "SOURCE absolute"),
+        ({**SLURM, "dependencies": ["job"]}, "executor.dependencies.0 is 'job'; allowed: the id of a Slurm job"),
+        ({**SLURM, "array": "a"}, "executor.array is 'a'; allowed: indices and ranges"),
+        ({**SLURM, "array": "0-3"}, "executor.array is '0-3'; its jobs would train at the same time"),
+        ({**SLURM, "array": "0-3%2"}, "Write 0-3%1."),
+        ({**SLURM, "exclusive": [1]}, "allowed: true or false, without quotes or text. Write one of these."),
+        ({**SLURM, "open_mode": "appnd"}, "Did you mean append?"),
+        ({**SLURM, "launcher": "torchrun"}, "Write executor.launcher: {kind: torchrun}."),
+        ({**SLURM, "launcher": {"kind": "ft"}}, "executor.launcher.kind is 'ft'; allowed: none, torchrun,"),
+        ({**SLURM, "launcher": {"kind": "torchrun", "port": 1}}, "executor.launcher.port is not a field; allowed:"),
+        ({**SLURM, "launcher": {"kind": "slurm_template"}}, "executor.launcher.template_path and template_inline: nei"),
+        ({**SLURM, "launcher": {"kind": "slurm_ray"}}, "Set it for build: tasks.build.executor.launcher."),
+        ({**SLURM, "heterogeneous": True}, "every task of a launch is a job of its own. Remove it."),
+        ({**SLURM, "tunnel": {"kind": "ssh", "host": "h", "user": "u"}}, "executor.tunnel.job_dir is missing"),
+        (
+            {**SLURM, "tunnel": {"kind": "ssh", "host": "h", "user": "u", "job_dir": "jobs"}},
+            "allowed: an absolute path. B",
+        ),
+        (
+            {**SLURM, "packager": {"kind": "hybrid", "sub_packagers": {"a": {"kind": "patern"}}}},
+            "executor.packager.sub_packagers.a.kind is 'patern'; allowed: git_archive, pattern, hybrid.",
+        ),
+        (
+            {**SLURM, "packager": {"kind": "pattern", "include_pattern": ["a", "b"], "relative_path": "c"}},
+            "executor.packager.include_pattern has 2 and relative_path has 1;",
+        ),
+        ({"kind": "local", "nodes": 2}, "executor.nodes is 2; without torchrun only one process is started."),
+        ({"kind": "torchrun", "launcher": {"kind": "none"}}, "Allowed here: torchrun, fault_tolerance."),
+        ({"kind": "local", "launcher": {"kind": "slurm_ray"}}, "nemo-run has it for slurm, not for local."),
+        (
+            {"kind": "skypilot", "packager": {"kind": "none"}},
+            "not for skypilot. Allowed here: git_archive. Use one of these.",
+        ),
+        ({"kind": "skypilot", "infra": "k8s", "cloud": "aws"}, "executor.infra is 'k8s' and cloud is set too;"),
+        ({"kind": "kubeflow", "image": "i"}, "executor.workdir_pvc is missing; a kubeflow executor needs it"),
+        (
+            {"kind": "kuberay", "worker_groups": [{"group_name": "cpus", "replicas": 2, "max_replicas": 1}]},
+            "executor.worker_groups.0.replicas is 2, min_replicas 2 and max_replicas 1;",
+        ),
+        (
+            {"kind": "docker", "container_image": "i", "volumes": ["/a:b"]},
+            "executor.volumes.0 is '/a:b'; allowed: SOURCE:TARGET",
+        ),
+        ({**SLURM, "env_vars": {"A B": "1"}}, "executor.env_vars.A B"),
+        ({**SLURM, "env_vars": {"A": None}}, "executor.env_vars.A is None; allowed: text."),
+    ],
+)
+def test_a_mistake_gets_one_message(executor: Any, expected: str) -> None:
+    message = _message(executor)
+
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_several_mistakes_are_several_lines() -> None:
+    lines = _message({**SLURM, "nodes": 0, "tiem": 1}).splitlines()
+
+    assert lines[0] == "2 fields are wrong:"
+    assert [line.split(" ", 3)[2] for line in lines[1:]] == ["executor.nodes", "executor.tiem"]
+
+
+def test_a_mistake_in_a_task_names_the_task() -> None:
+    message = _message(SLURM, tasks={"build": {"executor": {"partiton": "cpu"}}})
+
+    assert message.startswith("tasks.build.executor.partiton is not a field of slurm; ")
+
+
+def test_a_volume_must_hold_the_jobs() -> None:
+    executor = {
+        **{"kind": "dgxcloud", "base_url": "https://a", "kube_apiserver_url": "https://b", "client_id": "c"},
+        **{"client_secret": "d", "project_name": "e", "container_image": "f", "pvc_nemo_run_dir": "/runs"},
+    }
+
+    assert "it lies on no volume of pvcs (there is none)" in _message(executor)
+    assert "pvcs.0 has no path" in _message({**executor, "pvcs": [{"claimName": "a"}]})
+
+
+@pytest.mark.parametrize("kind", sorted(set(EXECUTORS) - {"local", "torchrun"}))
+def test_a_relative_workspace_is_for_this_machine_only(kind: str) -> None:
+    from tests.support.full_clusters import EXECUTORS as FULL
+
+    with pytest.raises(ConfigError, match=rf"workspace is 'runs'; with a {kind} executor it is a path on the nodes"):
+        ClusterConfig.from_mapping({"executor": FULL[kind], "workspace": "runs"})

@@ -1,0 +1,136 @@
+"""Small pieces: references, Slurm's ways to write things, the listing, the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.cluster.executors import EXECUTORS
+from bridgepack.config.cluster.listing import list_executors
+from bridgepack.config.cluster.references import hide_secrets, plain_secrets, resolve_references
+from bridgepack.config.cluster.schema import CLUSTER_SCHEMA_URL, cluster_schema
+from bridgepack.errors import ConfigError
+from tests.support.full_clusters import EXECUTORS as FULL
+from tests.support.full_clusters import LAUNCHERS, PACKAGERS, TUNNELS, full_cluster
+
+VALIDATOR = Draft202012Validator(cluster_schema())
+
+
+def test_references_are_resolved_at_any_depth() -> None:
+    values = {"a": "${env:A}/x", "b": [{"c": "${env:A}${env:B}"}], "d": 1, "e": "$A ${A}"}
+
+    assert resolve_references(values, {"A": "1", "B": "${env:A}"}, "executor") == {
+        "a": "1/x",
+        "b": [{"c": "1${env:A}"}],
+        "d": 1,
+        "e": "$A ${A}",
+    }
+
+
+def test_a_reference_to_nothing_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"executor.client_secret is '\$\{env:B\}'; the environment has no variable B"
+    ):
+        resolve_references({"client_secret": "${env:B}"}, {"A": "1"}, "executor")
+    with pytest.raises(ConfigError, match=r"allowed: \$\{env:NAME\}"):
+        resolve_references({"a": "${env:}"}, {}, "executor")
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "client_secret", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"])
+def test_secrets_are_known_by_their_names(name: str) -> None:
+    assert hide_secrets({"x": {name: "hush"}}) == {"x": {name: "***"}}
+    assert plain_secrets({"x": {name: "hush"}}) == [f"x.{name}"]
+    assert hide_secrets({name: "${env:A}"}) == {name: "${env:A}"}
+
+
+def test_a_variable_of_kubernetes_is_known_by_its_name() -> None:
+    values = {"env_list": [{"name": "HF_TOKEN", "value": "hush"}, {"name": "A", "value": "1"}]}
+
+    assert hide_secrets(values) == {"env_list": [{"name": "HF_TOKEN", "value": "***"}, {"name": "A", "value": "1"}]}
+    assert plain_secrets(values) == ["env_list.HF_TOKEN"]
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "image_pull_secrets", "KEY_FILE_SYSTEM"])
+def test_other_names_are_no_secrets(name: str) -> None:
+    assert hide_secrets({name: "shown"}) == {name: "shown"}
+
+
+@pytest.mark.parametrize("time", ["60", 60, "60:30", "4:00:00", "1-0", "1-00:00", "1-00:00:00", "UNLIMITED"])
+def test_times_as_slurm_takes_them(time: Any) -> None:
+    values = {"executor": {"kind": "slurm", "account": "a", "time": time}, "workspace": "/shared"}
+
+    assert ClusterConfig.from_mapping(values).model_dump()["executor"]["time"] == str(time)
+
+
+@pytest.mark.parametrize("array", ["0-9%1", "3", 3, "1,2,5-9:2%1"])
+def test_arrays_one_at_a_time(array: Any) -> None:
+    values = {"executor": {"kind": "slurm", "account": "a", "array": array}, "workspace": "/shared"}
+
+    assert ClusterConfig.from_mapping(values).model_dump()["executor"]["array"] == str(array)
+
+
+def test_listing_has_every_kind_and_documents_every_field() -> None:
+    listing = list_executors()
+
+    assert [section.kind for section in listing.executors] == list(EXECUTORS)
+    assert {part: [one.kind for one in sections] for part, sections in listing.parts.items()} == {
+        "launcher": list(LAUNCHERS),
+        "packager": list(PACKAGERS),
+        "tunnel": list(TUNNELS),
+        "job_details": [""],
+        "worker_groups": [""],
+    }
+    num_checked = 0
+    for section in (*listing.executors, *(one for part in listing.parts.values() for one in part)):
+        assert section.title
+        for field in section.fields:
+            assert field.type, field
+            assert field.meaning.endswith((".", "`")), field
+            num_checked += 1
+    assert num_checked > 0
+    assert json.loads(json.dumps(listing.to_json()))["executors"][3]["fields"][4] == {
+        "name": "account",
+        "type": "text",
+        "default": None,
+        "is_required": True,
+        "meaning": "Account that the jobs are charged to.",
+    }
+
+
+def test_schema_is_valid_and_published() -> None:
+    schema = cluster_schema()
+
+    Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == CLUSTER_SCHEMA_URL
+    for name, section in {"ClusterConfig": schema, **schema["$defs"]}.items():
+        assert section["additionalProperties"] is False, name
+        assert all("description" in field for field in section["properties"].values()), name
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_schema_takes_full_files(kind: str) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(full_cluster(kind))] == []
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        {},
+        {"kind": "slrum"},
+        {"kind": "slurm"},
+        {"kind": "slurm", "account": "a", "nods": 1},
+        {"kind": "slurm", "account": "a", "nodes": 0},
+        {"kind": "slurm", "account": "a", "tunnel": {"kind": "ssh"}},
+        {"account": "a"},
+    ],
+)
+def test_schema_refuses_what_the_sections_refuse(executor: dict[str, Any]) -> None:
+    values = {"executor": executor, "workspace": "/shared"}
+
+    assert not VALIDATOR.is_valid(values)
+    with pytest.raises(ConfigError):
+        ClusterConfig.from_mapping(values)

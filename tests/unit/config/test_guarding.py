@@ -1,0 +1,59 @@
+"""Which steps of a run are watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridgepack.config.guarding import GuardConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+RECIPE: dict[str, Any] = {
+    "name": "mine",
+    "data": {"train": "rows.jsonl"},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "packing": {"packed_sequence_size": 4096},
+}
+
+
+def _watched(guard: GuardConfig, *, first_step: int = 1, last_step: int = 20) -> list[int]:
+    return [step for step in range(first_step, last_step + 1) if guard.watches(step, first_step=first_step)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_step", "expected"),
+    [
+        ({"first_steps": 2, "every_steps": 10}, 1, [1, 2, 10, 20]),
+        ({"first_steps": 2, "every_steps": 10}, 7, [7, 8, 10, 20]),
+        ({"first_steps": 3, "every_steps": None}, 1, [1, 2, 3]),
+        ({"first_steps": 0, "every_steps": 8}, 1, [8, 16]),
+        ({"first_steps": 2, "every_steps": 1}, 18, [18, 19, 20]),
+        ({"enabled": False}, 1, []),
+    ],
+)
+def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_step: int, expected: list[int]) -> None:
+    assert _watched(GuardConfig(**settings), first_step=first_step) == expected
+
+
+def test_a_recipe_has_a_guard_and_may_change_it() -> None:
+    recipe = SFTRecipe.from_mapping(RECIPE)
+
+    assert recipe.guard == GuardConfig(enabled=True, first_steps=5, every_steps=100)
+    assert recipe.override({"guard.every_steps": 50}).guard.every_steps == 50
+
+
+@pytest.mark.parametrize(
+    ("guard", "message"),
+    [
+        ({"first_steps": 0, "every_steps": None}, "no step is watched"),
+        ({"every_steps": 0}, "guard.every_steps is 0"),
+        ({"first_steps": -1}, "guard.first_steps is -1"),
+        ({"enabled": "yes"}, "guard.enabled is 'yes'"),
+        ({"every_step": 5}, "Did you mean every_steps"),
+    ],
+)
+def test_a_guard_that_makes_no_sense_is_refused(guard: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SFTRecipe.from_mapping({**RECIPE, "guard": guard})

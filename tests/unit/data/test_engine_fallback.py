@@ -1,0 +1,81 @@
+"""Builds whose fast engine differs from `tokenizers` on the user's data go on with `tokenizers`, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bridgepack.config.data import TokenizerConfig
+from bridgepack.data import engine_checks
+from bridgepack.data.engine_sample import sampled_rows
+from bridgepack.data.engines import FlatIds, ReferenceEngine
+from bridgepack.data.inputs import find_inputs
+from bridgepack.data.stages import forget_stage
+from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.records import Example
+from tests.support.small_builds import build, chat_row, file_bytes, tokenized_recipe, write_json_lines
+
+NUM_ROWS, NUM_COMPARED = 1200, 500
+MESSAGE = "gigatoken gives other tokens"
+
+
+class Deceitful:
+    """Passes every probe, and changes the first id of a text with a word in it."""
+
+    name = "gigatoken"
+
+    def __init__(self, reference: ReferenceEngine, word: str) -> None:
+        self._reference = reference
+        self._word = word
+
+    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
+        flat = self._reference.encode_flat(texts)
+        ids = flat.input_ids.copy()
+        for index, text in enumerate(texts):
+            if self._word in text:
+                ids[flat.offsets[index]] += 1
+        return FlatIds(ids, flat.offsets)
+
+
+@pytest.mark.parametrize("word", ["question 3?", "late"])
+def test_tokens_stay_those_of_the_reference(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """One word is among the rows that are compared before the build, one only among those that it compares later."""
+    questions = [f"A {'late ' * (index > NUM_COMPARED)}question {index}?" for index in range(NUM_ROWS)]
+    write_json_lines(tmp_path / "a.jsonl", [chat_row(question, "Its answer.") for question in questions])
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256}
+    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer, **changes)
+    expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
+    reference = ReferenceEngine(load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer))).backend)
+    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: Deceitful(reference, word))
+    forget_stage()
+
+    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+
+    assert expected.kept.engine_message is None
+    assert found.kept.engine_message is not None
+    assert MESSAGE in found.kept.engine_message
+    assert _shards(tmp_path / "found") == _shards(tmp_path / "expected")
+
+
+def _shards(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in file_bytes(folder).items() if name.startswith("training/")}
+
+
+def test_rows_come_from_several_files_in_turn(tmp_path: Path) -> None:
+    for index in range(20):
+        write_json_lines(tmp_path / f"{index:02}.jsonl", [{"file": index, "row": row} for row in range(3)])
+    (tmp_path / "20.jsonl").write_text("")
+
+    rows = [
+        item
+        for _, item in sampled_rows(find_inputs((str(tmp_path),), "data.train", "train", tmp_path / "scratch"), 1 << 20)
+    ]
+
+    columns = [item.columns for item in rows if isinstance(item, Example)]
+    assert np.unique([item["file"] for item in columns]).size == 8
+    assert [item["row"] for item in columns] == [0] * 8 + [1] * 8 + [2] * 8

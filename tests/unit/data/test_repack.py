@@ -1,0 +1,135 @@
+"""An artifact packed anew from the store has the bytes of a build, without inputs and without a tokenizer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data import line_blocks
+from bridgepack.data.build_values import BuildOptions, BuildResult
+from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.errors import ArtifactError, ConfigError, DataError, StoreError
+from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
+
+ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 30))) for index in range(300)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    """Return a recipe with two files and validation rows, which has been built."""
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 2000)
+    for name, rows in (("a", ROWS), ("b", [*ROWS[:50], {}])):
+        write_json_lines(tmp_path / f"{name}.jsonl", rows)
+    shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")
+    sources = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    recipe = tokenized_recipe(sources, tmp_path / "tokenizer", data__validation_fraction=0.2)
+    build(recipe, tmp_path / "out")
+    return recipe
+
+
+def _repack(artifact: Path, output: Path | None = None, *, store: Path | None = None, **changes: Any) -> BuildResult:
+    paths = {path.replace("__", "."): value for path, value in changes.items()}
+    return repack_artifact(artifact, paths, output=output, options=BuildOptions(num_workers=0, store=store))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packing__packed_sequence_size": 64, "parallelism__context_parallel_size": 4},
+        {"preprocessing__over_long": "truncate", "packing__max_sequence_length": 6, "name": "shorter"},
+        {"data__validation_fraction": 0.0, "packing__algorithm": "first_fit_shuffle", "packing__seed": 99},
+        {},
+    ],
+)
+def test_bytes_are_those_of_a_build_though_nothing_is_there_but_the_store(
+    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]
+) -> None:
+    changed = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
+    build(changed, tmp_path / "built")
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).unlink()
+    shutil.rmtree(tmp_path / "tokenizer")
+
+    result = _repack(tmp_path / "out", tmp_path / "repacked", **changes)
+
+    assert file_bytes(tmp_path / "repacked") == file_bytes(tmp_path / "built")
+    assert result.kept.num_ranges_tokenized == 0
+    again = _repack(tmp_path / "repacked", tmp_path / "again", packing__packed_sequence_size=128)
+    assert again.manifest.packed_sequence_size == 128
+
+
+def test_default_folder_lies_beside_the_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
+    result = _repack(tmp_path / "out", packing__packed_sequence_size=64)
+
+    assert result.output == tmp_path / f"small-{result.manifest.fingerprint[:12]}"
+    assert _repack(tmp_path / "out", packing__packed_sequence_size=64).was_built_before
+
+
+def test_plan_writes_nothing(tmp_path: Path, recipe: SFTRecipe) -> None:
+    before = file_bytes(tmp_path)
+
+    plan = plan_repack(tmp_path / "out", {"packing.packed_sequence_size": 64})
+
+    assert plan.summary()["is_built"] is False
+    assert file_bytes(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.train", "other.jsonl"),
+        ("data.max_row_bytes", 5),
+        ("data.role_aliases", {"bard": "assistant"}),
+        ("tokenizer.chat_template", "other.jinja"),
+        ("preprocessing.input_ids_column", "ids"),
+    ],
+)
+def test_change_that_makes_other_tokens_is_refused(tmp_path: Path, recipe: SFTRecipe, path: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as raised:
+        repack_artifact(tmp_path / "out", {path: value})
+
+    assert str(raised.value).startswith(f"{path} would be changed, which makes other tokens; repack changes how ")
+    assert "Use `bridgepack build`" in str(raised.value)
+
+
+def test_tokens_that_are_not_in_the_store_are_named(tmp_path: Path, recipe: SFTRecipe) -> None:
+    files = sorted((tmp_path / ".bridgepack").rglob("*.tokens"))
+    files[0].unlink()
+
+    with pytest.raises(StoreError) as raised:
+        _repack(tmp_path / "out", packing__packed_sequence_size=64)
+
+    message = str(raised.value)
+    assert "lacks the tokens of " in message
+    assert f"{tmp_path}/a.jsonl from row " in message or f"{tmp_path}/b.jsonl from row " in message
+    assert message.endswith("Run `bridgepack build` with the changed recipe instead: it tokenises what is missing.")
+
+
+def test_tokens_that_are_broken_are_an_error(tmp_path: Path, recipe: SFTRecipe) -> None:
+    path = sorted((tmp_path / ".bridgepack").rglob("*.tokens"))[0]
+    path.write_bytes(path.read_bytes()[:-3])
+
+    with pytest.raises(StoreError, match=r"cannot be used: it is cut off.*store verify --remove"):
+        _repack(tmp_path / "out", packing__packed_sequence_size=64)
+    assert path.exists()
+
+
+def test_store_that_knows_nothing_and_folder_that_is_no_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "other" / "out", store=tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "elsewhere" / "builds")
+
+    with pytest.raises(StoreError, match="knows nothing of the artifact"):
+        _repack(tmp_path / "out", store=tmp_path / "elsewhere", packing__seed=4)
+    with pytest.raises(StoreError, match="does not exist"):
+        _repack(tmp_path / "out", store=tmp_path / "none", packing__seed=4)
+    with pytest.raises(ArtifactError, match="does not exist"):
+        _repack(tmp_path / "none", packing__seed=4)
+
+
+def test_row_that_is_too_long_stops_it_when_the_recipe_says_so(tmp_path: Path, recipe: SFTRecipe) -> None:
+    with pytest.raises(DataError, match=r"a.jsonl row 16: over_long: 16 runtime tokens; at most 15"):
+        _repack(tmp_path / "out", preprocessing__over_long="error", packing__max_sequence_length=15)

@@ -1,0 +1,135 @@
+"""One row that ends or breaks what tokenises it costs that row, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.data.tokenization import TokenizedEncoder
+from tests.support.small_builds import build, dropped, run_cli, tokenized_recipe, tokenized_row, write_recipe
+
+POISON = 111
+ROWS = [tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
+#: Makes one row end its process, another one raise, in every process of bridgepack.
+SITE = """
+import os, sys
+exec(open({without_torch!r}).read())
+sys.dont_write_bytecode = True
+import bridgepack.data.tokenization as module
+prepare = module.TokenizedEncoder.prepare
+
+def poisoned(self, columns):
+    ids = columns.get("input_ids", [])
+    if 111 in ids:
+        os.abort()
+    if 112 in ids:
+        raise ValueError("a bug")
+    if 113 in ids:
+        raise MemoryError
+    return prepare(self, columns)
+
+module.TokenizedEncoder.prepare = poisoned
+"""
+
+
+class Panic(BaseException):
+    """What Rust code raises when it panics."""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(Panic("boom"), "tokenizer_failed"), (ValueError("x"), "tokenizer_failed"), (MemoryError(), "out_of_memory")],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_row_that_raises_is_dropped(
+    tmp_path: Path,
+    chatml_tokenizer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    reason: str,
+    name: str,
+) -> None:
+    rows = [*ROWS[:20], tokenized_row(POISON, 5), *ROWS[20:], tokenized_row(5, POISON)]
+    _write(tmp_path / name, rows)
+    _poison(monkeypatch, error)
+
+    manifest = build(tokenized_recipe(tmp_path / name, chatml_tokenizer), tmp_path / "out").manifest
+
+    assert dropped(tmp_path / "out") == [(21, reason), (62, reason)]
+    assert manifest.splits[0].statistics.num_sequences == 60
+
+
+def test_rows_that_ran_out_of_memory_are_tried_again(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path / "a.jsonl", [*ROWS, tokenized_row(POISON, 5)])
+    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
+    with monkeypatch.context() as patch:
+        _poison(patch, MemoryError())
+        build(recipe, tmp_path / "out")
+
+    assert dropped(tmp_path / "out") == [(61, "out_of_memory")]
+    assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+    assert dropped(tmp_path / "again") == []
+
+
+def test_what_all_rows_bring_about_stops_the_build(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path / "a.jsonl", [tokenized_row(POISON, index) for index in range(60)])
+    _poison(monkeypatch, ValueError("a bug of ours"))
+
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ValueError: a bug of ours"):
+        build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
+
+
+def test_rows_that_end_workers_are_found_and_dropped(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    poison = [tokenized_row(111, 5), tokenized_row(112, 5), tokenized_row(5, 111)]
+    _write(tmp_path / "a.jsonl", [*ROWS[:9], poison[0], *ROWS[9:30], poison[1], *ROWS[30:], poison[2]])
+    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
+    write_recipe(tmp_path / "recipe.yaml", recipe)
+    site = tmp_path / "poison"
+    site.mkdir()
+    (tmp_path / "without-torch").mkdir()
+    clean = tmp_path / "clean.py"
+    clean.write_text("")
+    (site / "sitecustomize.py").write_text(SITE.format(without_torch=str(clean)))
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+
+    ran = run_cli(tmp_path, "build", "recipe.yaml", "--output", "out", "--workers", "2", PYTHONPATH=path)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert dropped(tmp_path / "out") == [
+        (10, "tokenizer_failed"),
+        (32, "tokenizer_failed"),
+        (63, "tokenizer_failed"),
+    ]
+    assert "the process ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
+
+
+def _write(path: Path, rows: list[Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _poison(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    prepare = TokenizedEncoder.prepare
+
+    def poisoned(self: TokenizedEncoder, columns: Any) -> Any:
+        if POISON in columns.get("input_ids", []):
+            raise error
+        return prepare(self, columns)
+
+    monkeypatch.setattr(TokenizedEncoder, "prepare", poisoned)

@@ -1,0 +1,129 @@
+"""Templates rendered by the short way give what transformers' own rendering gives, text and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from bridgepack.config.preprocessing import ChatPreprocessing
+from bridgepack.data.conversation import read_conversation
+from bridgepack.data.templates import ChatTemplate
+from bridgepack.errors import RowError
+from tests.support.conversations import rows
+from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER
+
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+TEMPLATES = {
+    **{family.name: family.template for family in (*FAMILIES, AMBIGUOUS, NEEDS_USER)},
+    "odd names": "{% for m in messages %}{{ m.keys }}{{ m['items'] }}{{ m._x }}{{ m['__class__'] }}{{ m.get('role') }}"
+    "{{ m.missing.deeper }}{% endfor %}",
+    "tests": "{% for m in messages %}{% if m.a is defined %}a{% endif %}{% if m.role is undefined %}r{% endif %}"
+    "{% if not m.content %}none{% endif %}{{ m.b or m.role or 'c' }}{{ m.content and m.content|length }}{% endfor %}",
+    "loops": "{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ loop.revindex }}"
+    "{{ loop.previtem is defined }}{{ loop.nextitem.role }}{{ loop.cycle('a', 'b') }}{{ loop.length }}"
+    "{{ loop.changed(m.role) }}{% if loop.index > 3 %}{% break %}{% endif %}{% endfor %}",
+    "namespaces": "{% set ns = namespace(a=0, b=[]) %}{% for m in messages %}{% set ns.a = ns.a + 1 %}{{ ns.a }}"
+    "{{ ns.c }}{{ ns.b.append }}{% endfor %}{{ ns.a }}{{ namespace({'x': 1}).x }}",
+    "texts": "{% for m in messages %}{{ m.content.split('a')[-1].strip().upper() }}{{ m.content.format(1) }}"
+    "{{ m.content.replace('a', 'b' * 2).startswith('b') }}{{ m.role.join(['a', 'b']) }}{{ m.content.encode }}"
+    "{% endfor %}",
+    "macros": "{% macro show(m, role='x') %}{{ caller() if caller else m[role] }}{% endmacro %}{% for m in messages %}"
+    "{{ show(m, 'role') }}{% call show(m) %}{{ m.content }}{% endcall %}{% endfor %}{{ messages | tojson(indent=1) }}",
+    "unsafe": "{% for m in messages %}{{ m.update({'role': 'x'}) }}{% endfor %}{{ messages.append(1) }}",
+    "attributes": "{{ messages[0].content.__class__.__mro__ }}{{ ''.__class__ }}{{ messages.__len__ }}",
+    "sets": "{% set x = messages[1:] %}{% set y %}{{ x | length }}{% endset %}{{ y }}{% for m in x "
+    "if m.role == 'user' %}{{ m.content }}{% else %}empty{% endfor %}{{ messages | map(attribute='role') | join(',') }}"
+    "{{ documents is none }}",
+    "raising": "{% if messages[0].role != 'user' %}"
+    "{{ raise_exception('Begin with a user: ' + messages[0].role) }}{% endif %}",
+}
+
+
+def _of_transformers(source: str, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    texts, _ = render_jinja_template(
+        [list(messages)], tools=tools, chat_template=source, add_generation_prompt=False, **SPECIAL_TOKENS
+    )
+    return str(texts[0])
+
+
+def _outcome(render: Any, *arguments: Any) -> str:
+    try:
+        return f"text {render(*arguments)}"
+    except Exception as error:
+        return f"{type(error).__name__} {error}"
+
+
+def _assert_same(source: str, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], tools: Any) -> None:
+    copy = json.dumps([messages, tools])
+    expected = _outcome(_of_transformers, source, messages, tools)
+
+    assert _outcome(template.render, messages, tools) == expected
+    if expected.startswith("text "):
+        # The long way would hide a short way that does not work.
+        assert f"text {''.join(template._short_root(template._context(messages, tools)))}" == expected
+    assert json.dumps([messages, tools]) == copy
+
+
+@pytest.fixture(scope="module", params=TEMPLATES)
+def source(request: pytest.FixtureRequest) -> str:
+    return TEMPLATES[request.param]
+
+
+@settings(deadline=None, max_examples=40)
+@given(row=rows())
+def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
+    try:
+        conversation = read_conversation(row, ChatPreprocessing(), {})
+    except RowError:
+        return
+    _assert_same(source, ChatTemplate(source, SPECIAL_TOKENS), conversation.messages, conversation.tools)
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_reference_templates(reference_data: Path, name: str) -> None:
+    config = json.loads((reference_data / "tokenizers" / name / "tokenizer_config.json").read_text())
+    source = config["chat_template"]
+    template = ChatTemplate(source, SPECIAL_TOKENS)
+    num_checked = 0
+    for row in json.loads((reference_data / "data" / "glaive_toolcall_demo.json").read_text()):
+        conversation = read_conversation(row, ChatPreprocessing(), {})
+        for num_turns in range(1, len(conversation.messages) + 1):
+            _assert_same(source, template, conversation.messages[:num_turns], conversation.tools)
+            num_checked += 1
+    assert num_checked > 1000
+
+
+@settings(deadline=None, max_examples=40)
+@given(row=rows())
+def test_generation_blocks_lie_where_transformers_finds_them(row: Mapping[str, Any]) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    try:
+        conversation = read_conversation(row, ChatPreprocessing(), {})
+    except RowError:
+        return
+    num_checked = 0
+    for family in FAMILIES:
+        if "generation" not in family.name:
+            continue
+        num_checked += 1
+        template = ChatTemplate(family.template, SPECIAL_TOKENS)
+        options = {"chat_template": family.template, "tools": conversation.tools, **SPECIAL_TOKENS}
+        try:
+            texts, spans = render_jinja_template(
+                [conversation.messages], return_assistant_tokens_mask=True, add_generation_prompt=False, **options
+            )
+        except Exception as error:
+            with pytest.raises(type(error)):
+                template.render_marked(conversation.messages, conversation.tools)
+        else:
+            assert template.render_marked(conversation.messages, conversation.tools) == (texts[0], spans[0])
+    assert num_checked > 0

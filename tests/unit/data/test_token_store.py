@@ -1,0 +1,224 @@
+"""What builds share through the store, what they do not, and what happens to it when something is wrong with it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data import line_blocks
+from bridgepack.data.store_upkeep import PruneRules, list_store, prune_store, verify_store
+from bridgepack.data.token_store import emptied_store, opened_store
+from bridgepack.errors import StoreError
+from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
+
+ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
+
+
+def _lines(rows: list[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def _counts(result: Any) -> tuple[int, int]:
+    return result.kept.num_ranges_tokenized, result.kept.num_ranges_found
+
+
+def _token_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.tokens"))
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut files into ranges of about a kilobyte."""
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 2000)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
+    """Return a recipe for 300 small rows and a bad one."""
+    (tmp_path / "a.jsonl").write_bytes(_lines([*ROWS, {}]))
+    return tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packing__packed_sequence_size": 32, "parallelism__context_parallel_size": 2},
+        {"packing__max_sequence_length": 4, "preprocessing__over_long": "truncate"},
+        {"packing__seed": 7, "data__validation_fraction": 0.3, "name": "other"},
+    ],
+)
+def test_recipes_that_make_the_same_tokens_share_them(
+    tmp_path: Path, recipe: SFTRecipe, changes: dict[str, Any]
+) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    changed = with_changes(recipe, changes)
+
+    assert _counts(build(changed, tmp_path / "shared")) == (0, num_ranges)
+    assert _counts(build(changed, tmp_path / "alone", store=tmp_path / "elsewhere")) == (num_ranges, 0)
+    assert file_bytes(tmp_path / "shared") == file_bytes(tmp_path / "alone")
+    assert num_ranges > 5
+
+
+def test_recipe_that_makes_other_tokens_shares_none(tmp_path: Path, recipe: SFTRecipe) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+
+    changed = with_changes(recipe, {"preprocessing__loss_mask_column": "loss_mask", "data__max_row_bytes": 1000})
+
+    with pytest.raises(Exception, match="no sequence left"):
+        build(changed, tmp_path / "other")
+    assert len(_token_files(tmp_path)) == 2 * num_ranges
+
+
+def test_changed_file_is_tokenised_where_it_changed(tmp_path: Path, recipe: SFTRecipe) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    rows = list(ROWS)
+    rows[150] = tokenized_row(*([7] * len(rows[150]["input_ids"])))
+    (tmp_path / "a.jsonl").write_bytes(_lines([*rows, {}]))
+
+    made, found = _counts(build(recipe, tmp_path / "out"))
+
+    assert made + found >= num_ranges - 1
+    assert found >= (num_ranges - 2) // 2
+
+
+def test_file_that_was_appended_to_is_tokenised_at_its_end(tmp_path: Path, recipe: SFTRecipe) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    with (tmp_path / "a.jsonl").open("ab") as stream:
+        stream.write(_lines(ROWS[:20]))
+
+    made, found = _counts(build(recipe, tmp_path / "out"))
+
+    assert found == num_ranges - 1
+    assert made <= 3
+
+
+def test_same_lines_elsewhere_and_compressed_are_not_tokenised_again(tmp_path: Path, recipe: SFTRecipe) -> None:
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    both = with_changes(recipe, {"data__train": [str(tmp_path / "b.jsonl.gz"), str(tmp_path / "a.jsonl")]})
+
+    assert _counts(build(both, tmp_path / "both")) == (0, 2 * num_ranges)
+    assert _counts(build(with_changes(both, {"packing__seed": 3}), tmp_path / "again")) == (0, 2 * num_ranges)
+    assert len(_token_files(tmp_path)) == num_ranges
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])])
+def test_tokens_that_are_broken_or_gone_are_made_again(
+    tmp_path: Path, recipe: SFTRecipe, name: str, damage: Any
+) -> None:
+    if name.endswith("gz"):
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    recipe = with_changes(recipe, {"data__train": str(tmp_path / name)})
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    before = file_bytes(tmp_path / "out")
+    damage(_token_files(tmp_path)[3])
+
+    again = build(with_changes(recipe, {"packing__seed": 5}), tmp_path / "other")
+    back = build(recipe, tmp_path / "back")
+
+    assert again.kept.num_ranges_tokenized == 1
+    assert _counts(back) == (0, num_ranges)
+    assert file_bytes(tmp_path / "back") == before
+
+
+def test_byte_that_was_flipped_is_seen_before_it_reaches_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
+    build(recipe, tmp_path / "out")
+    path = _token_files(tmp_path)[0]
+    content = bytearray(path.read_bytes())
+    content[70] ^= 1
+    path.write_bytes(content)
+
+    found = verify_store(tmp_path / ".bridgepack" / "tokens")
+
+    assert [Path(name) for name, _ in found.broken] == [path]
+    assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+    assert file_bytes(tmp_path / "out") == file_bytes(tmp_path / "again")
+    assert verify_store(tmp_path / ".bridgepack" / "tokens").broken == ()
+
+
+def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
+    import shutil
+
+    store = tmp_path / ".bridgepack" / "tokens"
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    build(with_changes(recipe, {"data__max_row_bytes": 2000}), tmp_path / "other")
+
+    listing = list_store(store)
+    assert [entry.num_ranges for entry in listing.tokenizations] == [num_ranges] * 2
+    assert {(Path(entry.output).name, entry.is_there) for entry in listing.artifacts} == {
+        ("out", True),
+        ("other", True),
+    }
+    assert prune_store(store, PruneRules(is_unused=True)).removed == ()
+
+    shutil.rmtree(tmp_path / "other")
+    dry = prune_store(store, PruneRules(is_unused=True), is_dry_run=True)
+    assert (len(dry.removed), len(_token_files(store))) == (num_ranges, 2 * num_ranges)
+    assert prune_store(store, PruneRules(is_unused=True)).removed == dry.removed
+    assert [entry.num_ranges for entry in list_store(store).tokenizations] == [num_ranges]
+    assert len(list_store(store).artifacts) == 1
+
+
+def test_store_is_pruned_by_age_and_by_size(tmp_path: Path, recipe: SFTRecipe) -> None:
+    store = tmp_path / ".bridgepack" / "tokens"
+    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
+    files = _token_files(store)
+    for age, path in enumerate(files):
+        os.utime(path, (time.time() - 86400 * age,) * 2)
+
+    assert len(prune_store(store, PruneRules(older_than_s=2.5 * 86400)).removed) == num_ranges - 3
+    size = files[0].stat().st_size + files[1].stat().st_size
+    pruned = prune_store(store, PruneRules(max_bytes=size))
+    assert [Path(name) for name, _, _ in pruned.removed] == [files[2]]
+    assert _token_files(store) == sorted(files[:2])
+
+
+def test_nothing_is_removed_while_a_build_uses_the_store(tmp_path: Path) -> None:
+    with opened_store(tmp_path / "store"), opened_store(tmp_path / "store"):
+        with pytest.raises(StoreError, match="a build is using the token store"):
+            prune_store(tmp_path / "store", PruneRules(is_unused=True))
+        with pytest.raises(StoreError, match="a build is using the token store"):
+            verify_store(tmp_path / "store", removes=True)
+        assert verify_store(tmp_path / "store").num_files == 0
+    with (
+        emptied_store(tmp_path / "store"),
+        pytest.raises(StoreError, match="files are being removed"),
+        opened_store(tmp_path / "store"),
+    ):
+        pass
+
+
+def test_folder_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+
+    with pytest.raises(StoreError, match="a folder that holds something else"), opened_store(tmp_path / "mine"):
+        pass
+    with pytest.raises(StoreError, match="is no token store"):
+        list_store(tmp_path / "mine")
+    with pytest.raises(StoreError, match="does not exist"):
+        list_store(tmp_path / "none")
+    assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_record_that_names_a_file_outside_the_store_is_refused(tmp_path: Path) -> None:
+    with opened_store(tmp_path / "store") as store:
+        num_checked = 0
+        for name in (
+            "../a.tokens",
+            "/etc/a.tokens",
+            "tokenizations/../../a.tokens",
+            "tokenizations/k/ab/manifest.json",
+        ):
+            with pytest.raises(StoreError, match="which is no token file"):
+                store.path_of(name)
+            num_checked += 1
+    assert num_checked == 4

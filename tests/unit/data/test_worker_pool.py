@@ -1,0 +1,224 @@
+"""Workers: the same results in the same order, bounded memory, and an end in every case."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.data import worker_pool as module
+from bridgepack.data.execution import Beat, TaskFailure
+from bridgepack.data.plain_runner import plain_runner
+from bridgepack.data.worker_pool import WorkerPool, ending, worker_pool, worker_server
+from bridgepack.errors import DataError
+
+
+def _square(number: int, _: Beat) -> int:
+    time.sleep(0.001 * (number % 3))
+    return number * number
+
+
+def _fail(number: int, beat: Beat) -> int:
+    beat(10 * number)
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 2:
+        os.abort()
+    if number == 3:
+        raise ValueError("three")
+    if number == 4:
+        os.write(2, b"thread panicked: memory allocation of 12 bytes failed\n")
+        os._exit(3)
+    if number == 5:
+        ctypes.string_at(0)
+    return number
+
+
+def _refuse_seven(number: int, _: Beat) -> int:
+    if number == 7:
+        raise DataError("it is seven. Take another.")
+    return number
+
+
+def _fill(num_megabytes: int, _: Beat) -> int:
+    content = bytearray(num_megabytes << 20)
+    for place in range(0, len(content), 4096):
+        content[place] = 1
+    return num_megabytes
+
+
+def _sleep(number: int, beat: Beat) -> int:
+    if number == 2:
+        beat(0)
+        time.sleep(600)
+    return number
+
+
+def _surroundings(_: int) -> tuple[bool, str, int]:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    is_deaf = signal.SIGINT in blocked or signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    return is_deaf, os.environ["TOKENIZERS_PARALLELISM"], os.getppid()
+
+
+def _remembered(value: list[int], _: int) -> int:
+    return len(value)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    """Return two workers with 400 MiB between them."""
+    with worker_server() as server, worker_pool(server, 2, memory_bytes=400 << 20) as found:
+        yield found
+
+
+def _shown(outcome: Any) -> Any:
+    if isinstance(outcome, TaskFailure):
+        return outcome.task, outcome.kind, outcome.is_memory, outcome.last_beat
+    return outcome
+
+
+def test_results_come_in_the_order_of_the_tasks(pool: WorkerPool) -> None:
+    num_taken = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal num_taken
+        for number in range(40):
+            num_taken += 1
+            yield number
+
+    results = pool.run(_square, tasks())
+    assert next(results) == 0
+    assert num_taken <= 8
+    assert [0, *results] == [number * number for number in range(40)]
+    assert list(pool.run(_square, [])) == []
+
+
+def test_error_of_a_task_is_raised_in_its_turn_and_the_pool_goes_on(pool: WorkerPool) -> None:
+    results = pool.run(_refuse_seven, range(100))
+    assert [next(results) for _ in range(7)] == list(range(7))
+    with pytest.raises(DataError, match=r"it is seven. Take another."):
+        next(results)
+    assert list(pool.run(_square, [3])) == [9]
+
+
+def test_worker_that_dies_costs_its_own_task_only(pool: WorkerPool) -> None:
+    found = list(pool.run(_fail, range(8)))
+
+    assert [_shown(outcome) for outcome in found] == [
+        0,
+        (1, "died", True, 10),
+        (2, "died", False, 20),
+        (3, "raised", False, 30),
+        (4, "died", True, 40),
+        (5, "died", False, 50),
+        6,
+        7,
+    ]
+    details = [outcome.detail for outcome in found if isinstance(outcome, TaskFailure)]
+    assert details[:2] == ["the process ended with SIGKILL", "the process ended with SIGABRT"]
+    assert details[3] == "thread panicked: memory allocation of 12 bytes failed; the process ended with exit code 3"
+    assert "ValueError: three" in found[3].trace  # type: ignore[union-attr]
+
+
+def test_workers_share_the_memory_and_one_alone_has_it_all(pool: WorkerPool) -> None:
+    together = list(pool.run(_fill, [20, 150, 300, 20]))
+    alone = [pool.run_alone(_fill, size) for size in (300, 500)]
+
+    assert [_shown(outcome) for outcome in together] == [20, 150, (300, "raised", True, -1), 20]
+    assert [_shown(outcome) for outcome in alone] == [300, (500, "raised", True, -1)]
+
+
+def test_task_alone_comes_between_the_others(pool: WorkerPool) -> None:
+    results = pool.run(_square, range(30))
+    begin = [next(results) for _ in range(5)]
+
+    assert pool.run_alone(_square, 99) == 9801
+    assert [*begin, *results] == [number * number for number in range(30)]
+
+
+def test_worker_that_shows_no_sign_of_life_is_ended(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "stall_s", 0.5)
+    monkeypatch.setattr(module, "_LOOK_S", 0.1)
+
+    found = [_shown(outcome) for outcome in pool.run(_sleep, range(4))]
+
+    assert found == [0, 1, (2, "stalled", False, 0), 3]
+
+
+def test_workers_are_replaced_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_DEATHS", 3)
+    message = r"4 worker processes died, the last one with SIGKILL. What is finished is kept."
+
+    with worker_server() as server, worker_pool(server, 1) as pool, pytest.raises(DataError, match=message):
+        list(pool.run(_fail, [1] * 9))
+
+
+def test_what_the_server_prepared_is_there_in_every_worker() -> None:
+    with worker_server() as server:
+        assert server.prepare(partial(sum, [1, 2])) == 3
+        with pytest.raises(DataError, match="it is seven"):
+            server.prepare(partial(_refuse_seven, 7, print))
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            server.prepare(partial(divmod, 1, 0))
+        assert server.prepare(partial(len, "four")) == 4
+
+
+def test_plain_functions_and_their_surroundings() -> None:
+    with plain_runner(2) as runner:
+        ((is_deaf, parallelism, parent),) = set(runner.run(_surroundings, [1, 2]))
+        assert list(runner.run(partial(_remembered, [1, 2]), [5])) == [2]
+    assert (is_deaf, parallelism) == (True, "false")
+    assert parent != os.getpid()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    with plain_runner(1) as runner:
+        assert list(runner.run(str, [1, 2])) == ["1", "2"]
+
+
+def test_worker_that_dies_is_a_message_where_nobody_asks_for_more() -> None:
+    with (
+        pytest.raises(DataError, match=r"a worker process ended .*SIGKILL.*Try fewer --workers."),
+        plain_runner(2) as runner,
+    ):
+        list(runner.run(_suicide, [1]))
+
+
+def _suicide(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_server_that_dies_is_a_message() -> None:
+    with worker_server() as server:
+        os.kill(server._process.pid, signal.SIGKILL)
+        with pytest.raises(DataError, match=r"ended with SIGKILL, most often because memory ran out"):
+            server.prepare(partial(len, "four"))
+
+
+def test_workers_end_with_the_pool(tmp_path: Path) -> None:
+    with worker_server() as server:
+        with worker_pool(server, 2) as pool:
+            assert list(pool.run(_square, range(9))) == [number * number for number in range(9)]
+            numbers = [worker.number for worker in pool._workers]
+        deadline_s = time.monotonic() + 20
+        while any(_is_running(number) for number in numbers):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    assert numbers
+
+
+def _is_running(number: int) -> bool:
+    stat = Path(f"/proc/{number}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(-9, "SIGKILL"), (3, "exit code 3"), (0, "exit code 0"), (-77, "signal 77")]
+)
+def test_exit_codes_in_words(code: int, text: str) -> None:
+    assert ending(code) == text

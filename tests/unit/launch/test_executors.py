@@ -1,0 +1,149 @@
+"""make_executor: what is derived, what is refused. That every value arrives is in tests/contract/test_executors.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.cluster import ClusterConfig, load_cluster
+from bridgepack.errors import ConfigError
+from bridgepack.launch.executors import make_executor
+from tests.support.full_clusters import full_cluster
+
+pytestmark = pytest.mark.bridge
+
+SLURM = {"kind": "slurm", "account": "research", "gpus_per_node": 8, "gres": "lustre:1"}
+
+
+def _slurm(tasks: dict[str, Any] | None = None, **executor: Any) -> ClusterConfig:
+    return ClusterConfig.from_mapping({"executor": {**SLURM, **executor}, "workspace": "/shared", "tasks": tasks or {}})
+
+
+def test_srun_starts_one_process_for_each_gpu() -> None:
+    executor = make_executor(_slurm(), "train", num_gpus=16)
+
+    assert (executor.nodes, executor.ntasks_per_node, executor.gpus_per_node) == (2, 8, 8)
+    assert (executor.launcher, executor.torchrun_nproc_per_node) == (None, None)
+
+
+def test_torchrun_starts_the_processes_of_a_node() -> None:
+    executor = make_executor(_slurm(launcher={"kind": "torchrun"}), "train", num_gpus=16)
+    executor.get_launcher()
+
+    assert (executor.nnodes(), executor.nproc_per_node()) == (2, 8)
+    assert (executor.ntasks_per_node, executor.gpus_per_node) == (1, 8)
+
+
+@pytest.mark.parametrize("task", ["build", "check"])
+def test_small_tasks_get_one_process_without_gpus(task: Any) -> None:
+    cluster = _slurm(launcher={"kind": "torchrun"}, nodes=4, array="0-3%1", segment=2, mem_per_gpu="1G")
+    executor = make_executor(cluster, task, num_gpus=32)
+
+    assert (executor.nodes, executor.ntasks_per_node, executor.gpus_per_node) == (1, 1, None)
+    assert (executor.launcher, executor.array, executor.segment, executor.mem_per_gpu) == (None, None, None, None)
+    assert executor.gres == "lustre:1"
+
+
+def test_what_is_written_for_a_small_task_counts() -> None:
+    own = {"gpus_per_node": 1, "gres": "gpu:1", "launcher": {"kind": "torchrun"}}
+    executor = make_executor(_slurm({"check": {"executor": own}}), "check", num_gpus=8)
+
+    assert (executor.gpus_per_node, executor.gres) == (1, "gpu:1")
+    assert type(executor.launcher).__name__ == "Torchrun"
+    assert executor.torchrun_nproc_per_node == 1
+
+
+def test_srun_is_told_the_cores_once() -> None:
+    assert make_executor(_slurm(cpus_per_task=4), "build").srun_args == ["--cpus-per-task=4"]
+    assert make_executor(_slurm(cpus_per_task=4, srun_args=["-c2"]), "build").srun_args == ["-c2"]
+    assert make_executor(_slurm(srun_args=["-v"]), "build").srun_args == ["-v"]
+
+
+def test_ray_finds_its_head() -> None:
+    own = {"launcher": {"kind": "slurm_ray"}, "nodes": 4}
+    executor = make_executor(_slurm({"build": {"executor": own}}), "build")
+
+    assert executor.nodes == 4
+    assert executor.env_vars == {"HEAD_NODE_ADDR": "$head_node_ip"}
+
+
+def test_whole_nodes_are_asked_for_or_not() -> None:
+    assert make_executor(_slurm(exclusive=True), "build").exclusive is True
+    assert make_executor(_slurm(exclusive=False), "build").exclusive is None
+
+
+def test_local_tasks_use_this_environment() -> None:
+    executor = make_executor(load_cluster("torchrun"), "train", num_gpus=2)
+
+    assert executor.env_vars == {"PATH": str(Path(sys.executable).parent)}
+    assert executor.ntasks_per_node == 2
+    own = load_cluster("local", {"executor.env_vars.PATH": "/opt/bin"})
+    assert make_executor(own, "train").env_vars == {"PATH": "/opt/bin"}
+
+
+def test_references_are_looked_up_where_the_launch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _slurm(env_vars={"TOKEN": "${env:LAUNCH_TOKEN}"}, comment="${env:LAUNCH_COMMENT}")
+    monkeypatch.setenv("LAUNCH_TOKEN", "$1")
+    monkeypatch.setenv("LAUNCH_COMMENT", "nightly")
+    executor = make_executor(cluster, "train")
+
+    assert (executor.env_vars, executor.comment) == ({"TOKEN": '"\\$1"'}, "nightly")
+    monkeypatch.delenv("LAUNCH_COMMENT")
+    with pytest.raises(ConfigError, match=r"executor.comment is '\$\{env:LAUNCH_COMMENT\}'; .* export LAUNCH_COMMENT="):
+        make_executor(cluster, "train")
+    shown = make_executor(cluster, "train", for_display=True)
+    assert (shown.env_vars, shown.comment) == ({"TOKEN": "${env:LAUNCH_TOKEN}"}, "${env:LAUNCH_COMMENT}")
+
+
+def test_nothing_of_the_cluster_changes_and_nothing_is_shared() -> None:
+    cluster = ClusterConfig.from_mapping(full_cluster("slurm"))
+    before = cluster.model_dump()
+    first, second = (make_executor(cluster, "train") for _ in range(2))
+    first.container_mounts.append("/x:/x")
+    first.env_vars["X"] = "1"
+
+    assert second.container_mounts == ["/shared:/shared", "/data:/data:ro"]
+    assert second.env_vars == {"NCCL_DEBUG": "WARN"}
+    assert cluster.model_dump() == before
+
+
+def test_nemo_run_can_serialise_and_clone_them() -> None:
+    for kind in ("local", "torchrun", "docker", "slurm", "lepton"):
+        executor = make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
+        assert executor.clone() == executor
+
+
+def test_without_nemo_run_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nemo_run", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'bridgepack\[launch\]'"):
+        make_executor(load_cluster("local"), "train")
+
+
+@pytest.mark.parametrize(
+    ("kind", "library", "extra"),
+    [
+        ("skypilot", "sky", "skypilot"),
+        ("skypilot_jobs", "sky", "skypilot"),
+        ("kubeflow", "kubernetes", "kubeflow"),
+        ("kuberay", "kubernetes", "ray"),
+    ],
+)
+def test_without_its_library_an_executor_says_what_to_install(kind: str, library: str, extra: str) -> None:
+    if importlib.util.find_spec(library):
+        pytest.skip(f"{library} is installed here")
+
+    with pytest.raises(ConfigError, match=rf"executor.kind is {kind}; .*pip install 'nemo-run\[{extra}\]'"):
+        make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
+
+
+def test_environment_is_left_alone() -> None:
+    before = dict(os.environ)
+    make_executor(load_cluster("torchrun"), "train", num_gpus=2)
+
+    assert dict(os.environ) == before

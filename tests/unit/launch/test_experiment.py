@@ -1,0 +1,286 @@
+"""submit, with nemo-run's own local executor and small scripts in place of the tasks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nemo_run")
+
+import nemo_run as run
+from nemo_run.config import get_nemorun_home, set_nemorun_home
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError, LaunchError
+from bridgepack.launch.experiment import make_experiment, submit
+from bridgepack.launch.plan import LaunchPlan, plan_launch
+from bridgepack.launch.results import LaunchInterrupt, LaunchResult
+from bridgepack.launch.tasks import LaunchTask, make_tasks
+from tests.support.launches import launch_recipe
+
+pytestmark = pytest.mark.bridge
+
+#: Leaves its name, and ends with the code that its argument says; "sleep" goes on until it is ended.
+SCRIPT = """\
+import os, pathlib, subprocess, sys, time
+name, how = sys.argv[1:]
+print(f"this is {name}", flush=True)
+pathlib.Path(f"{name}.began").write_text(str(os.getpid()))
+if how == "sleep":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    pathlib.Path(f"{name}.child").write_text(str(child.pid))
+    time.sleep(600)
+sys.exit(int(how))
+"""
+Submit = Callable[..., LaunchResult]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Any:
+    before = get_nemorun_home()
+    set_nemorun_home(str(tmp_path / "nemo-run"))
+    yield tmp_path / "nemo-run"
+    set_nemorun_home(before)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task.py").write_text(SCRIPT)
+    return launch_recipe(tmp_path, chatml_tokenizer)
+
+
+@pytest.fixture
+def plan(recipe: SFTRecipe, home: Path) -> LaunchPlan:
+    return plan_launch(recipe, "local")
+
+
+class Renames(run.Plugin):  # type: ignore[misc]
+    """A plugin that changes a task."""
+
+    def setup(self, task: Any, executor: Any) -> None:
+        task.args[0] = "renamed"
+
+
+class Refuses(run.Plugin):  # type: ignore[misc]
+    """A plugin that lets nothing pass."""
+
+    def setup(self, task: Any, executor: Any) -> None:
+        raise RuntimeError("not like this")
+
+
+def small_tasks(plan: LaunchPlan, **ends: object) -> list[LaunchTask]:
+    """Return the tasks of a plan with scripts that end as told: `build="0", train="sleep"`."""
+    return [
+        replace(
+            task,
+            script=replace(task.script, path="task.py", m=False, args=[task.name, str(ends.get(task.name, 0))]),
+        )
+        for task in make_tasks(plan)
+    ]
+
+
+def is_running(process: str) -> bool:
+    """Say whether a process does something; one that has ended may wait for its parent to notice."""
+    try:
+        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def began(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.began"))
+
+
+def test_tasks_run_in_order_as_one_experiment(plan: LaunchPlan, home: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    result = submit(plan, tasks=small_tasks(plan), listener=lambda task, state: told.append((task, state)))
+
+    assert [(task.name, task.state, task.kind) for task in result.tasks] == [
+        ("build", "succeeded", "local"),
+        ("check", "succeeded", "local"),
+        ("train", "succeeded", "local"),
+    ]
+    assert not result.has_failed
+    assert [task for task, state in told if state == "succeeded"] == ["build", "check", "train"]
+    times = [(tmp_path / f"{name}.began").stat().st_mtime_ns for name in ("build", "check", "train")]
+    assert times == sorted(times)
+    assert os.listdir(home / "experiments" / "small") == [plan.run_name]  # noqa: PTH208
+    assert Path(result.experiment_folder) == home / "experiments" / "small" / plan.run_name
+    assert "this is check" in Path(result.tasks[1].log).read_text()
+
+
+@pytest.mark.parametrize("failing", ["build", "check", "train"])
+def test_a_failed_task_stops_those_after_it(plan: LaunchPlan, tmp_path: Path, failing: str) -> None:
+    result = submit(plan, tasks=small_tasks(plan, **{failing: 3}))
+    names = ["build", "check", "train"]
+    number = names.index(failing)
+
+    assert [task.state for task in result.tasks] == [
+        *["succeeded"] * number,
+        "failed",
+        *["not started"] * (2 - number),
+    ]
+    assert result.has_failed
+    assert began(tmp_path) == sorted(names[: number + 1])
+
+
+def test_nemo_run_knows_the_experiment_afterwards(plan: LaunchPlan, capfd: pytest.CaptureFixture[str]) -> None:
+    submit(plan, tasks=small_tasks(plan, check=3))
+    capfd.readouterr()
+    experiment = run.Experiment.from_id(plan.run_name)
+
+    assert type(experiment) is run.Experiment
+    assert [job.id for job in experiment.jobs] == ["build", "check", "train"]
+    statuses = experiment.status(return_dict=True)
+    assert [statuses[name]["status"].name for name in ("build", "check")] == ["SUCCEEDED", "FAILED"]
+    experiment.status()
+    assert "build" in capfd.readouterr().out
+
+
+def test_standard_output_stays_clean_and_logging_as_it_was(plan: LaunchPlan, capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    submit(plan, tasks=small_tasks(plan), follow=True)
+    captured = capfd.readouterr()
+
+    assert captured.out == ""
+    assert [f"this is {name}" in captured.err for name in ("build", "check", "train")] == [True] * 3
+    assert (list(root.handlers), root.level) == before
+
+
+def test_logs_are_quiet_without_follow(plan: LaunchPlan, capfd: pytest.CaptureFixture[str]) -> None:
+    submit(plan, tasks=small_tasks(plan))
+
+    assert "this is" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_runs_here(plan: LaunchPlan, tmp_path: Path, number: signal.Signals) -> None:
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "check.child").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    with pytest.raises(LaunchInterrupt) as interrupted:
+        submit(plan, tasks=small_tasks(plan, check="sleep"))
+    sender.join()
+
+    assert isinstance(interrupted.value, KeyboardInterrupt)
+    assert [task.state for task in interrupted.value.result.tasks] == ["succeeded", "cancelled", "not started"]
+    for name in ("check.began", "check.child"):  # the child is in a session of its own, as those of torchrun
+        assert not is_running((tmp_path / name).read_text())
+    assert {one: signal.getsignal(one) for one in handlers} == handlers
+
+
+def test_launches_from_another_thread(plan: LaunchPlan) -> None:
+    found: list[LaunchResult] = []
+    thread = threading.Thread(target=lambda: found.append(submit(plan, tasks=small_tasks(plan))))
+    thread.start()
+    thread.join(120)
+
+    assert [task.state for task in found[0].tasks] == ["succeeded"] * 3
+
+
+def test_what_nemo_run_cannot_start_is_explained(plan: LaunchPlan, tmp_path: Path) -> None:
+    tasks = small_tasks(plan)
+    tasks[1] = replace(tasks[1], script=replace(tasks[1].script, entrypoint="no-such-python"))
+
+    with pytest.raises(LaunchError, match=r"could not submit the run: FileNotFoundError: .*no-such-python"):
+        submit(plan, tasks=tasks)
+    assert began(tmp_path) == ["build"]
+
+
+def test_plugins_act_on_their_task(plan: LaunchPlan, tmp_path: Path) -> None:
+    tasks = small_tasks(plan)
+    tasks[0] = replace(tasks[0], plugins=(Renames(),))
+    submit(plan, tasks=tasks)
+
+    assert began(tmp_path) == ["check", "renamed", "train"]
+
+
+def test_a_plugin_that_refuses_leaves_nothing(plan: LaunchPlan, home: Path, tmp_path: Path) -> None:
+    tasks = small_tasks(plan)
+    tasks[2] = replace(tasks[2], plugins=(Refuses(),))
+
+    with pytest.raises(LaunchError, match="not like this"):
+        submit(plan, tasks=tasks)
+    assert began(tmp_path) == []
+    assert list(home.rglob("*.sh")) == []
+    assert not (home / "experiments" / "small").exists()
+
+
+@pytest.mark.parametrize(
+    ("executor", "skip", "message"),
+    [
+        ({"kind": "local"}, (), "the build task runs on this machine .local. and ends with this command"),
+        (
+            {"kind": "lepton", "container_image": "i", "nemo_run_dir": "/w", "node_group": "g", "resource_shape": "s"}
+            | {"mounts": [{"path": "/", "mount_path": "/w", "from": "node-nfs:n"}]},
+            (),
+            "only Slurm keeps build, check, train in order by itself",
+        ),
+    ],
+)
+def test_detaching_is_refused_where_nobody_would_go_on(
+    recipe: SFTRecipe, home: Path, executor: dict[str, Any], skip: tuple[str, ...], message: str
+) -> None:
+    values = {"executor": executor, **({} if executor["kind"] == "local" else {"workspace": "/w"})}
+    plan = plan_launch(recipe, ClusterConfig.from_mapping(values), skip=skip)
+
+    with pytest.raises(ConfigError, match=message):
+        submit(plan, detach=True)
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("field", ["NEMORUN_HOME", "workspace"])
+def test_folders_that_cannot_be_written_are_named(recipe: SFTRecipe, home: Path, tmp_path: Path, field: str) -> None:
+    (tmp_path / "file").write_text("")
+    broken = str(tmp_path / "file" / "below")
+    if field == "NEMORUN_HOME":
+        set_nemorun_home(broken)
+    plan = plan_launch(recipe, "local", cluster_overrides={"workspace": broken} if field == "workspace" else {})
+
+    with pytest.raises(ConfigError, match=f"{field} is .*below.*cannot be written"):
+        submit(plan, tasks=small_tasks(plan))
+    assert began(tmp_path) == []
+
+
+def test_torchrun_has_to_be_there(recipe: SFTRecipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_launch(recipe, "torchrun")
+    monkeypatch.setattr("shutil.which", lambda *arguments, **options: None)
+
+    with pytest.raises(ConfigError, match="there is no torchrun in PATH"):
+        submit(plan)
+
+
+def test_experiments_are_nemo_run_s_own_and_copy_no_settings(plan: LaunchPlan, home: Path) -> None:
+    experiment = make_experiment(plan)
+
+    assert type(experiment) is run.Experiment
+    assert not home.exists()
+    assert experiment.to_config().serialize_metadata_for_scripts is False
+
+
+def test_result_as_plain_values(plan: LaunchPlan) -> None:
+    content = submit(plan, tasks=small_tasks(plan, train=1)).to_dict()
+
+    assert json.loads(json.dumps(content)) == content
+    assert (content["has_failed"], content["is_detached"], content["run_name"]) == (True, False, plan.run_name)
+    assert [task["state"] for task in content["tasks"]] == ["succeeded", "succeeded", "failed"]

@@ -1,0 +1,282 @@
+"""plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import BridgepackError, ConfigError, DataError, LaunchRefusedError, TokenizerError
+from bridgepack.launch.plan import LaunchPlan, plan_launch
+from bridgepack.rules.run_subject import Environment
+from tests.support.launches import launch_recipe, write_launch_recipe
+from tests.support.small_builds import build
+
+SLURM = {
+    "executor": {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4},
+    "workspace": "/shared/me",
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    monkeypatch.chdir(tmp_path)
+    return launch_recipe(tmp_path, chatml_tokenizer)
+
+
+def slurm(**changes: Any) -> ClusterConfig:
+    cluster = ClusterConfig.from_mapping(SLURM)
+    return cluster.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else cluster
+
+
+def on_slurm(recipe: SFTRecipe, **options: Any) -> LaunchPlan:
+    overrides = {"parallelism.num_gpus": 8, "batch.global_batch_size": 8, **options.pop("overrides", {})}
+    return plan_launch(recipe, options.pop("cluster", slurm()), overrides=overrides, **options)
+
+
+def test_every_task_in_order_in_a_folder_of_the_workspace(recipe: SFTRecipe, tmp_path: Path) -> None:
+    plan = plan_launch(recipe, "local")
+
+    assert plan.tasks == ("build", "check", "train")
+    assert plan.run_folder == f"{tmp_path}/bridgepack-runs/runs/{plan.run_name}"
+    assert plan.artifacts == f"{tmp_path}/bridgepack-runs/artifacts"
+    assert plan.run_name.startswith("small_2")
+    assert plan.run_name.count("_") == 1  # nemo-run takes what is before the last one for the title
+    assert (plan.artifact, plan.world_size) == (None, 1)
+    assert not plan.report.has_errors
+    assert not (tmp_path / "bridgepack-runs").exists()
+
+
+def test_two_plans_are_two_runs(recipe: SFTRecipe) -> None:
+    assert plan_launch(recipe, "local").run_name != plan_launch(recipe, "local").run_name
+
+
+def test_tasks_are_told_what_the_plan_says(recipe: SFTRecipe) -> None:
+    plan = on_slurm(recipe, run_name="mine_1")
+    told = plan.assignment()
+
+    assert told.recipe.batch.global_batch_size == 8
+    assert str(told.run_folder.path) == "/shared/me/runs/mine_1"
+    assert (told.artifacts, told.artifact, told.world_size) == ("/shared/me/artifacts", None, 8)
+    assert told.judges_environment
+    assert told.launch["tasks"] == {"build": "slurm", "check": "slurm", "train": "slurm"}
+    assert told.launch["versions"]["bridgepack"]
+
+
+def test_no_secret_of_the_cluster_is_recorded(recipe: SFTRecipe) -> None:
+    plan = on_slurm(recipe, cluster=slurm(executor__env_vars={"HF_TOKEN": "hf_topsecret"}))
+
+    assert "topsecret" not in str(plan.facts())
+    assert "topsecret" not in str(plan.assignment().launch)
+
+
+@pytest.mark.parametrize(
+    ("skip", "tasks"),
+    [(["train"], ("build", "check")), (["check", "train"], ("build",)), (["build", "check"], ("train",))],
+)
+def test_tasks_can_be_skipped(recipe: SFTRecipe, tmp_path: Path, skip: list[str], tasks: tuple[str, ...]) -> None:
+    (tmp_path / "packs").mkdir()
+    packs = tmp_path / "packs" if "build" in skip else None
+    if packs is not None:
+        packs = build(recipe, tmp_path / "packs").output
+
+    assert plan_launch(recipe, "local", skip=skip, artifact=packs).tasks == tasks
+
+
+def test_tasks_that_the_cluster_skips_are_left_out(recipe: SFTRecipe) -> None:
+    assert on_slurm(recipe, cluster=slurm(tasks__check__skip=True)).tasks == ("build", "train")
+
+
+def test_given_packs_are_not_built_but_checked(recipe: SFTRecipe, tmp_path: Path) -> None:
+    build(recipe, tmp_path / "packs")
+    plan = plan_launch(recipe, "local", artifact="packs")
+
+    assert plan.tasks == ("check", "train")
+    assert plan.artifact == str(tmp_path / "packs")
+    assert plan.report.num_shards_read > 0
+
+
+def test_packs_of_the_recipe_serve_when_build_is_skipped(recipe: SFTRecipe, tmp_path: Path) -> None:
+    build(recipe, tmp_path / "packs")
+
+    assert plan_launch(recipe, "local", overrides={"artifact": "packs"}, skip=["build"]).artifact == str(
+        tmp_path / "packs"
+    )
+    assert on_slurm(recipe, overrides={"artifact": "/shared/packs"}, skip=["build"]).artifact == "/shared/packs"
+
+
+def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:
+    changes = {"packing.mode": "none", "preprocessing.kind": "chat"}
+    plan = plan_launch(recipe, "local", overrides=changes, skip=["train"])
+
+    assert (plan.tasks, plan.artifact) == (("check",), None)
+    with pytest.raises(ConfigError, match=r"--artifact is 'packs', and packing.mode is none"):
+        plan_launch(recipe, "local", overrides=changes, artifact="packs")
+
+
+def test_packs_of_this_machine_have_an_absolute_path_elsewhere(recipe: SFTRecipe, tmp_path: Path) -> None:
+    build(recipe, tmp_path / "packs")
+
+    assert on_slurm(recipe, artifact="packs").artifact == str(tmp_path / "packs")
+    assert on_slurm(recipe, artifact="/there/packs").artifact == "/there/packs"
+
+
+def test_broken_recipe_is_refused_with_its_findings(recipe: SFTRecipe) -> None:
+    with pytest.raises(LaunchRefusedError, match=r"(?s)nothing was submitted: .*error\[BP004\]") as refused:
+        plan_launch(recipe, "local", overrides={"batch.micro_batch_size": 2})
+
+    assert refused.value.report.has_errors
+
+
+def test_broken_packs_are_refused(recipe: SFTRecipe, tmp_path: Path) -> None:
+    output = build(recipe, tmp_path / "packs").output
+
+    with pytest.raises(LaunchRefusedError):
+        plan_launch(recipe, "local", artifact=output, overrides={"packing.packed_sequence_size": 8})
+
+
+def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Environment(versions={"megatron-bridge": "0.6.1"}, python="3.12.1", origin="test")
+    monkeypatch.setattr("bridgepack.launch.plan.environment_here", lambda: broken)
+
+    with pytest.raises(LaunchRefusedError):
+        plan_launch(recipe, "local")
+    assert plan_launch(recipe, "local", skip=["train"]).tasks == ("build", "check")
+    assert plan_launch(recipe, "local", cluster_overrides={"python": "/other/bin/python"}).tasks[-1] == "train"
+    assert on_slurm(recipe).tasks[-1] == "train"
+
+
+def test_environment_of_the_image_can_be_given(recipe: SFTRecipe, tmp_path: Path) -> None:
+    (tmp_path / "frozen.txt").write_text("megatron-bridge==0.6.1\n")
+
+    with pytest.raises(LaunchRefusedError, match="error"):
+        on_slurm(recipe, environment=tmp_path / "frozen.txt")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"skip": ["bild"]}, "--skip bild; allowed: build, check, train. Did you mean build?"),
+        ({"skip": ["build", "check", "train"]}, "every task is skipped"),
+        ({"skip": ["build"]}, "--skip build leaves the run without packs: .* Add --artifact FOLDER"),
+        ({"artifact": "nope"}, "--artifact is 'nope'; there is nothing there"),
+        ({"overrides": {"artifact": "nope"}, "skip": ["build"]}, "artifact is 'nope'; there is nothing there"),
+        ({"overrides": {"model": None}}, "model is not set; the training task needs one"),
+        (
+            {"overrides": {"parallelism.num_gpus": 4, "batch.global_batch_size": 4}},
+            "parallelism.num_gpus is 4, and the cluster starts 1 x 1 processes.* launch on torchrun",
+        ),
+        ({"overrides": {"checkpoint.pretrained": "nope"}}, "checkpoint.pretrained is 'nope'; there is no such folder"),
+        ({"overrides": {"checkpoint.pretrained": "."}}, "checkpoint.pretrained is '.'; there is no checkpoint in it"),
+        (
+            {"overrides": {"checkpoint.pretrained": "rows.jsonl"}},
+            "checkpoint.pretrained is 'rows.jsonl'; there is no such",
+        ),
+        ({"overrides": {"data.train": "nope.jsonl"}}, "data.train is 'nope.jsonl'; there is no such file"),
+        ({"overrides": {"data.validation": "nope.jsonl"}}, "data.validation is 'nope.jsonl'; there is no such file"),
+        ({"overrides": {"tokenizer.name_or_path": "./nope"}}, "tokenizer.name_or_path is './nope'; there is no such"),
+        ({"cluster_overrides": {"workspac": "x"}}, "workspac is not a field.*Did you mean workspace"),
+        ({"environment": "nope.txt"}, "--environment is 'nope.txt', which cannot be read"),
+    ],
+)
+def test_mistakes_are_explained(recipe: SFTRecipe, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DataError, TokenizerError), match=message):
+        plan_launch(recipe, "local", **options)
+
+
+def test_files_are_not_looked_up_for_runs_elsewhere(recipe: SFTRecipe) -> None:
+    plan = on_slurm(recipe, overrides={"data.train": "/there/rows.jsonl", "checkpoint.pretrained": "/there/weights"})
+
+    assert plan.tasks == ("build", "check", "train")
+
+
+def test_relative_paths_of_runs_elsewhere_are_noted(recipe: SFTRecipe) -> None:
+    changes = {"data.train": ["/there/a.jsonl", "b.jsonl"], "checkpoint.folder": "checkpoints", "artifact": "packs"}
+    notes = [note for note in on_slurm(recipe, overrides=changes).notes if "a relative path" in note]
+
+    assert [note.split(" is ")[0] for note in notes] == ["artifact", "checkpoint.folder", "data.train.1"]
+
+
+def test_world_size_is_the_recipe_s_where_nothing_trains(recipe: SFTRecipe) -> None:
+    changes = {"parallelism.num_gpus": 4, "batch.global_batch_size": 4}
+
+    assert plan_launch(recipe, "local", overrides=changes, skip=["train"]).world_size == 4
+
+
+def test_recipe_without_gpus_takes_the_cluster_s(recipe: SFTRecipe) -> None:
+    changes = {"parallelism.num_gpus": None}
+
+    assert on_slurm(recipe, overrides=changes).world_size == 8
+    assert plan_launch(recipe, "local", overrides=changes).world_size == 1
+    with pytest.raises(ConfigError, match=r"parallelism.num_gpus is not set, and the cluster does not say"):
+        plan_launch(recipe, "torchrun", overrides=changes)
+
+
+def test_what_nemo_run_cannot_start_is_refused(recipe: SFTRecipe) -> None:
+    with pytest.raises(ConfigError, match=r"build task's executor.kind is kuberay; .* Use another kind"):
+        on_slurm(recipe, cluster=slurm(tasks__build__executor={"kind": "kuberay"}))
+
+
+def test_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
+    executor = {
+        "kind": "dgxcloud",
+        "base_url": "https://dgx.example.com",
+        "kube_apiserver_url": "https://k8s.example.com",
+        "client_id": "me",
+        "client_secret": "secret",
+        "project_name": "p",
+        "container_image": "image",
+        "pvc_nemo_run_dir": "/shared/nemo-run",
+        "pvcs": [{"path": "/shared"}],
+        "gpus_per_node": 8,
+    }
+    cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
+
+    with pytest.raises(ConfigError, match=r"dgxcloud for build, check, train; .* one script for each experiment"):
+        on_slurm(recipe, cluster=cluster)
+    assert on_slurm(recipe, cluster=cluster, skip=["check", "train"]).tasks == ("build",)
+
+
+def test_names_are_loaded_as_everywhere(recipe: SFTRecipe, tmp_path: Path, chatml_tokenizer: Path) -> None:
+    path = write_launch_recipe(tmp_path, chatml_tokenizer)
+    (tmp_path / "cluster.yaml").write_text("executor: {kind: local}\nworkspace: 'a b/ü'\n")
+    plan = plan_launch(str(path), tmp_path / "cluster.yaml")
+
+    assert plan.target == str(path)
+    assert plan.run_folder.startswith(f"{tmp_path}/a b/ü/runs/small_")
+    for cluster, message in (("nope.yaml", "there is no such file"), ("slrum", "allowed: FILE.yaml")):
+        with pytest.raises(ConfigError, match=message):
+            plan_launch(path, cluster)
+
+
+def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    assert plan_launch(recipe, "local").facts()["git"] is None
+    git("init", "-q")
+    git("add", "rows.jsonl")
+    git("commit", "-qm", "first")
+    (tmp_path / ".gitignore").write_text("*\n")
+    clean = plan_launch(recipe, "local").facts()["git"]
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [1, 2], "labels": [1, 2]}\n')
+    dirty = plan_launch(recipe, "local").facts()["git"]
+
+    assert clean["commit"] == dirty["commit"]
+    assert len(clean["commit"]) == 40
+    assert (clean["is_dirty"], dirty["is_dirty"]) == (False, True)
+
+
+def test_planning_needs_no_nemo_run() -> None:
+    program = "import sys; import bridgepack.launch.plan, bridgepack.launch.api; assert 'nemo_run' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_refusal_is_an_error_of_ours() -> None:
+    assert issubclass(LaunchRefusedError, BridgepackError)

@@ -1,0 +1,133 @@
+"""make_tasks: Script and Executor of each task, and the order in which they start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nemo_run")
+
+import nemo_run as run
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.launch.plan import plan_launch
+from bridgepack.launch.tasks import LaunchTask, make_tasks
+from bridgepack.running.assignment import decode
+from tests.support.launches import launch_recipe
+
+pytestmark = pytest.mark.bridge
+
+SLURM = {"kind": "slurm", "account": "research", "nodes": 2, "gpus_per_node": 4}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    monkeypatch.chdir(tmp_path)
+    return launch_recipe(tmp_path, chatml_tokenizer)
+
+
+def tasks_on(recipe: SFTRecipe, values: dict[str, Any], *, skip: tuple[str, ...] = ()) -> tuple[LaunchTask, ...]:
+    overrides = {"parallelism.num_gpus": 8, "batch.global_batch_size": 8}
+    return make_tasks(plan_launch(recipe, ClusterConfig.from_mapping(values), overrides=overrides, skip=skip))
+
+
+def slurm_tasks(recipe: SFTRecipe, *, skip: tuple[str, ...] = (), **executor: Any) -> tuple[LaunchTask, ...]:
+    return tasks_on(recipe, {"executor": {**SLURM, **executor}, "workspace": "/shared"}, skip=skip)
+
+
+def test_each_task_is_a_module_that_is_told_the_same(recipe: SFTRecipe) -> None:
+    plan = plan_launch(recipe, "local")
+    tasks = make_tasks(plan)
+
+    assert [(task.name, task.script.path, task.script.m) for task in tasks] == [
+        ("build", "bridgepack.running.build", True),
+        ("check", "bridgepack.running.check", True),
+        ("train", "bridgepack.running.train", True),
+    ]
+    for task in tasks:
+        assert type(task.script) is run.Script
+        assert type(task.executor) is run.LocalExecutor
+        assert task.script.entrypoint == "python"
+        assert task.script.args[0] == "--assignment"
+        assert decode(task.script.args[1]).recipe == plan.recipe
+        assert task.script.env["BRIDGEPACK_RUN"] == plan.run_name
+    assert [task.dependencies for task in tasks] == [(), ("build",), ("check",)]
+    assert all(task.plugins == () for task in tasks)
+
+
+def test_order_leaves_out_what_is_skipped(recipe: SFTRecipe) -> None:
+    tasks = slurm_tasks(recipe, skip=("check",))
+
+    assert [(task.name, task.dependencies) for task in tasks] == [("build", ()), ("train", ("build",))]
+
+
+def test_nothing_is_written(recipe: SFTRecipe, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    make_tasks(plan_launch(recipe, "torchrun"))
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_slurm_starts_a_task_after_the_success_of_the_one_before_and_cancels_it_otherwise(recipe: SFTRecipe) -> None:
+    build, check, train = slurm_tasks(recipe, additional_parameters={"mail_type": "END"})
+
+    assert build.executor.additional_parameters == {"mail_type": "END"}
+    for task in (check, train):
+        assert task.executor.dependency_type == "afterok"
+        assert task.executor.additional_parameters == {"kill_on_invalid_dep": "yes", "mail_type": "END"}
+
+
+def test_dependencies_of_the_file_are_those_of_the_first_task(recipe: SFTRecipe) -> None:
+    build, check, train = slurm_tasks(recipe, dependencies=["41"], dependency_type="afterany")
+
+    assert (build.executor.parse_deps(), build.executor.dependency_type) == (["41"], "afterany")
+    for task in (check, train):
+        assert (task.executor.dependencies, task.executor.dependency_type) == ([], "afterok")
+
+
+def test_a_single_task_keeps_what_the_file_says(recipe: SFTRecipe) -> None:
+    recipe = recipe.override({"artifact": "/shared/packs"})
+    (train,) = slurm_tasks(recipe, skip=("build", "check"), dependencies=["41"])
+
+    assert train.executor.parse_deps() == ["41"]
+    assert train.executor.additional_parameters is None
+
+
+def test_own_python_and_script(recipe: SFTRecipe) -> None:
+    values = {
+        "executor": SLURM,
+        "workspace": "/shared",
+        "python": "/opt/venv/bin/python3.12",
+        "train_script": "/code/my train.py",
+    }
+    build, _, train = tasks_on(recipe, values)
+    launched = tasks_on(recipe, {**values, "executor": {**SLURM, "launcher": {"kind": "torchrun"}}})[-1]
+
+    assert build.script.entrypoint == train.script.entrypoint == "/opt/venv/bin/python3.12"
+    assert (train.script.path, train.script.m, train.script.args[0]) == ("/code/my train.py", False, "--assignment")
+    assert launched.script.entrypoint == "python"  # with another, torchrun would execute the script itself
+    assert build.script.env == {}
+
+
+def test_own_python_on_this_machine_brings_its_torchrun(recipe: SFTRecipe) -> None:
+    cluster = ClusterConfig.from_mapping({"executor": {"kind": "torchrun"}, "python": "/opt/venv/bin/python"})
+    tasks = make_tasks(plan_launch(recipe, cluster))
+    default = make_tasks(plan_launch(recipe, "torchrun"))
+
+    assert {task.script.env["PATH"] for task in tasks} == {"/opt/venv/bin"}
+    assert all("PATH" not in task.script.env for task in default)
+    assert {task.executor.env_vars["PATH"] for task in default} == {str(Path(sys.executable).parent)}
+
+
+def test_missing_variables_are_named_before_anything_is_submitted(
+    recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+    with pytest.raises(ConfigError, match="HF_TOKEN"):
+        slurm_tasks(recipe, env_vars={"HF_TOKEN": "${env:HF_TOKEN}"})

@@ -1,0 +1,210 @@
+"""Rules on a run while it trains: their cases on file, and what they say of many ranks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.records import Finding
+from bridgepack.records.guarded import (
+    DataOrder,
+    GroupSizes,
+    RankEvidence,
+    RankFacts,
+    RankPlace,
+    ResumeFacts,
+    StepFacts,
+)
+from bridgepack.rules.guard import RESUME_RULES, RULES, STEP_RULES, ResumeRule, StepRule
+from bridgepack.rules.rule import Rule
+from bridgepack.rules.tally import findings_of
+
+CASES = Path(__file__).parents[2] / "rules" / "cases"
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
+
+
+def _rank(values: dict[str, Any]) -> RankFacts:
+    evidence = values.get("evidence")
+    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in (evidence or {}).items()}
+    return RankFacts(
+        **{
+            **values,
+            "place": RankPlace(**values["place"]),
+            "evidence": None if evidence is None else RankEvidence(**lists),
+        }
+    )
+
+
+def _step(values: dict[str, Any]) -> StepFacts:
+    return StepFacts(
+        step=values["step"],
+        is_packed=values.get("is_packed", True),
+        sizes=GroupSizes(**values.get("sizes", {})),
+        ranks=tuple(map(_rank, values["ranks"])),
+    )
+
+
+def _resume(values: dict[str, Any]) -> ResumeFacts:
+    return ResumeFacts(
+        checkpoint=values["checkpoint"], before=DataOrder(**values["before"]), now=DataOrder(**values["now"])
+    )
+
+
+def _found(rule: StepRule | ResumeRule, facts: StepFacts | ResumeFacts) -> list[Finding]:
+    return findings_of(rule, list(rule.check(facts)), max_examples=8)  # type: ignore[arg-type]
+
+
+def _codes(facts: StepFacts | ResumeFacts) -> list[str]:
+    rules: tuple[Any, ...] = STEP_RULES if isinstance(facts, StepFacts) else RESUME_RULES
+    return [finding.code for rule in rules for finding in _found(rule, facts)]
+
+
+def _case(rule: Rule, name: str) -> StepFacts | ResumeFacts:
+    values = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))[name]
+    return _step(values) if isinstance(rule, StepRule) else _resume(values)
+
+
+@each_rule
+def test_bad_case_is_reported_by_this_rule_alone(rule: StepRule | ResumeRule) -> None:
+    facts = _case(rule, "bad")
+
+    assert _codes(facts) == [rule.code]
+    finding = _found(rule, facts)[0]
+    assert finding.where
+    assert finding.found
+    assert finding.allowed
+
+
+@each_rule
+def test_good_case_is_clean(rule: StepRule | ResumeRule) -> None:
+    assert _codes(_case(rule, "good")) == []
+
+
+def test_the_middle_stage_is_named() -> None:
+    finding = _found(STEP_RULES[0], _case(STEP_RULES[0], "bad"))[0]
+
+    assert finding.where == "step 3, rank 1 (pipeline stage 1 of 0-2)"
+    assert "4 of 4 forward passes without boundaries (layer 3 self_attention)" in finding.found
+    assert "the loader gave boundaries in 4 of 4 batches" in finding.found
+
+
+def test_ranks_of_one_stage_are_one_finding_and_stages_are_several() -> None:
+    ranks = tuple(
+        RankFacts(place=RankPlace(rank=rank, pipeline=rank // 2, tensor=rank % 2), num_calls=2, num_without=2)
+        for rank in range(4)
+    )
+    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(pipeline=2, tensor=2))
+    findings = _found(STEP_RULES[0], facts)
+
+    assert [finding.num_occurrences for finding in findings] == [2, 2]
+    assert findings[1].examples == (
+        "step 1, rank 2 (pipeline stage 1 of 0-1, tensor rank 0 of 0-1)",
+        "step 1, rank 3 (pipeline stage 1 of 0-1, tensor rank 1 of 0-1)",
+    )
+
+
+def test_a_run_of_unpacked_rows_needs_no_boundaries() -> None:
+    facts = StepFacts(step=1, is_packed=False, ranks=(RankFacts(place=RankPlace(rank=0), num_calls=2, num_without=2),))
+
+    assert _codes(facts) == []
+
+
+def test_replicas_may_have_different_boundaries_and_their_ranks_may_not() -> None:
+    places = [RankPlace(rank=rank, data=rank // 2, context=rank % 2) for rank in range(4)]
+    ranks = [RankFacts(place=place, num_calls=1, boundaries=5 + place.data) for place in places]
+    good = StepFacts(step=1, is_packed=True, ranks=tuple(ranks), sizes=GroupSizes(data=2, context=2))
+    bad = replace(good, ranks=(*ranks[:3], replace(ranks[3], boundaries=9)))
+
+    assert _codes(good) == []
+    assert _codes(bad) == ["BP891"]
+    assert "context rank 1 of 0-1, data-parallel rank 1 of 0-1" in _found(STEP_RULES[1], bad)[0].where
+
+
+def test_a_difference_names_the_micro_batch_and_both_boundaries() -> None:
+    finding = _found(STEP_RULES[1], _case(STEP_RULES[1], "bad"))[0]
+
+    assert finding.found == "micro batch 0: 1 sequences, cu_seqlens [0, 8]"
+    assert finding.allowed == "those of rank 0 (tensor rank 0 of 0-1): 2 sequences, cu_seqlens [0, 5, 8]"
+
+
+def test_the_rank_that_differs_from_most_is_named() -> None:
+    ranks = tuple(
+        RankFacts(place=RankPlace(rank=rank, tensor=rank), num_calls=1, boundaries=9 if rank == 0 else 7)
+        for rank in range(3)
+    )
+    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(tensor=3))
+
+    assert [finding.where for finding in _found(STEP_RULES[1], facts)] == ["step 1, rank 0 (tensor rank 0 of 0-2)"]
+
+
+@pytest.mark.parametrize(
+    ("trained", "labels", "found"),
+    [
+        (1203, 90, None),
+        (1203, -1, None),
+        (1203, 91, "1203 trained tokens with other labels"),
+        (1204, 90, "1204 trained tokens"),
+    ],
+)
+def test_trained_tokens_and_their_labels_are_compared(trained: int, labels: int, found: str | None) -> None:
+    own = RankFacts(
+        place=RankPlace(rank=0),
+        num_calls=1,
+        trained_tokens=trained,
+        trained_labels=labels,
+        planned_tokens=1203,
+        planned_labels=90,
+    )
+    findings = _found(STEP_RULES[3], StepFacts(step=1, is_packed=True, ranks=(own,)))
+
+    assert [finding.found for finding in findings] == ([] if found is None else [found])
+
+
+def test_parts_of_a_sequence_on_context_ranks_are_added() -> None:
+    case = _case(STEP_RULES[3], "bad")
+    finding = _found(STEP_RULES[3], case)[0]
+
+    assert finding.found == "1207 trained tokens; micro batch 1 (pack 7): 607 instead of 603"
+
+
+def test_each_tensor_rank_has_to_train_the_tokens_of_the_plan() -> None:
+    ranks = tuple(
+        RankFacts(
+            place=RankPlace(rank=rank, tensor=rank),
+            num_calls=1,
+            trained_tokens=10 + rank,
+            planned_tokens=10 if rank == 0 else -1,
+        )
+        for rank in range(2)
+    )
+    findings = _found(STEP_RULES[3], StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(tensor=2)))
+
+    assert [finding.where for finding in findings] == ["step 1, rank 1 (tensor rank 1 of 0-1)"]
+
+
+def test_the_pack_of_a_loss_that_is_not_finite_is_named() -> None:
+    finding = _found(STEP_RULES[4], _case(STEP_RULES[4], "bad"))[0]
+
+    assert finding.found == "1 losses that are not finite: micro batch 1: nan (pack 7)"
+
+
+def test_packs_without_a_fingerprint_are_not_compared() -> None:
+    unknown = DataOrder(fingerprint="", artifact="packs")
+    known = DataOrder(fingerprint="3f2a", artifact="packed", seed=1)
+
+    assert _codes(ResumeFacts(checkpoint="c", before=unknown, now=known)) == []
+    assert _codes(ResumeFacts(checkpoint="c", before=known, now=unknown)) == ["BP895"]
+    assert _codes(ResumeFacts(checkpoint="c", before=known, now=replace(known, seed=None))) == []
+
+
+def test_rules_judge_many_ranks_quickly() -> None:
+    """Every rank judges all of them in every step that is watched."""
+    places = [RankPlace(rank=rank, data=rank // 8, tensor=rank % 8) for rank in range(8192)]
+    ranks = tuple(RankFacts(place=place, num_calls=4, boundaries=5 + place.data) for place in places)
+    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(data=1024, tensor=8))
+
+    assert _codes(facts) == []

@@ -1,0 +1,155 @@
+"""What a task of a launch is told: it arrives whole, whatever is in it, and is refused where it is none."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.running import assignment
+from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode, record
+from bridgepack.running.folder import ArtifactPlace, RunFolder
+
+#: What shells, YAML, JSON and torchx's macros each take for something else.
+HOSTILE = "a b/'c' \"d\" $HOME ${img_root} `e` #f: *g\nü\t|>&;\\h"
+
+
+def small(**sections: Any) -> SFTRecipe:
+    return SFTRecipe.from_mapping(
+        {
+            "name": "small",
+            "data": {"train": "rows.jsonl"},
+            "tokenizer": {"name_or_path": "tokenizer"},
+            "packing": {"packed_sequence_size": 64},
+            **sections,
+        }
+    )
+
+
+def full(folder: Path) -> Assignment:
+    return Assignment(
+        recipe=small(data={"train": HOSTILE}, ignore={"BP984": HOSTILE}),
+        run_folder=RunFolder(folder / HOSTILE.replace("/", "")),
+        artifacts=HOSTILE,
+        artifact=HOSTILE,
+        world_size=16,
+        judges_environment=False,
+        launch={"git": {"commit": "abc", "is_dirty": True}, "recipe": HOSTILE},
+    )
+
+
+def test_everything_arrives(tmp_path: Path) -> None:
+    sent = full(tmp_path)
+    found = decode(encode(sent))
+
+    assert found.recipe == sent.recipe
+    assert found.run_folder.path == sent.run_folder.path
+    assert (found.artifacts, found.artifact, found.world_size) == (HOSTILE, HOSTILE, 16)
+    assert found.judges_environment is False
+    assert found.launch == sent.launch
+
+
+def test_a_word_means_itself_to_shells_and_macros(tmp_path: Path) -> None:
+    word = encode(full(tmp_path))
+
+    assert re.fullmatch(r"[A-Za-z0-9_=-]+", word)
+    assert shlex.quote(word) == word
+    assert shlex.split(f"python -m x --assignment {word}")[-1] == word
+    assert Template(word).safe_substitute(img_root="/") == word
+
+
+def test_undecodable_path_arrives(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9"
+
+    assert decode(encode(Assignment(recipe=small(), run_folder=RunFolder(path)))).run_folder.path == path
+
+
+def test_more_than_an_argument_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "MAX_ARGUMENT_BYTES", 100)
+
+    with pytest.raises(ConfigError, match=r"recipe 'small' takes [\d,]+ bytes .*allowed: 100\. Move what is long"):
+        encode(Assignment(recipe=small(), run_folder=RunFolder(tmp_path)))
+
+
+@pytest.mark.parametrize("word", ["", "nonsense!", "aGVsbG8=", "eJwDAAAAAAE="])
+def test_other_words_are_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"--assignment .*Launch the run again|has format version None"):
+        decode(word)
+
+
+def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = encode(full(tmp_path))
+    monkeypatch.setattr(assignment, "FORMAT_VERSION", 2)
+
+    with pytest.raises(ConfigError, match=r"has format version 1; this bridgepack reads 2. Install the same version"):
+        decode(word)
+
+
+def test_command_line_of_people(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        "{name: mine, data: {train: a.jsonl}, tokenizer: {name_or_path: t}, packing: {packed_sequence_size: 64}}"
+    )
+    line = ["--recipe", str(tmp_path / "recipe.yaml"), "--run-folder", "run", "--artifacts-in", "packs"]
+    found = assignment_of([*line, "--artifact", "there", "--world-size", "2"], program="p", description="d")
+
+    assert found.recipe.name == "mine"
+    assert (str(found.run_folder.path), found.artifacts, found.artifact) == ("run", "packs", "there")
+    assert found.world_size == 2
+    assert found.judges_environment
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([], "one of the arguments --assignment --recipe is required"),
+        (["--recipe", "r.yaml"], "--recipe needs --run-folder FOLDER"),
+        (["--assignment", "x", "--run-folder", "y"], "tells everything; remove the other arguments"),
+        (["--assignment", "x", "--recipe", "y"], "not allowed with argument"),
+        (["--assign", "x"], "required"),
+    ],
+)
+def test_wrong_command_lines_are_explained(line: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        assignment_of(line, program="python -m task", description="d")
+
+    assert exited.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_that_plugins_add_reach_megatron_bridge(tmp_path: Path) -> None:
+    word = encode(Assignment(recipe=small(), run_folder=RunFolder(tmp_path)))
+    added = ["profiling.use_nsys_profiler=true", "profiling.profile_ranks=[0]", "+ft.enable_ft_package=true"]
+    found = assignment_of(["--assignment", word, *added], program="p", description="d")
+
+    assert found.recipe.bridge_overrides == {
+        "profiling": {"use_nsys_profiler": True, "profile_ranks": [0]},
+        "ft": {"enable_ft_package": True},
+    }
+    with pytest.raises(ConfigError, match="the argument 'nonsense'; allowed: path=value"):
+        assignment_of(["--assignment", word, "nonsense"], program="p", description="d")
+
+
+def test_record_leaves_recipe_and_launch(tmp_path: Path) -> None:
+    sent = Assignment(recipe=small(), run_folder=RunFolder(tmp_path / "run"), launch={"git": None})
+    record(sent)
+
+    assert sent.run_folder.read_recipe() == sent.recipe
+    assert sent.run_folder.read_launch() == {"git": None}
+
+
+def test_artifact_is_what_is_told_then_what_was_built_then_the_recipe_s(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    own = small(artifact="own")
+    with pytest.raises(ConfigError, match=r"no build has written artifact\.json there"):
+        artifact_of(Assignment(recipe=small(), run_folder=folder))
+
+    assert artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("own")
+    folder.write_artifact(ArtifactPlace(path="built", fingerprint="f"))
+    assert artifact_of(Assignment(recipe=own, run_folder=folder)) == Path("built")
+    assert artifact_of(Assignment(recipe=own, run_folder=folder, artifact="told")) == Path("told")

@@ -1,0 +1,131 @@
+"""What the guard says, and the numbers that ranks exchange."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
+from bridgepack.rules.guard import STEP_RULES
+from bridgepack.rules.tally import findings_of
+from bridgepack.running.guard_exchange import from_numbers, to_numbers
+from bridgepack.running.guard_report import Alarm, GuardViolationError, watched_notice
+from tests.support.docs_blocks import blocks
+
+
+def _facts(*, num_without: int = 0, step: int = 3) -> StepFacts:
+    places = [RankPlace(rank=rank, pipeline=rank) for rank in range(3)]
+    ranks = tuple(
+        RankFacts(
+            place=place,
+            num_calls=4,
+            num_without=num_without if place.pipeline == 1 else 0,
+            boundaries=0 if num_without and place.pipeline == 1 else 7,
+            trained_tokens=1203 if place.pipeline == 2 else -1,
+            planned_tokens=1203 if place.pipeline == 2 else -1,
+            evidence=RankEvidence(host="node7", without=("layer 9 self_attention",) if place.pipeline == 1 else ()),
+        )
+        for place in places
+    )
+    return StepFacts(step=step, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks)
+
+
+def _alarm() -> Alarm:
+    facts = _facts(num_without=4)
+    found = [finding for rule in STEP_RULES for finding in findings_of(rule, rule.check(facts), max_examples=8)]
+    return Alarm(findings=tuple(found), facts=facts)
+
+
+def test_an_alarm_names_rule_place_evidence_and_what_to_do() -> None:
+    lines = _alarm().text().splitlines()
+
+    assert lines[0] == "guard: stopped at step 3."
+    assert lines[1] == "BP890 stage-trained-without-boundaries"
+    assert lines[2] == "  where:   step 3, rank 1 (pipeline stage 1 of 0-2)"
+    assert lines[3] == "  found:   4 of 4 forward passes without boundaries (layer 9 self_attention)"
+    assert [line.split(":")[0].strip() for line in lines[4:7]] == ["allowed", "why", "fix"]
+    assert lines[7] == "  bridgepack explain BP890"
+
+
+def test_the_page_shows_what_the_guard_says() -> None:
+    ranks = tuple(
+        RankFacts(
+            place=RankPlace(rank=rank, pipeline=rank),
+            num_calls=4,
+            num_without=4 if rank == 1 else 0,
+            evidence=RankEvidence(
+                from_loader="boundaries in 4 of 4 batches",
+                without=("model chunk 0", "layer 3 self_attention", "layer 4 self_attention"),
+            ),
+        )
+        for rank in range(3)
+    )
+    facts = StepFacts(step=1, is_packed=True, sizes=GroupSizes(pipeline=3), ranks=ranks)
+    found = [finding for rule in STEP_RULES for finding in findings_of(rule, rule.check(facts), max_examples=8)]
+    watched = watched_notice(range(1, 6), replace(_facts(), ranks=_facts().ranks * 5 + _facts().ranks[:1]))
+    alarm, notice, _ = blocks("text", page="guard.md")
+
+    assert alarm.text == f"{Alarm(findings=tuple(found), facts=facts).text()}\n"
+    assert re.sub(r"\d+ trained", "N trained", notice.text) == re.sub(r"\d+ trained", "N trained", f"{watched.text}\n")
+
+
+def test_findings_of_one_rule_are_explained_once() -> None:
+    finding = _alarm().findings[0]
+    text = Alarm(findings=(finding, finding), facts=_facts()).text()
+
+    assert text.count("  where: ") == 2
+    assert text.count("  why: ") == 1
+    assert text.count("bridgepack explain") == 1
+
+
+def test_a_record_is_plain_and_has_the_evidence() -> None:
+    record = json.loads(json.dumps(_alarm().record()))
+
+    assert (record["kind"], record["step"], record["num_ranks"]) == ("guard-violation", 3, 3)
+    assert record["findings"][0]["code"] == "BP890"
+    assert record["ranks"][1]["evidence"]["host"] == "node7"
+
+
+def test_a_violation_is_an_error_with_the_alarm() -> None:
+    alarm = _alarm()
+    error = GuardViolationError(alarm)
+
+    assert str(error) == alarm.text()
+    assert error.alarm is alarm
+
+
+def test_a_notice_says_what_was_looked_at() -> None:
+    notice = watched_notice([1, 2, 3], _facts())
+
+    assert notice.text == (
+        "guard: steps 1-3 on 3 ranks: boundaries on every rank, equal on the ranks of a replica, those of the packs "
+        "that are due, with their 1203 trained tokens, finite losses."
+    )
+    assert notice.facts["trained_tokens_of_last_step"] == 1203
+
+
+def test_a_notice_promises_nothing_that_was_not_looked_at() -> None:
+    own = RankFacts(place=RankPlace(rank=0), num_calls=4, trained_tokens=100)
+    notice = watched_notice([7], StepFacts(step=7, is_packed=False, ranks=(own,)))
+
+    assert notice.text == "guard: step 7 on 1 ranks: finite losses."
+    assert notice.facts["trained_tokens_of_last_step"] is None
+
+
+def test_numbers_of_a_rank_come_back() -> None:
+    facts = RankFacts(
+        place=RankPlace(rank=9, data=1, pipeline=2, tensor=3, context=4),
+        num_calls=12,
+        num_without=1,
+        boundaries=2**62 - 1,
+        trained_tokens=1203,
+        trained_labels=123_456_789_012,
+        num_not_finite=2,
+        planned_boundaries=5,
+        planned_tokens=1204,
+        planned_labels=-1,
+    )
+
+    assert from_numbers(to_numbers(facts)) == facts
+    assert all(-(2**63) <= number < 2**63 for number in to_numbers(facts))

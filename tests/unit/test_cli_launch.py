@@ -1,0 +1,184 @@
+"""`bridgepack launch` on the command line: mistakes, refusals, dry runs, JSON, exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bridgepack.cli import main
+from tests.support.launches import write_launch_recipe
+from tests.support.small_builds import environment
+
+pytest.importorskip("nemo_run")
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "a b ü"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    write_launch_recipe(folder, chatml_tokenizer)
+    Path("cluster.yaml").write_text("executor: {kind: local}\n")
+    Path("empty.yaml").write_text("")
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
+    with pytest.raises(SystemExit) as exited:
+        main(["launch", *arguments])
+    captured = capsys.readouterr()
+    assert isinstance(exited.value.code, int)
+    return Ran(exited.value.code, captured.out, captured.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "RECIPE is missing; e.g. bridgepack launch recipe.yaml --cluster local."),
+        (("recipe.yaml",), "--cluster CLUSTER is missing"),
+        (("nope.yaml", "--cluster", "local"), "recipe is 'nope.yaml'; there is no such file"),
+        (("recipe.yaml", "--cluster", "nope.yaml"), "cluster is 'nope.yaml'; there is no such file"),
+        (("recipe.yaml", "--cluster", "empty.yaml"), "cluster 'empty.yaml' is empty"),
+        (("recipe.yaml", "--cluster", "."), "cluster is '.'"),
+        (("recipe.yaml", "--cluster", ""), "cluster is ''"),
+        (("recipe.yaml", "--cluster", "torchrunn"), "Did you mean torchrun?"),
+        (("recipe.yaml", "--cluster", "local", "--skip", "trian"), "--skip trian; allowed: build, check, train"),
+        (("recipe.yaml", "--cluster", "local", "--set", "packing.sed=1"), "packing.sed is not a field"),
+        (("recipe.yaml", "--cluster", "local", "--set", "packing.seed=x"), "packing.seed is 'x'"),
+        (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.nodes"), "--cluster-set 'executor.nodes'"),
+        (("recipe.yaml", "--cluster", "local", "--cluster-set", "executor.acount=1"), "executor.acount"),
+        (("recipe.yaml", "--cluster", "local", "--detach"), "--detach: the build task runs on this machine"),
+        (("recipe.yaml", "--cluster", "local", "--detach", "--follow"), "--detach and --follow contradict"),
+        (("recipe.yaml", "--cluster", "local", "--artifact", ""), "--artifact is ''"),
+    ],
+)
+def test_mistakes_give_one_message_and_leave_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    before = sorted(folder.rglob("*"))
+    ran = run(capsys, *arguments)
+
+    assert (ran.code, ran.output) == (2, "")
+    assert message in ran.errors
+    assert "Traceback" not in ran.errors
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_broken_recipe_gives_1_and_never_reaches_nemo_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "bridgepack.launch.experiment", raising=False)
+    arguments = ("recipe.yaml", "--cluster", "local", "--set", "batch.micro_batch_size=2")
+    before = sorted(folder.rglob("*"))
+    ran = run(capsys, *arguments)
+
+    assert ran.code == 1
+    assert "error[BP004]: micro-batch-size-not-one" in ran.output
+    assert ran.errors == "error: the check found errors; nothing was submitted\n"
+    assert "bridgepack.launch.experiment" not in sys.modules
+    assert sorted(folder.rglob("*")) == before
+
+    content = json.loads(run(capsys, *arguments, "--json").output)
+    assert content["is_submitted"] is False
+    assert content["check"]["summary"]["num_errors"] == 1
+
+
+@pytest.mark.bridge
+def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.rglob("*"))
+    text = run(capsys, "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--set", "packing.seed=3")
+    content = json.loads(run(capsys, "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--json").output)
+
+    assert text.code == 0
+    assert "tasks       build on local, check on local, train on local" in text.output
+    assert "  seed: 3" in text.output
+    assert "nothing was submitted or written" in text.output
+    assert [script["task"] for script in content["scripts"]] == ["build", "check", "train"]
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.bridge
+def test_a_launch_that_fails_gives_1_and_the_log(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data changes between the check and the build, which then finds no row."""
+    from nemo_run.config import get_nemorun_home, set_nemorun_home
+
+    home = get_nemorun_home()
+    set_nemorun_home(str(folder / "nemo-run"))
+    monkeypatch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
+    Path("rows.jsonl").write_text("not json\n")
+    try:
+        ran = run(capsys, "recipe.yaml", "--cluster", "local")
+    finally:
+        set_nemorun_home(home)
+
+    assert ran.code == 1
+    lines = ran.output.splitlines()
+    assert lines[0].startswith("build       failed  after ")
+    assert lines[1:3] == ["check       not started", "train       not started"]
+    log = Path(lines[0].partition("  log ")[2])
+    assert log.read_text().splitlines()[-1] in ran.output
+    assert "build failed" in ran.errors
+    assert len(list(folder.glob("bridgepack-runs/runs/*/recipe.yaml"))) == 1
+
+
+def test_list_executors_needs_no_nemo_run(folder: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['nemo_run'] = None; sys.modules['torch'] = None\n"
+        "from bridgepack.cli import main; main(['launch', '--list-executors', *sys.argv[1:]])"
+    )
+
+    def listed(*arguments: str) -> str:
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    text, content = listed(), json.loads(listed("--json"))
+    kinds = [section["kind"] for section in content["executors"]]
+    assert kinds == [
+        *("local", "torchrun", "docker", "slurm", "skypilot", "skypilot_jobs"),
+        *("kubeflow", "kuberay", "dgxcloud", "lepton"),
+    ]
+    for kind in kinds:
+        assert f"executor.kind: {kind} - " in text
+    assert "  account*: text\n" in text
+    assert "executor.launcher.kind: torchrun" in text
+    assert "executor.tunnel.kind: ssh" in text
+
+
+def test_missing_nemo_run_says_what_to_install(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "bridgepack.launch.installed.find_spec", lambda name: None if name == "nemo_run" else find(name)
+    )
+    ran = run(capsys, "recipe.yaml", "--cluster", "local")
+
+    assert (ran.code, ran.output) == (2, "")
+    assert 'pip install "bridgepack[launch]"' in ran.errors
+
+
+def test_help_loads_nothing_heavy(folder: Path) -> None:
+    program = (
+        "import sys\nfrom bridgepack.cli import main\n"
+        "try:\n    main(['launch', '--help'])\nexcept SystemExit as exited:\n    assert exited.code == 0\n"
+        "heavy = {'nemo_run', 'torch', 'transformers', 'pyarrow', 'megatron', 'torchx'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert finished.returncode == 0, finished.stderr
+    assert "Exit codes: 0 every task succeeded, 1 the check found errors or a task" in finished.stdout

@@ -1,0 +1,113 @@
+"""The commands on stored tokens, with every option and every mistake that one can make with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bridgepack.cli import main
+from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
+
+ROWS = [tokenized_row(*([10 + index] * (2 + index % 9))) for index in range(50)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, with an artifact `artifacts/out` and its store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BRIDGEPACK_STORE", raising=False)
+    write_json_lines(tmp_path / "a.jsonl", ROWS)
+    build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "artifacts" / "out")
+    return tmp_path
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    output, errors = capsys.readouterr()
+    return int(str(ended.value.code)), output, errors
+
+
+def test_repack(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = "packing.packed_sequence_size=64"
+    before = file_bytes(folder)
+    code, output, _ = _run(capsys, "repack", "artifacts/out", "--set", size, "--dry-run")
+    assert (code, output.splitlines()[0]) == (0, "would do: pack the sequences of artifacts/out anew")
+    assert (
+        json.loads(_run(capsys, "repack", "artifacts/out", "--set", size, "--dry-run", "--json")[1])["is_built"]
+        is False
+    )
+    assert file_bytes(folder) == before
+
+    code, output, errors = _run(capsys, "repack", "artifacts/out", "--set", size, "--output", "artifacts/64")
+
+    assert (code, errors) == (0, "")
+    assert output.startswith("Built artifacts/64\n")
+    assert "1 of 1 input ranges were tokenised before" in output
+    code, output, _ = _run(capsys, "repack", "artifacts/out", "--set", size, "--output", "artifacts/64", "--json")
+    assert json.loads(output)["was_built_before"] is True
+
+
+def test_repack_that_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output, errors = _run(capsys, "repack", "artifacts/out", "--set", "data.max_row_bytes=7")
+
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: data.max_row_bytes would be changed, which makes other tokens;")
+
+
+def test_store_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output, _ = _run(capsys, "store", "list")
+    assert (code, "1 ranges, 50 sequences" in output, "(is there): 1 ranges" in output) == (0, True, True)
+    assert json.loads(_run(capsys, "store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
+    code, output, _ = _run(capsys, "store", "verify", "--workers", "1")
+    assert (code, "1 files verified, 0 broken" in output) == (0, True)
+    code, output, _ = _run(capsys, "store", "prune", "--max-size", "0K", "--dry-run")
+    assert (code, output.startswith("would remove 1 files")) == (0, True)
+    assert len(list(folder.rglob("*.tokens"))) == 1
+    code, output, _ = _run(capsys, "store", "prune", "--unused", "--older-than", "1d", "--json")
+    assert (code, json.loads(output)["removed"]) == (0, [])
+
+
+def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = folder.rglob("*.tokens")
+    path.write_bytes(path.read_bytes()[:-1])
+
+    code, output, _ = _run(capsys, "store", "verify", "--workers", "1")
+    assert (code, "it is cut off, or no token file" in output, path.exists()) == (1, True, True)
+    code, output, _ = _run(capsys, "store", "verify", "--remove", "--workers", "1")
+    assert (code, "They were removed" in output, path.exists()) == (1, True, False)
+    assert _run(capsys, "store", "verify", "--workers", "1")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("store", "prune"), "nothing says what may go; give --unused, --older-than or --max-size."),
+        (("store", "prune", "--older-than", "soon"), "'soon' is no time span"),
+        (("store", "prune", "--max-size", "much"), "--max-size is 'much'; allowed: a number with K, M, G or T"),
+        (("store", "list", "--store", "nowhere"), "'nowhere' does not exist. Name the folder with --store"),
+        (("store", "list", "--store", ""), "it is empty; give a path."),
+        (("repack", "artifacts/out", "--memory", "1K"), "--memory is '1K'; allowed: at least 448M."),
+        (("repack", "artifacts/out", "--memory", "lots"), "--memory is 'lots'; allowed: a number with K, M, G or T"),
+        (("repack", "nowhere"), "'nowhere' does not exist."),
+    ],
+)
+def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
+    code, output, errors = _run(capsys, *arguments)
+
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: ")
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_store_named_by_the_environment(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRIDGEPACK_STORE", str(folder / "shared"))
+
+    code, _, errors = _run(capsys, "store", "list")
+
+    assert (code, "shared' does not exist" in errors) == (2, True)
