@@ -121,6 +121,15 @@ def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
 
 @click.command()
 @click.argument("artifact", type=_Folder())
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["sources", "store"]),
+    default="sources",
+    show_default=True,
+    help="What packs are derived from; the token store needs no sources and no tokenizer.",
+)
+@click.option("--store", type=_Folder(), help="Folder of the token store [that of ARTIFACT].")
 @click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
 @click.option("--sample", type=_Number(min=1), help="Packs to derive anew; every shard is hashed in any case [100].")
 @click.option("--seed", type=_Number(min=0), help="Seed of the sample [0].")
@@ -129,7 +138,7 @@ def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
 @click.option("--workers", type=_Number(min=1), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path, **arguments: Any) -> int:
-    """Derive packs of ARTIFACT anew from its sources and compare them; exit 1 when anything differs.
+    """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
 
     Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
     itself is not what it was. Exit 2 when sources are gone; what could be compared without them is said.
@@ -142,6 +151,8 @@ def verify(artifact: Path, **arguments: Any) -> int:
     _check_extent(arguments)
     with TerminalProgress() as progress:
         options = VerifyOptions(
+            origin=arguments["origin"],
+            store=arguments["store"],
             num_packs=None if arguments["is_all"] else arguments["sample"] or DEFAULT_SAMPLE,
             seed=DEFAULT_SEED if arguments["seed"] is None else arguments["seed"],
             overrides=parse_overrides(arguments["overrides"]),
@@ -167,6 +178,11 @@ def _check_extent(arguments: dict[str, Any]) -> None:
     for name in ("scratch", "workers"):
         if not arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
+    is_stored = arguments["origin"] == "store"
+    if arguments["store"] is not None and not is_stored:
+        raise click.UsageError("--store needs --from store; sources are read without it.")
+    if arguments["overrides"] and is_stored:
+        raise click.UsageError("--set needs --from sources; from the store no source is read.")
 
 
 @click.command()

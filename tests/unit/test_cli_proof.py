@@ -131,7 +131,7 @@ def test_mistakes_of_trace(
 def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("verify", artifact) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{artifact}: a sample of the packs, seed 0\n")
+    assert printed.startswith(f"{artifact}: a sample of the packs, seed 0, from the sources\n")
     assert printed.endswith("verified: 6 of 6 packs compared with the sources\n")
 
     shutil.copytree(artifact, tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""Derives some packs of an artifact anew from the rows of its sources, and compares them number for number."""
+"""Derives some packs of an artifact anew, of its sources or of stored tokens, and compares them number for number."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.artifact import Artifact
 from bridgepack.data.execution import Progress
-from bridgepack.data.inputs import InputFile
-from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowError
+from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowError, StoreError
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.proof.replay_rows import ShardIndex
 from bridgepack.proving.packs import read_packs, sequence_bounds, shard_index, split_record
 from bridgepack.proving.plans import PlanEntry, entries_of_packs
-from bridgepack.proving.source_rows import derived_rows
 from bridgepack.proving.verify_records import RowDifference
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence
@@ -68,23 +65,35 @@ class _Expected:
     digest: bytes
 
 
+class RowGiver(Protocol):
+    """What gives the rows of a split anew: its sources, or a token store."""
+
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
+        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+
+        Raises:
+            DataError: the input is gone, or cannot be read.
+            StoreError: its tokens are.
+            TokenizerError: the tokenizer cannot be loaded.
+        """
+
+    def label(self, file_index: int) -> str:
+        """Return what the input is called."""
+
+
 class PackDeriver:
     """Derives packs of one split."""
 
-    def __init__(
-        self, artifact: Artifact, split: str, recipe: SFTRecipe, files: Sequence[InputFile | None], progress: Progress
-    ) -> None:
+    def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
         """Prepare.
 
         Args:
             artifact: whose packs.
             split: `training` or `validation`.
-            recipe: how sequences are made.
-            files: the split's inputs as they are now; None where one is gone.
+            giver: of sequences.
             progress: told how far it is.
         """
-        self._artifact, self._split, self._recipe, self._files = artifact, split, recipe, files
-        self._progress = progress
+        self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
         self._index: ShardIndex = shard_index(artifact, split)
         self._inputs = split_record(artifact, split).inputs
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
@@ -100,7 +109,7 @@ class PackDeriver:
         wanted = sorted(set(packs))
         expected: dict[tuple[int, int], _Expected] = {}
         for chunk in self._chunks(wanted):
-            expected |= self._expected(chunk)
+            self._expect(chunk, expected)
         self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
         for file_index, rows in _rows_by_file(expected).items():
             self._compare_file(file_index, rows, expected)
@@ -115,10 +124,9 @@ class PackDeriver:
         for first in range(0, len(packs), size):
             yield packs[first : first + size]
 
-    def _expected(self, packs: Sequence[int]) -> dict[tuple[int, int], _Expected]:
-        """Return (file, row) -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
+    def _expect(self, packs: Sequence[int], found: dict[tuple[int, int], _Expected]) -> None:
+        """Add (file, row) -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
         entries = entries_of_packs(self._artifact, self._split, packs)
-        found = {}
         for pack, row in self._stored(packs).items():
             members = entries.get(pack, ())
             bounds = self._bounds(members)
@@ -127,9 +135,12 @@ class PackDeriver:
                 column, token, stored, derived = problem
                 self._add(pack, None, column, token, stored, derived)
             for entry, (start, stop) in zip(members, pairwise(bounds.tolist()), strict=True):
+                key = (entry.file_index, entry.row)
+                if key in found:
+                    self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
+                    continue
                 digest = _digest(row.input_ids[start:stop], row.loss_mask[start:stop])
-                found[(entry.file_index, entry.row)] = _Expected(entry=entry, digest=digest)
-        return found
+                found[key] = _Expected(entry=entry, digest=digest)
 
     def _stored(self, packs: Sequence[int]) -> dict[int, PackedRow]:
         """Return the packs that can be read; each of the others is a difference."""
@@ -150,24 +161,26 @@ class PackDeriver:
         return np.concatenate(([0], np.cumsum(physical))).astype(np.int64)
 
     def _compare_file(self, file_index: int, rows: set[int], expected: dict[tuple[int, int], _Expected]) -> None:
-        file = self._files[file_index] if 0 <= file_index < len(self._files) else None
         left = set(rows)
-        if file is None:
-            name = self._inputs[file_index].path if 0 <= file_index < len(self._inputs) else f"input {file_index}"
-            self._note_unread(f"{name} is gone", [expected[(file_index, row)] for row in left])
+        if not 0 <= file_index < len(self._inputs):
+            for row in sorted(left):
+                entry = expected[(file_index, row)].entry
+                self._add(entry.pack, entry, _PLAN, None, f"input {file_index}", f"one of {len(self._inputs)} inputs")
             return
         try:
-            for row, derived in derived_rows(self._recipe, file, file_index, rows):
+            for row, derived in self._giver.rows(file_index, rows):
                 left.discard(row)
                 self._found.num_sequences += 1
                 self._compare_row(expected[(file_index, row)], derived)
                 self._progress.advance(1)
-        except DataError as error:
+        except (DataError, StoreError) as error:
             self._note_unread(str(error), [expected[(file_index, row)] for row in left])
             return
         for row in sorted(left):
             entry = expected[(file_index, row)].entry
-            self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", f"no row {row} in {file.label}")
+            self._add(
+                entry.pack, entry, INPUT_IDS, None, "a sequence", f"no row {row} in {self._giver.label(file_index)}"
+            )
 
     def _note_unread(self, why: str, left: Sequence[_Expected]) -> None:
         self._found.unread.append(why)

@@ -10,6 +10,7 @@ from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadat
 from bridgepack.data.execution import Progress
 from bridgepack.data.inputs import hash_file
 from bridgepack.errors import BridgepackError
+from bridgepack.proving.plan_checks import plan_problem
 from bridgepack.proving.plans import iter_dropped_rows, iter_plan_column
 from bridgepack.proving.verify_records import Check
 from bridgepack.records.fingerprints import fingerprint_of_manifest
@@ -108,13 +109,16 @@ def _metadata(artifact: Artifact) -> Check:
 def _plan(artifact: Artifact) -> Check:
     for split in artifact.manifest.splits:
         numbers = split.statistics
-        num_sequences = num_tokens = 0
         try:
-            for lengths in iter_plan_column(artifact, split.name, "runtime_length"):
-                num_sequences += len(lengths)
-                num_tokens += int(lengths.sum())
+            problem = plan_problem(artifact, split)
+            lengths = [
+                (len(part), int(part.sum())) for part in iter_plan_column(artifact, split.name, "runtime_length")
+            ]
         except BridgepackError as error:
             return Check(name="plan", outcome="differs", detail=str(error))
+        if problem is not None:
+            return Check(name="plan", outcome="differs", detail=problem)
+        num_sequences, num_tokens = (sum(values) for values in zip((0, 0), *lengths, strict=True))
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
             detail = (
                 f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "

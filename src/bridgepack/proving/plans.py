@@ -98,18 +98,33 @@ def iter_plan_column(artifact: Artifact, split: str, name: str) -> Iterator[IntA
     Raises:
         ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
     """
+    for (values,) in iter_plan_columns(artifact, split, (name,)):
+        yield values
+
+
+def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> Iterator[tuple[IntArray, ...]]:
+    """Yield some columns of a split's plan, part after part, in pack order.
+
+    Raises:
+        ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
+    """
     path = plan_path(artifact, split)
     if not path.is_file():
         raise ArtifactError(f"{path} is missing, so nothing says where sequences came from. Build the artifact again.")
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=[name]):
-                values = batch.column(0).to_numpy(zero_copy_only=False)
-                if values.dtype.kind not in "iu":
-                    raise ArtifactError(f"{path}: {name} holds something else than whole numbers. Build it again.")
-                yield values.astype(np.int64)
+            for batch in file.iter_batches(columns=list(names)):
+                yield tuple(_whole_numbers(path, name, batch.column(name)) for name in names)
     except (pa.ArrowException, OSError, LookupError) as error:
         raise _unreadable(path, error) from None
+
+
+def _whole_numbers(path: Path, name: str, column: Any) -> IntArray:
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind not in "iu":
+        raise _not_whole(path, name)
+    numbers: IntArray = values.astype(np.int64)
+    return numbers
 
 
 def iter_dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
@@ -138,11 +153,22 @@ def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -
     if not path.is_file():
         return []
     try:
-        rows = pq.read_table(path, filters=filters, columns=list(PLAN_COLUMNS)).to_pylist()
-        entries = [PlanEntry(**row) for row in rows]
+        table = pq.read_table(path, filters=filters, columns=list(PLAN_COLUMNS))
+        _refuse_other_than_integers(path, table)
+        entries = [PlanEntry(**row) for row in table.to_pylist()]
         return sorted(entries, key=lambda entry: (entry.pack, entry.position))
     except (pa.ArrowException, OSError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from None
+
+
+def _refuse_other_than_integers(path: Path, table: Any) -> None:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+            raise _not_whole(path, field.name)
+
+
+def _not_whole(path: Path, name: str) -> ArtifactError:
+    return ArtifactError(f"{path}: {name} holds something else than whole numbers. Build the artifact again.")
 
 
 def _unreadable(path: Path, error: BaseException) -> ArtifactError:

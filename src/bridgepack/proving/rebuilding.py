@@ -11,7 +11,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER, Artifact
 from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.execution import Progress
@@ -19,15 +18,13 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.replay_rows import ShardIndex
 from bridgepack.proving.derived_packs import DerivedPacks, first_difference
 from bridgepack.proving.diff import diff_artifacts
+from bridgepack.proving.origins import Origin
 from bridgepack.proving.packs import sequence_bounds, shard_index
 from bridgepack.proving.plans import entries_of_packs
-from bridgepack.proving.source_rows import built_anew
 from bridgepack.proving.verify_records import Check, RowDifference
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 
 _DIFFERENCES_KEPT = 10
-#: Space that a build needs, as a share of the artifact: its tokens are stored once more meanwhile.
-_SPACE_FACTOR = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +45,7 @@ class Rebuilt:
 
 
 def compare_rebuilt(
-    artifact: Artifact, recipe: SFTRecipe, *, scratch: Path | None, num_workers: int, progress: Progress
+    artifact: Artifact, origin: Origin, *, scratch: Path | None, num_workers: int, progress: Progress
 ) -> Rebuilt:
     """Return what differs between an artifact and one that is built anew of the same recipe.
 
@@ -56,19 +53,19 @@ def compare_rebuilt(
         ConfigError: there is too little space for it, or no such folder.
         BridgepackError: it cannot be built.
     """
-    _check_space(artifact, scratch)
+    _check_space(artifact, scratch, origin.space_factor)
     with tempfile.TemporaryDirectory(prefix="bridgepack-verify-", dir=scratch) as folder:
-        rebuilt = Artifact(built_anew(recipe, Path(folder) / "artifact", num_workers=num_workers, progress=progress))
+        rebuilt = Artifact(origin.whole(Path(folder) / "artifact", num_workers=num_workers, progress=progress))
         result = Rebuilt()
         for split in artifact.manifest.splits:
-            result.checks.append(_compare_split(artifact, rebuilt, split.name, result.found))
-        result.checks.append(_compare_others(artifact, rebuilt))
+            result.checks.append(_compare_split(artifact, rebuilt, split.name, result.found, origin.gives))
+        result.checks.append(_compare_others(artifact, rebuilt, origin.gives))
         if result.found.num_packs_different:
-            _explain(artifact, rebuilt, result)
+            _explain(artifact, rebuilt, result, origin.gives)
         return result
 
 
-def _explain(artifact: Artifact, rebuilt: Artifact, result: Rebuilt) -> None:
+def _explain(artifact: Artifact, rebuilt: Artifact, result: Rebuilt, gives: str) -> None:
     """Say what became of sequences, where the artifact's rows still fit its plan."""
     try:
         report = diff_artifacts(artifact.folder, rebuilt.folder, limit=_DIFFERENCES_KEPT)
@@ -76,29 +73,29 @@ def _explain(artifact: Artifact, rebuilt: Artifact, result: Rebuilt) -> None:
         return
     for split in report.splits:
         result.notes.append(
-            f"{split.name} sequences: {split.num_unchanged} as the sources give them, {split.num_repacked} of these in "
+            f"{split.name} sequences: {split.num_unchanged} as {gives} them, {split.num_repacked} of these in "
             f"another place; {split.num_moved} of another row, {split.num_retokenized} with other tokens, "
             f"{split.num_masks_moved} with another mask, {split.num_lost} only in the artifact, "
-            f"{split.num_gained} only in the sources"
+            f"{split.num_gained} only in what {gives}"
         )
         packs = {item.first.pack for item in split.differences if item.first is not None}
         if packs:
             result.changed_packs[split.name] = sorted(packs)
 
 
-def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, found: DerivedPacks) -> Check:
+def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, found: DerivedPacks, gives: str) -> Check:
     record, other = artifact.manifest.split(split), rebuilt.manifest.split(split)
     assert record is not None
     name = f"{split} shards"
     if other is None:
-        return Check(name=name, outcome="differs", detail=f"the sources give no {split} split")
+        return Check(name=name, outcome="differs", detail=f"{gives} no {split} split")
     found.num_packs += record.statistics.num_packs
     found.num_sequences += record.statistics.num_sequences
     names = [shard.path for shard in record.shards]
     if names == [shard.path for shard in other.shards] and all(
         _are_equal(artifact.folder / path, rebuilt.folder / path) for path in names
     ):
-        return Check(name=name, outcome="same", detail=f"{len(names)} are, byte for byte, what the sources give")
+        return Check(name=name, outcome="same", detail=f"{len(names)} are, byte for byte, what {gives}")
     num_different = 0
     for item in _row_differences(artifact, rebuilt, split):
         num_different += 1
@@ -106,9 +103,9 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, found: Der
             found.differences.append(item)
     found.num_packs_different += num_different
     if num_different:
-        return Check(name=name, outcome="differs", detail=f"{num_different} packs are not what the sources give")
+        return Check(name=name, outcome="differs", detail=f"{num_different} packs are not what {gives}")
     if artifact.manifest.versions != rebuilt.manifest.versions:
-        return Check(name=name, outcome="same", detail="every row is what the sources give; other libraries wrote them")
+        return Check(name=name, outcome="same", detail=f"every row is what {gives}; other libraries wrote them")
     return Check(name=name, outcome="differs", detail="the bytes of the files differ; their rows are the same")
 
 
@@ -187,7 +184,7 @@ def _whole(index: ShardIndex, split: str, pack: int, ours: PackedRow | str | Non
     )
 
 
-def _compare_others(artifact: Artifact, rebuilt: Artifact) -> Check:
+def _compare_others(artifact: Artifact, rebuilt: Artifact, gives: str) -> Check:
     """Compare plan, ledger and metadata; the bytes of a plan are those of pyarrow's version."""
     plans = [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
     names = [BRIDGE_METADATA_FILE, f"{PLAN_FOLDER}/{DROPPED_ROWS_FILE}"]
@@ -195,15 +192,15 @@ def _compare_others(artifact: Artifact, rebuilt: Artifact) -> Check:
         names += plans
     others = [name for name in names if not _are_equal(artifact.folder / name, rebuilt.folder / name)]
     if others:
-        return Check(name="other files", outcome="differs", detail=f"{', '.join(others)}: not what the sources give")
-    return Check(name="other files", outcome="same", detail=f"{', '.join(names)}: what the sources give")
+        return Check(name="other files", outcome="differs", detail=f"{', '.join(others)}: not what {gives}")
+    return Check(name="other files", outcome="same", detail=f"{', '.join(names)}: what {gives}")
 
 
 def _are_equal(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
-def _check_space(artifact: Artifact, scratch: Path | None) -> None:
+def _check_space(artifact: Artifact, scratch: Path | None, factor: int) -> None:
     """Accept a folder with room for a build.
 
     Raises:
@@ -212,7 +209,7 @@ def _check_space(artifact: Artifact, scratch: Path | None) -> None:
     folder = scratch or Path(tempfile.gettempdir())
     if not folder.is_dir():
         raise ConfigError(f"--scratch is {str(folder)!r}; there is no such folder. Make it, or choose another.")
-    needed = _SPACE_FACTOR * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
+    needed = factor * sum(shard.num_bytes for split in artifact.manifest.splits for shard in split.shards)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(

@@ -1,25 +1,26 @@
-"""Verifies an artifact: its files against the manifest, its ingredients, and its packs against the sources."""
+"""Verifies an artifact: its files against the manifest, its ingredients, its packs against sources or stored tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.artifact import Artifact
 from bridgepack.data.execution import Progress, SilentProgress
-from bridgepack.errors import BridgepackError, ConfigError, TokenizerError
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proving.derived_packs import DerivedPacks, PackDeriver
-from bridgepack.proving.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proving.integrity import Integrity, check_integrity
-from bridgepack.proving.packs import opened_artifact, split_record
+from bridgepack.proving.origins import Origin, SourceOrigin, StoreOrigin
+from bridgepack.proving.packs import opened_artifact
 from bridgepack.proving.rebuilding import compare_rebuilt
 from bridgepack.proving.runs import plain
-from bridgepack.proving.source_rows import FoundSources, found_sources
+from bridgepack.proving.stored_rows import has_tokens, store_of
 from bridgepack.proving.verify_causes import with_causes
 from bridgepack.proving.verify_records import Check, Ingredient, VerifyReport
 
@@ -40,6 +41,8 @@ class VerifyOptions:
     """How an artifact is verified.
 
     Attributes:
+        origin: what packs are derived from, `sources` or `store`.
+        store: folder of the token store; by default that of the artifact.
         num_packs: size of the sample; None for everything, by building it anew.
         seed: of the sample.
         overrides: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`,
@@ -49,6 +52,8 @@ class VerifyOptions:
         progress: told how far it is.
     """
 
+    origin: Literal["sources", "store"] = "sources"
+    store: Path | None = None
     num_packs: int | None = DEFAULT_SAMPLE
     seed: int = DEFAULT_SEED
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -66,17 +71,20 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     Raises:
         ArtifactError: the folder is no artifact.
         ConfigError: an override says something else than where sources are.
+        StoreError: there is no such token store.
     """
     artifact = opened_artifact(folder)
     recipe = _recipe(artifact, options.overrides)
+    opened = _origin(artifact, recipe, options)
     integrity = check_integrity(artifact, options.progress)
-    with found_sources(recipe) as sources:
-        inputs, changed_inputs = compare_inputs(artifact, sources, options.progress)
-        checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
-        work = _Verification(artifact, recipe, integrity, sources, options)
-        work.changed = (*changed_inputs, *changed, *compare_versions(artifact))
-        work.checks = [*integrity.checks, inputs, *checks]
-        return work.report(is_loaded=is_loaded)
+    with opened as origin:
+        return _Verification(artifact, integrity, origin, options).report()
+
+
+def _origin(artifact: Artifact, recipe: SFTRecipe, options: VerifyOptions) -> AbstractContextManager[Origin]:
+    if options.origin == "store":
+        return nullcontext(StoreOrigin(artifact, recipe, store_of(artifact, options.store)))
+    return SourceOrigin(artifact, recipe, options.progress).opened()
 
 
 class _Verification:
@@ -85,42 +93,53 @@ class _Verification:
     def __init__(
         self,
         artifact: Artifact,
-        recipe: SFTRecipe,
         integrity: Integrity,
-        sources: FoundSources,
+        origin: Origin,
         options: VerifyOptions,
     ) -> None:
-        self._artifact, self._recipe, self._integrity = artifact, recipe, integrity
-        self._sources, self._options = sources, options
-        self.checks: list[Check] = []
-        self.changed: tuple[Ingredient, ...] = ()
-        self.notes: list[str] = []
+        self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
+        self.checks: list[Check] = [*integrity.checks, *origin.checks]
+        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in origin.changed if _is_library(item)]
 
-    def report(self, *, is_loaded: bool) -> VerifyReport:
-        manifest, options = self._artifact.manifest, self._options
-        self.notes += [f"{item.name} was {item.then}, is {item.now}" for item in self.changed if _is_library(item)]
-        if not is_loaded:
+    def report(self) -> VerifyReport:
+        manifest, options, origin = self._artifact.manifest, self._options, self._origin
+        if origin.why_nothing is not None:
             found = DerivedPacks()
-            self.checks.append(_not_derived("the tokenizer cannot be loaded"))
+            self.checks.append(self._not_derived(origin.why_nothing))
         elif options.num_packs is None:
             found = self._rebuilt()
         else:
             found = self._derived()
         is_rebuilt = options.num_packs is None
-        differences = with_causes(found.differences, self._integrity, self.changed, is_rebuilt=is_rebuilt)
+        differences = with_causes(
+            found.differences,
+            self._integrity,
+            origin.changed,
+            is_rebuilt=is_rebuilt,
+            no_other=origin.no_other_cause,
+        )
+        self.notes += self._advice()
         return VerifyReport(
             artifact=str(self._artifact.folder),
-            mode="all" if options.num_packs is None else "sample",
-            seed=None if options.num_packs is None else options.seed,
+            mode="all" if is_rebuilt else "sample",
+            origin=origin.name,
+            seed=None if is_rebuilt else options.seed,
             num_packs=sum(split.statistics.num_packs for split in manifest.splits),
             num_packs_compared=found.num_packs,
             num_sequences_compared=found.num_sequences,
             num_packs_different=found.num_packs_different,
             checks=tuple(self.checks),
-            changed=self.changed,
+            changed=origin.changed,
             differences=tuple(differences[:_DIFFERENCES_KEPT]),
             notes=tuple(self.notes),
         )
+
+    def _advice(self) -> Iterator[str]:
+        """Yield what else can be done, and what this way leaves out."""
+        if self._origin.name == "store":
+            yield "inputs and tokenizer were not read; --from sources compares these, too"
+        elif any(check.outcome == "could not run" for check in self.checks) and has_tokens(self._artifact):
+            yield "the token store has the tokens of this artifact: --from store needs no sources and no tokenizer"
 
     def _derived(self) -> DerivedPacks:
         """Derive a sample, and the packs of the first shard that is not the manifest's."""
@@ -128,30 +147,27 @@ class _Verification:
         try:
             for split, packs in self._chosen().items():
                 total.add(self._compared(split, packs))
-        except TokenizerError as error:
-            self.checks.append(_not_derived(str(error)))
+        except (ArtifactError, TokenizerError, StoreError) as error:
+            self.checks.append(self._not_derived(str(error)))
             return total
         if total.num_sequences or total.differences:
-            self.checks.append(_packs_check(total))
+            self.checks.append(_packs_check(total, self._origin.gives))
         if total.unread:
-            self.checks.append(_not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
+            self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
         return total
 
     def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
-        record = split_record(self._artifact, split)
-        files, _ = aligned_files(record.inputs, self._sources, split)
-        deriver = PackDeriver(self._artifact, split, self._recipe, files, self._options.progress)
-        return deriver.compare(packs)
+        return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
 
     def _rebuilt(self) -> DerivedPacks:
-        if self._sources.gone or any(item.now is None and item.cause == "input changed" for item in self.changed):
-            self.checks.append(_not_derived("sources are gone; --sample compares what can be derived without them"))
+        if self._origin.why_not_whole is not None:
+            self.checks.append(self._not_derived(self._origin.why_not_whole))
             return DerivedPacks()
         options = self._options
         try:
             rebuilt = compare_rebuilt(
                 self._artifact,
-                self._recipe,
+                self._origin,
                 scratch=options.scratch,
                 num_workers=options.num_workers,
                 progress=options.progress,
@@ -159,7 +175,7 @@ class _Verification:
         except ConfigError:
             raise
         except BridgepackError as error:
-            self.checks.append(_not_derived(f"the artifact cannot be built anew: {error}"))
+            self.checks.append(self._not_derived(f"the artifact cannot be built anew: {error}"))
             return DerivedPacks()
         self.checks += rebuilt.checks
         self.notes += rebuilt.notes
@@ -168,6 +184,11 @@ class _Verification:
         ]
         rebuilt.found.differences = of_sequences or rebuilt.found.differences
         return rebuilt.found
+
+    def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
+        what = "packs" if num_sequences is None else f"{num_sequences} sequences"
+        name = "sources" if self._origin.name == "sources" else "stored tokens"
+        return Check(name=name, outcome="could not run", detail=f"{what} were not compared: {why}")
 
     def _chosen(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
@@ -210,17 +231,12 @@ def _recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
     return recipe.override(overrides) if overrides else recipe
 
 
-def _packs_check(found: DerivedPacks) -> Check:
+def _packs_check(found: DerivedPacks, gives: str) -> Check:
     num_different = found.num_packs_different
     done = f"{found.num_packs} packs, {found.num_sequences} sequences"
     if num_different:
-        return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what the sources give")
-    return Check(name="packs", outcome="same", detail=f"{done} are what the sources give")
-
-
-def _not_derived(why: str, num_sequences: int | None = None) -> Check:
-    what = "packs" if num_sequences is None else f"{num_sequences} sequences"
-    return Check(name="sources", outcome="could not run", detail=f"{what} were not compared: {why}")
+        return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what {gives}")
+    return Check(name="packs", outcome="same", detail=f"{done} are what {gives}")
 
 
 def _is_library(item: Ingredient) -> bool:

@@ -9,14 +9,14 @@ from bridgepack.proving.ingredients import describe_ingredient
 from bridgepack.proving.integrity import Integrity
 from bridgepack.proving.verify_records import Cause, Ingredient, RowDifference
 
-_ONE_LEFT = (
-    "inputs, tokenizer, template and libraries are those of the manifest: shard and manifest were changed together, or "
-    "the build that made them was another"
-)
-
 
 def with_causes(
-    differences: Sequence[RowDifference], integrity: Integrity, changed: Sequence[Ingredient], *, is_rebuilt: bool
+    differences: Sequence[RowDifference],
+    integrity: Integrity,
+    changed: Sequence[Ingredient],
+    *,
+    is_rebuilt: bool,
+    no_other: str,
 ) -> list[RowDifference]:
     """Return the differences, each with what can be its cause.
 
@@ -25,12 +25,13 @@ def with_causes(
         integrity: of the artifact's files.
         changed: ingredients that are not what they were.
         is_rebuilt: everything was built anew, so that any input can move any sequence to another pack.
+        no_other: what is left where nothing else explains a difference.
     """
     found = []
     for item in differences:
         reasons = list(_reasons(item, integrity, changed, is_rebuilt=is_rebuilt))
         if not reasons:
-            reasons = [("artifact changed", _ONE_LEFT)]
+            reasons = [("artifact changed", no_other)]
         causes = tuple(dict.fromkeys(cause for cause, _ in reasons))
         found.append(replace(item, causes=causes, cause="; or ".join(dict.fromkeys(text for _, text in reasons))))
     return found

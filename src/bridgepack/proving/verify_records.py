@@ -86,9 +86,10 @@ class VerifyReport:
     Attributes:
         artifact: folder.
         mode: `all` or `sample`.
+        origin: what packs were derived from, `sources` or `store`.
         seed: of the sample; None for all.
         num_packs: of the artifact.
-        num_packs_compared: with what the sources give.
+        num_packs_compared: with what they give.
         num_sequences_compared: in them.
         num_packs_different: of those compared.
         checks: what was compared, in order.
@@ -99,6 +100,7 @@ class VerifyReport:
 
     artifact: str
     mode: Literal["all", "sample"]
+    origin: Literal["sources", "store"]
     seed: int | None
     num_packs: int
     num_packs_compared: int
