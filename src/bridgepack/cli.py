@@ -14,6 +14,7 @@ from bridgepack import __version__
 from bridgepack.cli_launch import launch
 from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
+from bridgepack.cli_proof import diff, trace, verify
 from bridgepack.cli_recipes import recipes
 from bridgepack.cli_store import build_options, repack, store
 from bridgepack.errors import BridgepackError
@@ -29,10 +30,8 @@ def bridgepack() -> None:
     """
 
 
-bridgepack.add_command(recipes)
-bridgepack.add_command(repack)
-bridgepack.add_command(store)
-bridgepack.add_command(launch)
+for _command in (recipes, repack, store, launch, trace, verify, diff):
+    bridgepack.add_command(_command)
 
 
 @bridgepack.command()

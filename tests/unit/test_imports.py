@@ -61,7 +61,10 @@ def test_a_recipe_is_checked_without_heavy_libraries(tmp_path: Path) -> None:
 def test_help_names_the_commands() -> None:
     finished = _run(PRINT_HELP)
 
-    assert all(command in finished.stdout for command in ("build", "check", "explain", "inspect", "rules"))
+    assert all(
+        command in finished.stdout
+        for command in ("build", "check", "diff", "explain", "inspect", "rules", "trace", "verify")
+    )
 
 
 def test_help_answers_fast() -> None:

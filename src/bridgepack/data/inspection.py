@@ -167,7 +167,14 @@ def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int,
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.") from None
-    entries.sort(key=lambda entry: int(entry["position"]))
-    return [
-        (record.inputs[entry["file_index"]].path, int(entry["row"]), int(entry["runtime_length"])) for entry in entries
-    ]
+    try:
+        entries.sort(key=lambda entry: int(entry["position"]))
+        inputs = dict(enumerate(record.inputs))  # an index of -1 is none
+        return [
+            (inputs[entry["file_index"]].path, int(entry["row"]), int(entry["runtime_length"])) for entry in entries
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(
+            f"{path} names inputs that the manifest does not have, or lacks columns: it was changed after the build. "
+            "Build the artifact again."
+        ) from None

@@ -145,10 +145,15 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     if view.note:
         lines.append(view.note)
     for item in view.sequences[:limit]:
-        lines += ["", _heading(item), _text(item, has_colour=has_colour)]
+        lines += ["", draw_sequence(item, has_colour=has_colour)]
     if limit is not None and limit < len(view.sequences):
         lines += ["", f"... and {len(view.sequences) - limit} more sequences (without --limit all are drawn)"]
     return "\n".join(lines)
+
+
+def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
+    """Return one sequence as text, with a heading that says where it came from; arguments as of `draw_pack`."""
+    return f"{_heading(item)}\n{_text(item, has_colour=has_colour)}"
 
 
 def _strip(view: PackView) -> str:

@@ -1,0 +1,206 @@
+"""The commands that prove: trace, verify, diff."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+
+_SPLITS = click.Choice(["training", "validation"])
+_TIMES_SHOWN = 20
+
+
+class _Number(click.IntRange):
+    """A whole number that is not below a bound; digits only, as Python would take `1_0` and `-0`, too."""
+
+    name = "N"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value)
+        if not (text.isascii() and text.isdecimal()) or int(text) < (self.min or 0):
+            self.fail(f"{value!r} is not a whole number of at least {self.min:.0f}.", parameter, context)
+        return int(text)
+
+
+class _Folder(click.Path):
+    """A path that is not empty, as an unset variable of a script would be."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("it is empty; give a path.", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+@click.command()
+@click.argument("artifact", type=_Folder())
+@click.option("--step", type=_Number(min=1), help="What ranks read at this step, as the host logs it.")
+@click.option("--rank", type=_Number(min=0), help="Of these, the packs of this global rank, with their sequences.")
+@click.option("--pack", type=_Number(min=0), help="Of these, this pack with its text; without --step when it is read.")
+@click.option("--source", metavar="FILE:ROW", help="Where this source row is, and when it is read, or why not.")
+@click.option("--recipe", help="Recipe or config of the run [the recipe that ARTIFACT was built with].")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
+@click.option("--world-size", type=_Number(min=1), help="GPUs of the run [what the recipe says].")
+@click.option("--context", type=_Number(min=1), help="Context-parallel ranks [what the recipe says].")
+@click.option("--split", type=_SPLITS, default="training", show_default=True)
+@click.option(
+    "--resume-step", type=_Number(min=0), default=0, help="Steps of the checkpoint that the run goes on from."
+)
+@click.option("--bridge-version", metavar="VERSION", help="Version of megatron-bridge [0.6.2].")
+@click.option("--limit", type=_Number(min=1), help="Most sequences drawn, and times listed [all, 20].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def trace(artifact: Path, **arguments: Any) -> int:
+    """Say what every rank reads at a step of ARTIFACT's run, down to source rows and text; or where a row went."""
+    from bridgepack.proving.packs import opened_artifact
+    from bridgepack.proving.runs import TracedRun
+
+    _check_question(arguments)
+    run = TracedRun(opened_artifact(artifact), _run_options(arguments))
+    found, text = _traced(run, arguments)
+    print_json(asdict(found)) if arguments["as_json"] else echo(text())
+    return CLEAN
+
+
+def _check_question(arguments: dict[str, Any]) -> None:
+    """Accept options that ask one thing.
+
+    Raises:
+        UsageError: they ask nothing, or several things.
+    """
+    has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
+    if not (has_step or has_source or has_pack):
+        raise click.UsageError("nothing is asked; give --step N, --pack N or --source FILE:ROW.")
+    if has_source and (has_step or has_pack):
+        other = "--step" if has_step else "--pack"
+        raise click.UsageError(f"--source and {other} contradict each other; give one of them.")
+    if arguments["rank"] is not None and not has_step:
+        raise click.UsageError("--rank needs --step; without a step no rank reads anything.")
+
+
+def _run_options(arguments: dict[str, Any]) -> Any:
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.proving.runs import RunOptions
+
+    version = {"bridge_version": arguments["bridge_version"]} if arguments["bridge_version"] is not None else {}
+    return RunOptions(
+        recipe=arguments["recipe"],
+        overrides=parse_overrides(arguments["overrides"]),
+        world_size=arguments["world_size"],
+        context=arguments["context"],
+        resume_step=arguments["resume_step"],
+        **version,
+    )
+
+
+def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what was found, and what gives its text."""
+    from bridgepack.proving.trace import trace_pack, trace_step
+    from bridgepack.proving.trace_source import parse_source, trace_source
+    from bridgepack.report.traces import describe_pack, describe_source, describe_step
+
+    limit, split = arguments["limit"], arguments["split"]
+    shown: dict[str, Any] = {"has_colour": has_colour()}
+    if arguments["source"] is not None:
+        source = trace_source(run, *parse_source(arguments["source"]), limit=limit or _TIMES_SHOWN)
+        return source, lambda: describe_source(source, **shown)
+    if arguments["step"] is None:
+        pack = trace_pack(run, split, arguments["pack"], limit=limit or _TIMES_SHOWN)
+        return pack, lambda: describe_pack(pack, limit=limit, **shown)
+    step = trace_step(run, split, arguments["step"], rank=arguments["rank"], pack=arguments["pack"])
+    return step, lambda: describe_step(step, limit=limit, **shown)
+
+
+@click.command()
+@click.argument("artifact", type=_Folder())
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["sources", "store"]),
+    default="sources",
+    show_default=True,
+    help="What packs are derived from; the token store needs no sources and no tokenizer.",
+)
+@click.option("--store", type=_Folder(), help="Folder of the token store [that of ARTIFACT].")
+@click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
+@click.option("--sample", type=_Number(min=1), help="Packs to derive anew; every shard is hashed in any case [100].")
+@click.option("--seed", type=_Number(min=0), help="Seed of the sample [0].")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Say where a source is now; repeatable.")
+@click.option("--scratch", type=_Folder(), help="Folder for --all [the system's for temporary files].")
+@click.option("--workers", type=_Number(min=1), help="Most processes for --all [the machine's cores].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(artifact: Path, **arguments: Any) -> int:
+    """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
+
+    Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
+    itself is not what it was. Exit 2 when sources are gone; what could be compared without them is said.
+    """
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.proving.verify import DEFAULT_SAMPLE, DEFAULT_SEED, VerifyOptions, verify_artifact
+    from bridgepack.report.progress import TerminalProgress
+    from bridgepack.report.verifications import describe_verification
+
+    _check_extent(arguments)
+    with TerminalProgress() as progress:
+        options = VerifyOptions(
+            origin=arguments["origin"],
+            store=arguments["store"],
+            num_packs=None if arguments["is_all"] else arguments["sample"] or DEFAULT_SAMPLE,
+            seed=DEFAULT_SEED if arguments["seed"] is None else arguments["seed"],
+            overrides=parse_overrides(arguments["overrides"]),
+            num_workers=arguments["workers"] or len(os.sched_getaffinity(0)),
+            scratch=arguments["scratch"],
+            progress=progress,
+        )
+        report = verify_artifact(artifact, options)
+    found = {"outcome": report.outcome, **asdict(report)}
+    print_json(found) if arguments["as_json"] else echo(describe_verification(report))
+    return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
+
+
+def _check_extent(arguments: dict[str, Any]) -> None:
+    """Accept options that fit together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    for name in ("sample", "seed"):
+        if arguments["is_all"] and arguments[name] is not None:
+            raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
+    for name in ("scratch", "workers"):
+        if not arguments["is_all"] and arguments[name] is not None:
+            raise click.UsageError(f"--{name} needs --all; a sample builds nothing.")
+    is_stored = arguments["origin"] == "store"
+    if arguments["store"] is not None and not is_stored:
+        raise click.UsageError("--store needs --from store; sources are read without it.")
+    if arguments["overrides"] and is_stored:
+        raise click.UsageError("--set needs --from sources; from the store no source is read.")
+
+
+@click.command()
+@click.argument("first", type=_Folder())
+@click.argument("second", type=_Folder())
+@click.option("--limit", type=_Number(min=0), help="Most sequences of each kind that are shown; all are counted [5].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
+    """Compare two artifacts: sequences gained, lost and changed, masks that moved, statistics, settings.
+
+    Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
+    """
+    from bridgepack.proving.diff import DEFAULT_LIMIT, diff_artifacts
+    from bridgepack.report.diffs import describe_artifact_diff
+    from bridgepack.report.progress import TerminalProgress
+
+    with TerminalProgress() as progress:
+        report = diff_artifacts(first, second, limit=DEFAULT_LIMIT if limit is None else limit, progress=progress)
+    found = {"is_same": report.is_same, **asdict(report)}
+    print_json(found) if as_json else echo(describe_artifact_diff(report))
+    return CLEAN if report.is_same else FINDINGS

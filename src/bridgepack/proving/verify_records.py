@@ -1,0 +1,119 @@
+"""What a verification says: what was compared, what differs, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Outcome = Literal["same", "differs", "could not run"]
+#: What can make an artifact differ from its sources, in the order in which it is named.
+Cause = Literal[
+    "artifact changed", "input changed", "tokenizer changed", "chat template changed", "library version changed"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was compared.
+
+    Attributes:
+        name: what.
+        outcome: `same`, `differs`, or `could not run`.
+        detail: what was found.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowDifference:
+    """A sequence that the sources do not give as the artifact has it.
+
+    Attributes:
+        split: it is in.
+        pack: row of the split, from 0.
+        shard: that pack is in.
+        shard_row: of that shard, from 0.
+        sequence: position in the pack; None where the pack as a whole differs.
+        file: the sequence came from; None where that is not known.
+        row: of that file, from 1.
+        column: of the shard that differs; `plan` where the plan does.
+        token: first stored token that differs, counted from the sequence's first; None where there is none.
+        in_artifact: what the artifact has there.
+        from_source: what the sources give.
+        causes: what can be the reason, most likely first.
+        cause: in words.
+    """
+
+    split: str
+    pack: int
+    shard: str
+    shard_row: int
+    sequence: int | None
+    file: str | None
+    row: int | None
+    column: str
+    token: int | None
+    in_artifact: Any
+    from_source: Any
+    causes: tuple[Cause, ...] = ()
+    cause: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ingredient:
+    """Something that rows depend on and that is not what it was.
+
+    Attributes:
+        cause: what changed.
+        name: of the file, the library, or the setting.
+        then: as the manifest has it.
+        now: as it is.
+    """
+
+    cause: Cause
+    name: str
+    then: str | None
+    now: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyReport:
+    """What a verification found.
+
+    Attributes:
+        artifact: folder.
+        mode: `all` or `sample`.
+        origin: what packs were derived from, `sources` or `store`.
+        seed: of the sample; None for all.
+        num_packs: of the artifact.
+        num_packs_compared: with what they give.
+        num_sequences_compared: in them.
+        num_packs_different: of those compared.
+        checks: what was compared, in order.
+        changed: ingredients that are not what they were.
+        differences: the first few rows that differ, in the order of packs.
+        notes: what else is worth knowing.
+    """
+
+    artifact: str
+    mode: Literal["all", "sample"]
+    origin: Literal["sources", "store"]
+    seed: int | None
+    num_packs: int
+    num_packs_compared: int
+    num_sequences_compared: int
+    num_packs_different: int
+    checks: tuple[Check, ...]
+    changed: tuple[Ingredient, ...]
+    differences: tuple[RowDifference, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """`differs` where anything does, else `could not run` where something could not, else `same`."""
+        found = {check.outcome for check in self.checks}
+        worst: tuple[Outcome, ...] = ("differs", "could not run")
+        return next((outcome for outcome in worst if outcome in found), "same")

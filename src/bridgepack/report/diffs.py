@@ -1,0 +1,76 @@
+"""Differences of artifacts as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bridgepack.proving.diff_records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
+from bridgepack.report.text import printable
+
+_FATES = {
+    "lost": "only in the first",
+    "gained": "only in the second",
+    "retokenized": "same row, other tokens",
+    "mask_moved": "same tokens, other mask",
+    "moved": "same content, other row",
+}
+_LONGEST_TEXT = 160
+
+
+def describe_artifact_diff(report: DiffReport) -> str:
+    """Return how two artifacts differ."""
+    lines = [f"first:  {report.first}", f"second: {report.second}"]
+    for title, items in (("inputs that differ", report.inputs), ("settings that differ", report.settings)):
+        if items:
+            lines += ["", title]
+            lines += [f"  {printable(item.name)}: {_value(item.first)} -> {_value(item.second)}" for item in items]
+    for split in report.splits:
+        lines += ["", *_split_lines(split)]
+    lines += ["", "the same packs" if report.is_same else "other packs"]
+    return "\n".join(lines)
+
+
+def _split_lines(split: SplitDiff) -> Iterator[str]:
+    yield split.name
+    yield f"  {'unchanged':<26}{split.num_unchanged:>12,} sequences, {split.num_repacked:,} of them packed elsewhere"
+    for fate, count in split.counts.items():
+        yield f"  {_FATES[fate]:<26}{count:>12,} sequences"
+    yield f"  {'':<26}{'first':>16}{'second':>16}"
+    for item in split.statistics:
+        mark = "" if item.first == item.second else "  *"
+        yield f"  {item.name:<26}{_number(item.first):>16}{_number(item.second):>16}{mark}"
+    for found in split.differences:
+        yield from _difference_lines(found)
+
+
+def _difference_lines(item: SequenceDifference) -> Iterator[str]:
+    places = [_place(place) for place in (item.first, item.second) if place is not None]
+    where = places[0] if len(set(places)) == 1 else " -> ".join(places)
+    whose = "" if item.is_same_input else " (of a file that is not the same)"
+    yield ""
+    yield f"  {_FATES[item.fate]}: {where}{whose}"
+    if item.token is not None:
+        yield f"    first token that differs: {item.token}"
+    for mark, text in zip("-+" if len(item.text) > 1 else " ", item.text, strict=False):
+        yield f"    {mark} {_short(text)}"
+    for moved in item.masks:
+        kind = "trained now" if moved.is_trained_now else "not trained any more"
+        yield f"    tokens {moved.start}-{moved.stop - 1} {kind}: {_short(moved.text)}"
+
+
+def _place(place: SequencePlace) -> str:
+    return f"{printable(place.file)} row {place.row}, pack {place.pack} sequence {place.position}"
+
+
+def _short(text: str) -> str:
+    shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}..."
+
+
+def _value(value: Any) -> str:
+    return _short(str(value))
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

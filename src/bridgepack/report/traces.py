@@ -1,0 +1,164 @@
+"""Traces as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bridgepack.proving.trace_records import (
+    ContextSlice,
+    PackTrace,
+    Placement,
+    Schedule,
+    SourceTrace,
+    StepTrace,
+    TracedBatch,
+    TracedPack,
+    TracedRank,
+)
+from bridgepack.report.terminal import draw_pack, draw_sequence
+from bridgepack.report.text import printable
+
+_RANGES_SHOWN = 12
+_RANKS_SHOWN = 8
+
+
+def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = None) -> str:
+    """Return what ranks read at a step: a line for each pack, then the pack that was asked for.
+
+    Args:
+        trace: the step.
+        has_colour: the text goes to a terminal.
+        limit: draw only this many sequences of the pack.
+    """
+    lines = [f"{_where(trace)}, {trace.data_parallel_size} data-parallel ranks on {trace.world_size} GPUs"]
+    for batch in trace.batches:
+        lines += ["", *_batch_lines(batch, trace)]
+    if trace.view is not None:
+        lines += ["", *_context_lines(_context_of(trace, trace.view.index))]
+        lines += [draw_pack(trace.view, has_colour=has_colour, limit=limit)]
+    return "\n".join(lines)
+
+
+def describe_pack(trace: PackTrace, *, has_colour: bool, limit: int | None = None) -> str:
+    """Return when a pack is read, and its text; arguments as of `describe_step`."""
+    pack = trace.pack
+    lines = [f"{trace.split} pack {pack.pack} of {trace.artifact} ({pack.shard} row {pack.shard_row})"]
+    lines += [*_schedule_lines(trace.schedule), ""]
+    lines += _context_lines(pack.context)
+    lines += [draw_pack(trace.view, has_colour=has_colour, limit=limit)]
+    return "\n".join(lines)
+
+
+def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
+    """Return where a source row went."""
+    lines = [f"{printable(trace.file)} row {trace.row} in {trace.artifact}"]
+    for placement in trace.placements:
+        lines += ["", *_placement_lines(placement, has_colour=has_colour)]
+    for drop in trace.drops:
+        lines += ["", f"dropped from {drop.split}: {drop.reason}: {printable(drop.detail)}", "it is never read"]
+    if trace.note:
+        lines += ["", f"not in the artifact: {trace.note}"]
+    return "\n".join(lines)
+
+
+def _where(trace: StepTrace) -> str:
+    of = "" if trace.num_steps is None else f" of {trace.num_steps}"
+    if trace.split == "training":
+        epoch = trace.batches[0].epoch
+        return f"training step {trace.step}{of}" + ("" if epoch is None else f", epoch {epoch}")
+    return f"evaluation after step {trace.step}{of}: {len(trace.batches)} batches"
+
+
+def _batch_lines(batch: TracedBatch, trace: StepTrace) -> Iterator[str]:
+    if trace.split != "training":
+        yield f"batch {batch.batch} of evaluation"
+    packs = [pack for rank in batch.ranks for part in rank.micro_batches for pack in part]
+    trained, num_fillers = sum(pack.num_trained_tokens for pack in packs), sum(pack.is_filler for pack in packs)
+    whose = "the step" if trace.rank is None else f"rank {trace.rank}"
+    filling = f", {num_fillers} of them only to fill up" if num_fillers else ""
+    yield f"{whose}: {len(packs)} packs{filling}, {trained:,} trained tokens"
+    for rank in batch.ranks:
+        yield f"data-parallel rank {rank.data_parallel_rank} ({_ranks(rank.global_ranks)})"
+        yield from _rank_lines(rank)
+
+
+def _rank_lines(rank: TracedRank) -> Iterator[str]:
+    for index, packs in enumerate(rank.micro_batches):
+        for pack in packs:
+            yield f"  micro batch {index:>3}  {_pack_line(pack)}"
+            for sequence in pack.sequences:
+                origin = f"{printable(sequence.file)} row {sequence.row}" if sequence.file else "origin not known"
+                cut = ", truncated" if sequence.is_truncated else ""
+                yield (
+                    f"    {sequence.position:>3}  {origin}, {sequence.runtime_length:,} tokens, "
+                    f"{sequence.num_trained_tokens:,} trained{cut}"
+                )
+
+
+def _pack_line(pack: TracedPack) -> str:
+    if pack.is_filler:
+        return f"pack {pack.pack:>6}  only fills the batch up, with a loss mask of zeros"
+    return (
+        f"pack {pack.pack:>6}  {pack.num_sequences:>3} sequences  {pack.num_tokens:>7,} tokens  "
+        f"{pack.num_trained_tokens:>7,} trained"
+    )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:_RANKS_SHOWN]))
+    more = f", ... {ranks[-1]}" if len(ranks) > _RANKS_SHOWN else ""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}{more}"
+
+
+def _context_of(trace: StepTrace, pack: int) -> tuple[ContextSlice, ...]:
+    found = (item for batch in trace.batches for rank in batch.ranks for part in rank.micro_batches for item in part)
+    return next((item.context for item in found if item.pack == pack and not item.is_filler), ())
+
+
+def _context_lines(slices: Sequence[ContextSlice]) -> Iterator[str]:
+    """Yield what each context-parallel rank gets: `sequence 0: 0-3, 12-15`, first and last token of each range."""
+    for item in slices:
+        parts = []
+        for found in item.ranges[:_RANGES_SHOWN]:
+            name = "tail" if found.sequence is None else f"sequence {found.sequence}"
+            parts.append(f"{name}: {found.start}-{found.stop - 1}")
+        more = f"; ... {len(item.ranges) - _RANGES_SHOWN} more" if len(item.ranges) > _RANGES_SHOWN else ""
+        yield (
+            f"context rank {item.context_rank}: {item.num_tokens:,} tokens, {item.num_trained_tokens:,} trained; "
+            f"{'; '.join(parts)}{more}"
+        )
+    if slices:
+        yield ""
+
+
+def _schedule_lines(schedule: Schedule) -> Iterator[str]:
+    if schedule.note and not schedule.num_times:
+        known = "never read in this run: " if schedule.num_steps is not None else ""
+        yield f"{known}{schedule.note}"
+        return
+    times = "once" if schedule.num_times == 1 else f"{schedule.num_times} times"
+    yield f"read {times}" + (f" in {schedule.num_steps} steps" if schedule.num_steps is not None else "")
+    for found in schedule.seen:
+        epoch = "" if found.epoch is None else f", epoch {found.epoch}"
+        place = f"step {found.step}{epoch}"
+        if found.after_step is not None:
+            place = f"batch {found.step} of evaluation, after step {found.after_step}"
+        yield (
+            f"  {place}: data-parallel rank {found.data_parallel_rank} ({_ranks(found.global_ranks)}), micro batch "
+            f"{found.micro_batch}"
+        )
+    if schedule.num_times > len(schedule.seen):
+        yield f"  ... and {schedule.num_times - len(schedule.seen)} more times"
+
+
+def _placement_lines(placement: Placement, *, has_colour: bool) -> Iterator[str]:
+    yield (
+        f"{placement.split} pack {placement.pack}, sequence {placement.sequence.position} "
+        f"({placement.shard} row {placement.shard_row}){', truncated' if placement.is_truncated else ''}"
+    )
+    yield from _schedule_lines(placement.schedule)
+    for item in placement.context:
+        ranges = ", ".join(f"{part.start}-{part.stop - 1}" for part in item.ranges[:_RANGES_SHOWN])
+        yield f"context rank {item.context_rank}: tokens {ranges or 'none'} of the sequence"
+    yield ""
+    yield draw_sequence(placement.sequence, has_colour=has_colour)

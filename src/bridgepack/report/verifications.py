@@ -1,0 +1,46 @@
+"""Verifications as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridgepack.proving.verify_records import RowDifference, VerifyReport
+from bridgepack.report.text import printable
+
+_MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "not run"}
+_ORIGINS = {"sources": "the sources", "store": "the stored tokens"}
+
+
+def describe_verification(report: VerifyReport) -> str:
+    """Return what was compared, the first difference and its cause."""
+    how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
+    lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
+    lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {printable(check.detail)}" for check in report.checks]
+    lines += [f"  note     {printable(note)}" for note in report.notes]
+    if report.differences:
+        lines += ["", *_difference_lines(report.differences[0], report.origin)]
+    lines += ["", _verdict(report)]
+    return "\n".join(lines)
+
+
+def _difference_lines(item: RowDifference, origin: str) -> Iterator[str]:
+    place = f"{item.split} pack {item.pack} ({item.shard} row {item.shard_row})"
+    if item.sequence is not None:
+        place += f", sequence {item.sequence}"
+    yield f"first difference: {place}"
+    if item.file is not None:
+        yield f"  source   {printable(item.file)} row {item.row}"
+    token = "" if item.token is None else f", token {item.token} of the sequence"
+    yield f"  column   {item.column or 'all'}{token}"
+    yield f"  artifact {printable(str(item.in_artifact))}"
+    yield f"  {origin:<8} {printable(str(item.from_source))}"
+    yield f"  cause    {', '.join(item.causes)}: {printable(item.cause)}"
+
+
+def _verdict(report: VerifyReport) -> str:
+    compared = f"{report.num_packs_compared:,} of {report.num_packs:,} packs compared with {_ORIGINS[report.origin]}"
+    if report.outcome == "same":
+        return f"verified: {compared}"
+    if report.outcome == "differs":
+        return f"not what {_ORIGINS[report.origin]} give: {compared}, {report.num_packs_different:,} differ"
+    return f"not verified: {compared}; what could be compared is the same"
