@@ -22,6 +22,7 @@ from bridgepack.data.execution import Progress
 from bridgepack.data.inspection import PackView, view_pack
 from bridgepack.data.memory import parse_memory
 from bridgepack.data.repack import repack_artifact
+from bridgepack.data.token_store import store_folder
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 from bridgepack.rules.report import CheckReport
@@ -66,7 +67,7 @@ def build(
         output=as_place(output),
         progress=progress,
         options=build_options(
-            store=None if store is None else Path(store),
+            store=None if store is None else store_folder(store),
             num_workers=num_workers,
             memory=memory,
             engine=engine,
@@ -112,7 +113,7 @@ def repack(
 
 def _options(num_workers: int, store: str | Path | None, memory: str | None) -> BuildOptions:
     return BuildOptions(
-        store=None if store is None else Path(store),
+        store=None if store is None else store_folder(store),
         num_workers=num_workers,
         memory_bytes=None if memory is None else parse_memory(memory),
     )

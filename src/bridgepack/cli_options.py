@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -23,6 +24,8 @@ class PathOption(click.Path):
         """Return the path."""
         if value == "":
             self.fail("it is empty; give a path.", parameter, context)
+        if _URL.match(str(value)):
+            self.fail(f"{value!r} is a URL; give a path of this machine.", parameter, context)
         return super().convert(value, parameter, context)
 
 
@@ -31,7 +34,7 @@ class PlaceOption(PathOption):
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
         """Return the path or the URL."""
-        return value if "://" in str(value) else super().convert(value, parameter, context)
+        return value if _URL.match(str(value)) else super().convert(value, parameter, context)
 
 
 class Count(click.IntRange):

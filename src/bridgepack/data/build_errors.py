@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bridgepack.data.range_tasks import RangeResult
 from bridgepack.data.shard_tasks import WrittenShard
@@ -77,9 +78,10 @@ def kept_on_errors(kept: Kept) -> Iterator[None]:
         raise BuildInterrupted(str(kept)) from None
     except OSError as error:
         place = str(error.filename) if error.filename else kept.output
+        root = kept.store if Path(place).absolute().is_relative_to(Path(kept.store).absolute()) else kept.output
         what = "free space" if error.errno in _NO_SPACE else "make it writable"
         raise ArtifactError(
-            f"{kept.output!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. Before that, "
+            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. Before that, "
             f"{what}, or choose another --output or --store."
         ) from error
 

@@ -27,6 +27,9 @@ def replaced_when_whole(path: Path, *, is_shared: bool = False) -> Iterator[Path
         sync_file(temporary)
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # writing to an open file tells no name
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from bridgepack.data.build_records import iter_build_records
 from bridgepack.data.execution import Progress, SilentProgress
-from bridgepack.data.files import TEMPORARY_SUFFIX
 from bridgepack.data.plain_runner import plain_runner
 from bridgepack.data.token_files import check_token_file, count_tokens
 from bridgepack.data.token_store import (
@@ -196,7 +195,7 @@ def prune_store(folder: Path, rules: PruneRules, *, is_dry_run: bool = False) ->
         store = existing_store(folder) if is_dry_run else stack.enter_context(emptied_store(folder))
         files = {path: path.stat() for path in _token_files(store)}
         chosen = _chosen(store, files, rules)
-        unfinished = [] if is_dry_run else list(_unfinished(store))
+        unfinished = [] if is_dry_run else store.unfinished()
         removed = [(str(path), files[path].st_size, why) for path, why in sorted(chosen.items())]
         removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
         if not is_dry_run:
@@ -278,11 +277,6 @@ def _entry(folder: Path) -> TokenizationEntry:
 
 def _token_files(store: TokenStore) -> Iterator[Path]:
     yield from (store.folder / TOKENIZATIONS).glob(f"*/*/*{TOKEN_SUFFIX}")
-
-
-def _unfinished(store: TokenStore) -> Iterator[Path]:
-    """Yield what was being written when its process was ended; no build is at work while this is asked."""
-    yield from store.folder.rglob(f".*{TEMPORARY_SUFFIX}")
 
 
 def _chosen(store: TokenStore, files: dict[Path, os.stat_result], rules: PruneRules) -> dict[Path, str]:

@@ -14,12 +14,13 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.files import make_folders, write_text
+from bridgepack.data.cloud import scheme_of
+from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
 from bridgepack.data.ranges import InputRange
 from bridgepack.data.store_keys import range_key
 from bridgepack.errors import StoreError
@@ -61,6 +62,10 @@ class TokenStore:
             raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is no token file.")
         return path
 
+    def unfinished(self) -> list[Path]:
+        """Return what is being written; what a process left that was ended, where no build is at work."""
+        return list(self.folder.rglob(f".*{TEMPORARY_SUFFIX}"))
+
     def write_identity(self, tokenization: str, identity: Mapping[str, Any]) -> None:
         """Write what a tokenisation depends on, for people and for `store list`."""
         path = self.folder / TOKENIZATIONS / tokenization / IDENTITY_FILE
@@ -85,7 +90,21 @@ class TokenStore:
 def default_store(output: Path) -> Path:
     """Return the store of an artifact: what BRIDGEPACK_STORE says, or `.bridgepack/tokens` beside the artifact."""
     named = os.environ.get(STORE_VARIABLE)
-    return Path(named).expanduser() if named else output.resolve().parent / ".bridgepack" / "tokens"
+    return store_folder(named).expanduser() if named else output.resolve().parent / ".bridgepack" / "tokens"
+
+
+def store_folder(text: str | Path) -> Path:
+    """Return the folder of a store as a user names it.
+
+    Raises:
+        StoreError: when it is a URL: tokens are mapped into memory, and only files can be.
+    """
+    if scheme_of(str(text)) is not None:
+        raise StoreError(
+            f"the token store is {str(text)!r}, a URL; tokens are kept where files can be mapped into memory. Choose a "
+            "folder on a file system."
+        )
+    return Path(text)
 
 
 def is_store(folder: Path) -> bool:
@@ -110,7 +129,11 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
         ) from None
     try:
         with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
-            yield store
+            try:
+                yield store
+            except BaseException:
+                _remove_unfinished_if_alone(store, descriptor)
+                raise
     finally:
         os.close(descriptor)
 
@@ -166,6 +189,14 @@ def _check_version(folder: Path) -> None:
             f"the token store {str(folder)!r} has version {version}; this bridgepack reads {_STORE_VERSION}. Choose "
             "another --store, or remove this folder."
         )
+
+
+def _remove_unfinished_if_alone(store: TokenStore, descriptor: int) -> None:
+    """Remove what workers were writing when their build ended, so that it takes no room from the next try."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in store.unfinished():
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

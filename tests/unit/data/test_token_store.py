@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data import line_blocks
 from bridgepack.data.store_upkeep import PruneRules, list_store, prune_store, verify_store
-from bridgepack.data.token_store import emptied_store, opened_store
+from bridgepack.data.token_store import default_store, emptied_store, opened_store, store_folder
 from bridgepack.errors import StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 
@@ -222,3 +223,29 @@ def test_record_that_names_a_file_outside_the_store_is_refused(tmp_path: Path) -
                 store.path_of(name)
             num_checked += 1
     assert num_checked == 4
+
+
+def _fail_while_writing(folder: Path) -> None:
+    with opened_store(folder) as store:
+        (store.folder / ".a.tokens.12-ab.tmp").touch()
+        (store.folder / "none").unlink()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_was_being_written_goes_with_the_build_that_failed_alone(tmp_path: Path, others: int) -> None:
+    with ExitStack() as stack:
+        for _ in range(others):
+            stack.enter_context(opened_store(tmp_path / "store"))
+        with pytest.raises(FileNotFoundError):
+            _fail_while_writing(tmp_path / "store")
+
+    assert len(list((tmp_path / "store").glob(".*.tmp"))) == others
+
+
+def test_url_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store_folder("deep/store") == Path("deep/store")
+    with pytest.raises(StoreError, match=r"the token store is 's3://bucket/store', a URL; .*Choose a folder"):
+        store_folder("s3://bucket/store")
+    monkeypatch.setenv("BRIDGEPACK_STORE", "s3://bucket/store")
+    with pytest.raises(StoreError, match="a URL"):
+        default_store(tmp_path / "out")
