@@ -51,22 +51,26 @@ def build(
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
     a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there.
     """
-    from bridgepack.config.loading import load_recipe, parse_overrides
-    from bridgepack.data.build import planned_build
-    from bridgepack.data.build_places import build_anywhere, local_part
-    from bridgepack.report.progress import TerminalProgress
-    from bridgepack.report.terminal import describe_build, describe_plan
+    from bridgepack.data.worker_pool import worker_server
 
-    loaded = load_recipe(recipe, parse_overrides(overrides))
-    if dry_run:
-        with (
-            TerminalProgress() as progress,
-            planned_build(loaded, output=local_part(output), progress=progress, options=options) as plan,
-        ):
-            print_json(plan.summary()) if as_json else echo(describe_plan(plan))
-        return CLEAN
-    with TerminalProgress() as progress:
-        result = build_anywhere(loaded, output=output, progress=progress, options=options)
+    with worker_server() as server:  # it imports what workers need while this process imports the rest
+        from bridgepack.config.loading import load_recipe, parse_overrides
+        from bridgepack.data.build import planned_build
+        from bridgepack.data.build_places import build_anywhere, local_part
+        from bridgepack.report.progress import TerminalProgress
+        from bridgepack.report.terminal import describe_build, describe_plan
+
+        loaded = load_recipe(recipe, parse_overrides(overrides))
+        if dry_run:
+            place = local_part(output)
+            with (
+                TerminalProgress() as progress,
+                planned_build(loaded, output=place, progress=progress, options=options, server=server) as plan,
+            ):
+                print_json(plan.summary()) if as_json else echo(describe_plan(plan))
+            return CLEAN
+        with TerminalProgress() as progress:
+            result = build_anywhere(loaded, output=output, progress=progress, options=options, server=server)
     print_json(result.summary()) if as_json else echo(describe_build(result))
     return CLEAN
 

@@ -35,6 +35,7 @@ def build_artifact(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    server: WorkerServer | None = None,
 ) -> BuildResult:
     """Build the artifact of a recipe, go on with a build of it that was ended, or find that it is there already.
 
@@ -45,6 +46,7 @@ def build_artifact(
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
+        server: forks workers, where one was started already.
 
     Raises:
         ConfigError: the recipe contradicts itself.
@@ -58,7 +60,7 @@ def build_artifact(
     shown, options = progress or SilentProgress(), options or BuildOptions()
     expected = output or artifacts / recipe.name
     refuse_unwritable(expected, options.store or default_store(expected))
-    with _prepared(recipe, output, artifacts, shown, options) as (plan, server):
+    with _prepared(recipe, output, artifacts, shown, options, server) as (plan, server):
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
@@ -86,19 +88,26 @@ def planned_build(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    server: WorkerServer | None = None,
 ) -> Iterator[BuildPlan]:
     """Give what a build would do; only Hugging Face data sets are written, to a folder that goes afterwards.
 
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
     """
-    with _prepared(recipe, output, artifacts, progress or SilentProgress(), options or BuildOptions()) as (plan, _):
+    shown, options = progress or SilentProgress(), options or BuildOptions()
+    with _prepared(recipe, output, artifacts, shown, options, server) as (plan, _):
         yield plan
 
 
 @contextmanager
 def _prepared(
-    recipe: SFTRecipe, output: Path | None, artifacts: Path, progress: Progress, options: BuildOptions
+    recipe: SFTRecipe,
+    output: Path | None,
+    artifacts: Path,
+    progress: Progress,
+    options: BuildOptions,
+    server: WorkerServer | None,
 ) -> Iterator[tuple[BuildPlan, WorkerServer | None]]:
     """Give a plan and the process that workers are forked from, which loads the tokenizer while inputs are hashed."""
     resolved = recipe.resolve()
@@ -106,7 +115,8 @@ def _prepared(
         staging.refuse_foreign_folder(output)
     load = partial(_load, recipe.model_dump_json())
     with ExitStack() as stack:
-        server = stack.enter_context(worker_server()) if options.num_workers > 0 else None
+        if server is None and options.num_workers > 0:
+            server = stack.enter_context(worker_server())
         if server is not None:
             server.begin(load)
         files = _find_files(

@@ -11,6 +11,7 @@ from bridgepack.data.build_values import BuildOptions, BuildResult
 from bridgepack.data.cloud import scheme_of
 from bridgepack.data.execution import Progress, SilentProgress
 from bridgepack.data.uploading import upload_artifact, upload_place
+from bridgepack.data.worker_pool import WorkerServer
 
 
 def as_place(text: str | Path | None) -> Path | str | None:
@@ -29,14 +30,17 @@ def build_anywhere(
     output: Path | str | None = None,
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    server: WorkerServer | None = None,
 ) -> BuildResult:
     """Build an artifact; where the output is a URL, build it in the default folder and write a copy there.
+
+    The arguments are those of `build_artifact`.
 
     Raises:
         BridgepackError: as `build_artifact` and `upload_artifact`.
     """
     if not isinstance(output, str):
-        return build_artifact(recipe, output=output, progress=progress, options=options)
+        return build_artifact(recipe, output=output, progress=progress, options=options, server=server)
     url = upload_place(output)
-    result = build_artifact(recipe, progress=progress, options=options)
+    result = build_artifact(recipe, progress=progress, options=options, server=server)
     return replace(result, upload=upload_artifact(result.output, url, progress or SilentProgress()))

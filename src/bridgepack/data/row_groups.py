@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridgepack.data.arrow_numbers import numpy_array
 from bridgepack.data.inputs import file_stamp
 from bridgepack.errors import ArtifactError
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
@@ -99,8 +100,8 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
     values = array.flatten()
     if array.null_count or values.null_count:
         raise ArtifactError(f"{name}: column {column} has a null; the host cannot read it.")
-    offsets = np.asarray(array.offsets, dtype=np.int64)
-    return values.to_numpy(zero_copy_only=False), offsets - offsets[0]
+    offsets = numpy_array(array.offsets).astype(np.int64)
+    return numpy_array(values), offsets - offsets[0]
 
 
 def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:

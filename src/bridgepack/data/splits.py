@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.config.recipe import ResolvedRecipe
+from bridgepack.data.arrow_numbers import arrow_array
 from bridgepack.data.assembly import ShardPlan
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.ledger import SplitDrops, gather_drops
@@ -162,16 +163,15 @@ def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
     order = plan.sequence_order
     sizes = np.diff(plan.pack_offsets)
     files = split.store_files[order]
-    table = pa.table(
-        {
-            "pack": np.repeat(np.arange(plan.num_packs), sizes),
-            "position": (np.arange(len(order)) - np.repeat(plan.pack_offsets[:-1], sizes)).astype(np.int32),
-            "file_index": split.file_indices[files].astype(np.int32),
-            "row": split.first_rows[files] + split.row_offsets[order],
-            "runtime_length": split.stored_lengths[order] - np.int32(1),
-            "is_truncated": split.is_truncated[order],
-        }
-    )
+    columns: dict[str, npt.NDArray[Any]] = {
+        "pack": np.repeat(np.arange(plan.num_packs), sizes),
+        "position": (np.arange(len(order)) - np.repeat(plan.pack_offsets[:-1], sizes)).astype(np.int32),
+        "file_index": split.file_indices[files].astype(np.int32),
+        "row": split.first_rows[files] + split.row_offsets[order],
+        "runtime_length": split.stored_lengths[order] - np.int32(1),
+        "is_truncated": split.is_truncated[order],
+    }
+    table = pa.table({name: arrow_array(values) for name, values in columns.items()})
     with replaced_when_whole(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", store_schema=False)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridgepack.data.arrow_numbers import numpy_array
 from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER, Artifact
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -120,7 +121,7 @@ def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> I
 
 
 def _whole_numbers(path: Path, name: str, column: Any) -> IntArray:
-    values = column.to_numpy(zero_copy_only=False)
+    values = numpy_array(column)
     if values.dtype.kind not in "iu":
         raise _not_whole(path, name)
     numbers: IntArray = values.astype(np.int64)

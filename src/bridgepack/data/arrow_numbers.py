@@ -1,0 +1,38 @@
+"""Numbers between numpy and Arrow through their memory.
+
+`pa.array` of a numpy array and `Array.to_numpy` import pandas where it is installed, which takes half a second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def arrow_array(values: npt.NDArray[Any]) -> Any:
+    """Return a one-dimensional numpy array of numbers or truth values as an Arrow array; numbers are not copied."""
+    if values.dtype == np.bool_:
+        bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+    kept = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kept.dtype), len(kept), [None, pa.py_buffer(kept)])
+
+
+def numpy_array(values: Any) -> npt.NDArray[Any]:
+    """Return an Arrow array without nulls as a numpy array; whole numbers and floats are not copied."""
+    kind = values.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not is_number or values.null_count or not len(values):
+        converted: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return converted
+    found = np.frombuffer(values.buffers()[1], dtype=_dtype(kind), count=values.offset + len(values))
+    return found[values.offset :]
+
+
+def _dtype(kind: Any) -> npt.DTypeLike:
+    """Return numpy's name of an Arrow type of numbers: `int32` -> int32, `halffloat` -> float16."""
+    name = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
+    return np.dtype(name)
