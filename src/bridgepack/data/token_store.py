@@ -13,9 +13,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ class TokenStore:
 
     Attributes:
         folder: absolute.
+        begun: tokenisations that were begun, or gone on with, since the store was opened.
     """
 
     folder: Path
+    begun: set[str] = field(default_factory=set, compare=False)
 
     def token_file(self, tokenization: str, part: InputRange) -> Path:
         """Return where the tokens of a range are, or would be."""
@@ -66,8 +68,14 @@ class TokenStore:
         """Return what is being written; what a process left that was ended, where no build is at work."""
         return list(self.folder.rglob(f".*{TEMPORARY_SUFFIX}"))
 
+    def unfinished_of_begun(self) -> list[Path]:
+        """Return the same of the tokenisations that were begun: a store may hold very many."""
+        folders = [self.folder / TOKENIZATIONS / name for name in sorted(self.begun)]
+        return [path for folder in folders for path in folder.rglob(f".*{TEMPORARY_SUFFIX}")]
+
     def write_identity(self, tokenization: str, identity: Mapping[str, Any]) -> None:
         """Write what a tokenisation depends on, for people and for `store list`."""
+        self.begun.add(tokenization)
         path = self.folder / TOKENIZATIONS / tokenization / IDENTITY_FILE
         if not path.exists():
             make_folders(path.parent)
@@ -132,8 +140,9 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
             try:
                 yield store
             except BaseException:
-                _remove_unfinished_if_alone(store, descriptor)
+                _remove_if_alone(store.unfinished, descriptor)
                 raise
+            _remove_if_alone(store.unfinished_of_begun, descriptor)
     finally:
         os.close(descriptor)
 
@@ -191,11 +200,11 @@ def _check_version(folder: Path) -> None:
         )
 
 
-def _remove_unfinished_if_alone(store: TokenStore, descriptor: int) -> None:
-    """Remove what workers were writing when their build ended, so that it takes no room from the next try."""
+def _remove_if_alone(find: Callable[[], list[Path]], descriptor: int) -> None:
+    """Remove what workers or nodes were writing when they were ended, so that it takes no room from others."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in store.unfinished():
+        for path in find():
             path.unlink(missing_ok=True)
 
 

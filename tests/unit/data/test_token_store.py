@@ -249,3 +249,28 @@ def test_url_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("BRIDGEPACK_STORE", "s3://bucket/store")
     with pytest.raises(StoreError, match="a URL"):
         default_store(tmp_path / "out")
+
+
+def _half_written(store: Path, tokenization: str) -> Path:
+    path = store / "tokenizations" / tokenization / "a0" / ".a0b1.tokens.1-2.tmp"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("half")
+    return path
+
+
+def test_what_ended_workers_left_goes_with_the_build_that_lost_them(tmp_path: Path) -> None:
+    with opened_store(tmp_path / "store") as store:
+        store.write_identity("mine", {})
+        mine, other = (_half_written(tmp_path / "store", name) for name in ("mine", "other"))
+
+    assert not mine.exists()
+    assert other.exists()
+
+
+def test_what_another_build_is_writing_stays(tmp_path: Path) -> None:
+    with opened_store(tmp_path / "store"):
+        with opened_store(tmp_path / "store") as store:
+            store.write_identity("mine", {})
+            mine = _half_written(tmp_path / "store", "mine")
+
+        assert mine.exists()
