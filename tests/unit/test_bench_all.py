@@ -116,6 +116,15 @@ def test_growth_is_the_exponent_between_sizes_of_the_same_work() -> None:
     assert [round(one["exponent"], 3) for one in grown] == [0.699, 1.301]
 
 
+def test_two_works_of_one_size_have_no_growth() -> None:
+    from benchlib.growth import growth_of
+
+    taken = {"ours": {"num": 1, "seconds": 2.0}}
+    findings = [{"part": "read", "work": f"{rows} packs, opening", "contenders": taken} for rows in (9, 8)]
+
+    assert growth_of(findings) == []
+
+
 def test_report_has_a_line_for_each_contender() -> None:
     from benchlib.all_rows import HEADER, rows_of
     from benchlib.findings import findings_of

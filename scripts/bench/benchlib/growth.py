@@ -19,6 +19,8 @@ def growth_of(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     grown = []
     for (part, about, name), points in series.items():
         for (size, seconds), (larger, longer) in itertools.pairwise(sorted(points)):
+            if larger == size:
+                continue
             exponent = math.log(longer / seconds) / math.log(larger / size)
             grown.append(
                 {"part": part, "work": about, "contender": name, "from": size, "to": larger, "exponent": exponent}
