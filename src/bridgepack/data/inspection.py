@@ -87,7 +87,7 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
         ArtifactError: when the split or row does not exist, or cannot be read.
     """
     row = artifact.row(split, index)
-    tokenizer, note = _tokenizer_of(artifact)
+    tokenizer, note = tokenizer_of(artifact)
     origins = _origins(artifact, split, index)
     eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
     bounds = seq_boundaries(row.seq_start_id, len(row.input_ids))
@@ -135,12 +135,17 @@ def _spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer
     spans = []
     for start, stop in pairwise(cuts):
         part = ids[start:stop]
-        text = tokenizer.decode(part) if tokenizer is not None else " ".join(f"[{token}]" for token in part)
-        spans.append(TextSpan(text=text, is_trained=trained[start], num_tokens=len(part)))
+        spans.append(TextSpan(text=text_of(part, tokenizer), is_trained=trained[start], num_tokens=len(part)))
     return spans
 
 
-def _tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
+def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
+    """Return the text of ids; ids in square brackets where there is no tokenizer."""
+    return tokenizer.decode(ids) if tokenizer is not None else " ".join(f"[{token}]" for token in ids)
+
+
+def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
+    """Return the tokenizer that an artifact's manifest names, or why it cannot be loaded."""
     known = artifact.manifest.tokenizer
     config = TokenizerConfig(
         name_or_path=str(known["name_or_path"]),
