@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 #: Nothing is fetched, no GPU is used, nothing is compiled (torch 2.13 compiled by dynamo trains to other losses).
 _ENVIRONMENT = {
@@ -15,6 +16,9 @@ _ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 os.environ.update(_ENVIRONMENT)
+#: How long an example takes says nothing on a machine that does other things, too.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]
 

@@ -48,8 +48,8 @@ def build(
 
     Args:
         recipe: an SFTRecipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py:FUNCTION`, `package.module:FUNCTION`.
-        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`. For a URL of an object store it is
-            built in that folder, and a copy written to the URL.
+        output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For a URL of an
+            object store it is built in that folder, and a copy written to the URL.
         overrides: dotted path -> value.
         num_workers: most processes, by default 1; with 0 everything runs in this process. On Ray: most tasks at a
             time, by default as many as the cluster has CPUs. The bytes are the same for any number.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -16,7 +18,7 @@ from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
 from bridgepack.cli_proof import diff, trace, verify
 from bridgepack.cli_recipes import recipes
-from bridgepack.cli_store import build_options, repack, store
+from bridgepack.cli_store import Options, build_options, repack, store
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
 
@@ -37,42 +39,90 @@ for _command in (recipes, repack, store, launch, trace, verify, diff):
 @bridgepack.command()
 @click.argument("recipe")
 @click.option(
-    "--output", type=PlaceOption(), metavar="DIR|URL", help="Folder of the artifact [artifacts/NAME-FINGERPRINT]."
+    "--output",
+    type=PlaceOption(),
+    metavar="DIR|URL",
+    help="Its folder [the recipe's artifact, or artifacts/NAME-FINGERPRINT].",
 )
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
 @build_options
+@click.option("--check", "is_checked", is_flag=True, help="Then judge recipe and artifact, as `check` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def build(
-    recipe: str, output: Path | str | None, overrides: tuple[str, ...], options: Any, as_json: bool, dry_run: bool
+    recipe: str,
+    output: Path | str | None,
+    overrides: tuple[str, ...],
+    options: Options,
+    is_checked: bool,
+    as_json: bool,
+    dry_run: bool,
 ) -> int:
     """Build the packed artifact of RECIPE, or go on where a build of it was ended.
 
     RECIPE is FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `recipes list` has. With
-    a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there.
+    a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With
+    --check, it exits 1 when a rule of severity error is broken.
     """
-    from bridgepack.data.worker_pool import worker_server
+    from bridgepack.data.server_process import TOKENISING, worker_server
 
-    with worker_server() as server:  # it imports what workers need while this process imports the rest
+    if is_checked and dry_run:
+        raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
+    with worker_server(TOKENISING) as server:  # it imports what workers need while this process imports the rest
         from bridgepack.config.loading import load_recipe, parse_overrides
+        from bridgepack.data.stage_loading import StageLoading
+
+        loaded = load_recipe(recipe, parse_overrides(overrides))
+        loading = StageLoading(server, loaded)
+
         from bridgepack.data.build import planned_build
         from bridgepack.data.build_places import build_anywhere, local_part
         from bridgepack.report.progress import TerminalProgress
         from bridgepack.report.terminal import describe_build, describe_plan
 
-        loaded = load_recipe(recipe, parse_overrides(overrides))
+        chosen = replace(options(), loading=loading)
         if dry_run:
             place = local_part(output)
             with (
                 TerminalProgress() as progress,
-                planned_build(loaded, output=place, progress=progress, options=options, server=server) as plan,
+                planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
             ):
                 print_json(plan.summary()) if as_json else echo(describe_plan(plan))
             return CLEAN
+        if is_checked:  # what checking needs is imported while the workers load the tokenizer
+            Thread(target=import_module, args=("bridgepack.checking",), daemon=True).start()
         with TerminalProgress() as progress:
-            result = build_anywhere(loaded, output=output, progress=progress, options=options, server=server)
-    print_json(result.summary()) if as_json else echo(describe_build(result))
-    return CLEAN
+            result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
+    if not is_checked:
+        print_json(result.summary()) if as_json else echo(describe_build(result))
+        return CLEAN
+    if not as_json:
+        echo(describe_build(result) + "\n")
+    return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
+
+
+def _check_built(recipe: str, overrides: tuple[str, ...], result: Any, *, num_workers: int, as_json: bool) -> int:
+    """Judge what was built together with its recipe."""
+    from bridgepack.check_options import CheckOptions
+    from bridgepack.checking import check_target
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.report.checks import rendered
+    from bridgepack.report.progress import TerminalProgress
+    from bridgepack.rules.output import report_to_dict
+
+    with TerminalProgress() as progress:
+        options = CheckOptions(
+            artifact=result.output,
+            overrides=parse_overrides(overrides),
+            num_workers=max(num_workers, 1),
+            progress=progress,
+        )
+        report = check_target(recipe, options)
+    if as_json:
+        print_json({**result.summary(), "check": report_to_dict(report)})
+    else:
+        echo(rendered(report, "text", has_colour=has_colour(), shows_advice=False, shows_skipped=False).rstrip("\n"))
+    return FINDINGS if report.fails(strict=False) else CLEAN
 
 
 @bridgepack.command()

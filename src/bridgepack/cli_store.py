@@ -15,8 +15,12 @@ from bridgepack.cli_output import CLEAN, FINDINGS, echo, print_json
 _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
 
 
+#: Gives the options of a build; what they are made of takes time to import.
+type Options = Callable[[], Any]
+
+
 def build_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that say how a build works; the command gets them as one `options`."""
+    """Add the options that say how a build works; the command gets one `options`, a function that returns them."""
 
     @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
     @click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 8G [three quarters of what is free].")
@@ -32,18 +36,21 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
         ray_address: str | None,
         **arguments: Any,
     ) -> int:
-        from bridgepack.data.build_values import build_options as options_of
+        def options() -> Any:
+            from bridgepack.data.build_values import build_options as options_of
 
-        options = options_of(
-            store=store,
-            num_workers=workers,
-            memory=memory,
-            engine=engine,
-            ray_address=ray_address,
-            default_workers=num_cores(),
-        )
-        if options.ray is not None and options.ray.address is None:
-            echo("no --ray-address: Ray is started on this machine and stopped at the end", err=True)
+            chosen = options_of(
+                store=store,
+                num_workers=workers,
+                memory=memory,
+                engine=engine,
+                ray_address=ray_address,
+                default_workers=num_cores(),
+            )
+            if chosen.ray is not None and chosen.ray.address is None:
+                echo("no --ray-address: Ray is started on this machine and stopped at the end", err=True)
+            return chosen
+
         return command(options=options, **arguments)
 
     return with_options
@@ -57,7 +64,7 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
 def repack(
-    artifact: Path, overrides: tuple[str, ...], output: Path | None, options: Any, as_json: bool, dry_run: bool
+    artifact: Path, overrides: tuple[str, ...], output: Path | None, options: Options, as_json: bool, dry_run: bool
 ) -> int:
     """Pack the sequences of ARTIFACT anew, with other sizes or for another topology.
 
@@ -69,13 +76,13 @@ def repack(
     from bridgepack.report.stores import describe_repack_plan
     from bridgepack.report.terminal import describe_build
 
-    changes = parse_overrides(overrides)
+    changes, chosen = parse_overrides(overrides), options()
     if dry_run:
         plan = plan_repack(artifact, changes, output=output)
         print_json(plan.summary()) if as_json else echo(describe_repack_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
-        result = repack_artifact(artifact, changes, output=output, progress=progress, options=options)
+        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)
     print_json(result.summary()) if as_json else echo(describe_build(result))
     return CLEAN
 

@@ -123,6 +123,7 @@ def test_text_of_data_cannot_steer_the_terminal(command: Command) -> None:
     [
         (["build", "recipe.yaml", "--output", "out", "--json"], "splits"),
         (["build", "recipe.yaml", "--output", "artifact", "--json"], "was_built_before"),
+        (["build", "recipe.yaml", "--output", "artifact", "--json", "--check"], "check"),
         (["build", "recipe.yaml", "--output", "out", "--json", "--dry-run"], "is_built"),
         (["check", "artifact", "--json"], "findings"),
         (["inspect", "artifact", "--json"], "fingerprint"),
@@ -172,6 +173,30 @@ def test_check_of_a_sound_artifact_and_of_a_broken_one(command: Command) -> None
 
     assert (ran.code, ran.errors) == (1, "")
     assert shard.name in ran.output
+
+
+def test_build_writes_where_the_recipe_says(command: Command) -> None:
+    ran = command("build", "recipe.yaml", "--set", "artifact=packed", "--json")
+    planned = command("build", "recipe.yaml", "--set", "artifact=packed", "--dry-run")
+    elsewhere = command("build", "recipe.yaml", "--set", "artifact=packed", "--output", "out", "--json")
+
+    assert [json.loads(one.output)["output"] for one in (ran, elsewhere)] == ["packed", "out"]
+    assert planned.output.startswith("would do: nothing: it is already built\noutput: packed")
+    assert sorted(path.name for path in Path().glob("*/manifest.json")) == ["manifest.json"] * 3
+
+
+def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
+    sound = command("build", "recipe.yaml", "--output", "out", "--check")
+    again = command("build", "recipe.yaml", "--output", "out", "--check", "--json")
+    broken = command("build", "recipe.yaml", "--output", "out", "--check", "--set", "batch.micro_batch_size=2")
+
+    assert (sound.code, sound.errors) == (0, "")
+    assert sound.output.startswith("Built out")
+    assert "rules run" in sound.output
+    assert (again.code, json.loads(again.output)["check"]["summary"]["num_errors"]) == (0, 0)
+    assert broken.code == 1
+    assert "micro_batch_size" in broken.output
+    assert Path("out/manifest.json").exists()
 
 
 def test_inspect(command: Command) -> None:

@@ -22,7 +22,7 @@ from ruamel.yaml import YAML
 
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
-from bridgepack.config.base import Section
+from bridgepack.config.base import Section, meanings_of
 from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.packing import PackingConfig
 from bridgepack.config.recipe import SFTRecipe
@@ -109,8 +109,7 @@ def test_recipe_page_has_every_field() -> None:
         seen.add(model)
         for name, field in model.model_fields.items():
             assert f"- **`{name}`** (" in page
-            assert field.description
-            assert " ".join(field.description.split()) in page
+            assert " ".join(meanings_of(model)[name].split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
     assert len(seen) == 21

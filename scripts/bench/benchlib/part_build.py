@@ -15,8 +15,8 @@ from benchlib.works import OURS, UPSTREAM, Contender, Work
 PART = "build"
 #: Chats from which upstream with several workers never ends: it runs out of memory maps.
 _UPSTREAM_SERIAL_FROM = 16_000
-#: Measurements of upstream above that: one takes half an hour.
-_LONG_REPEATS = 1
+#: Measurements of upstream with one worker, which takes twice as long as with two, and half an hour above that size.
+_SERIAL_REPEATS = 1
 _ENGINES = ("auto", "tokenizers")
 
 
@@ -40,7 +40,7 @@ def _upstream(given: dict[str, Any], num_rows: int, most_rows: int) -> Iterator[
     for count in (1,) if is_long else (1, 2):
         name = f"upstream, {count} worker{'s' if count > 1 else ''}"
         contender = Contender.of("build_side:upstream", name, UPSTREAM, given, num_workers=count)
-        yield replace(contender, most_repeats=_LONG_REPEATS) if is_long else contender
+        yield replace(contender, most_repeats=_SERIAL_REPEATS) if count == 1 else contender
 
 
 def _ours(given: dict[str, Any], num_rows: int, workers: int) -> Iterator[Contender]:

@@ -21,8 +21,11 @@ def repack_works(options: argparse.Namespace, scratch: Path) -> Iterator[Work]:
             "output": str(scratch / "repack"),
             "num_workers": options.workers,
         }
-        build = Contender.of("repack_side:build", "bridgepack build instead", PEER, given)
+        builds = [
+            Contender.of("repack_side:build", f"bridgepack build instead, {engine}", PEER, given, engine=engine)
+            for engine in ("auto", "tokenizers")
+        ]
         repack = Contender.of("repack_side:repack", "bridgepack repack", OURS, given)
-        contenders = (build, repack.asking(peer=10))
+        contenders = (*builds, repack.asking(peer=10))
         name = f"{num_rows:,} chats, packs of 32,768, context parallel 4"
         yield Work(part=PART, name=name, unit="chats", num_items=num_rows, contenders=contenders)

@@ -16,11 +16,11 @@ from benchlib.side import timed
 _CHANGES = ("packing.packed_sequence_size=32768", "packing.pad_seq_to_mult=8", "parallelism.context_parallel_size=4")
 
 
-def build(data: str, tokenizer: str, output: str, num_workers: int) -> dict[str, Any]:
+def build(data: str, tokenizer: str, output: str, num_workers: int, engine: str) -> dict[str, Any]:
     """Return what building for the other sizes takes, with nothing in the token store."""
     with fresh(output) as folder:
         found: dict[str, Any] = {}
-        path = _recipe(folder, data, tokenizer)
+        path = _recipe(folder, data, tokenizer, engine)
         changes = [part for change in _CHANGES for part in ("--set", change)]
         arguments = ["build", str(path), "--output", str(folder / "other"), "--workers", str(num_workers), *changes]
         with timed(found):
@@ -41,7 +41,9 @@ def repack(data: str, tokenizer: str, output: str, num_workers: int) -> dict[str
         return {**found, **describe_built(folder / "other" / "training")}
 
 
-def _recipe(folder: Path, data: str, tokenizer: str) -> Path:
+def _recipe(folder: Path, data: str, tokenizer: str, engine: str = "auto") -> Path:
     path = folder / "recipe.yaml"
-    path.write_text(json.dumps(recipe(data, tokenizer, BEST_FIT_DECREASING)), encoding="utf-8")
+    values = recipe(data, tokenizer, BEST_FIT_DECREASING)
+    values["tokenizer"]["engine"] = engine
+    path.write_text(json.dumps(values), encoding="utf-8")
     return path

@@ -15,8 +15,9 @@ from benchlib.shard_plans import write_tasks
 from benchlib.side import timed
 from bridgepack.data.execution import InThisProcess, result_of
 from bridgepack.data.packing import plan_packs
+from bridgepack.data.server_process import PACKING, worker_server
 from bridgepack.data.shard_tasks import write_planned_shard
-from bridgepack.data.worker_pool import worker_pool, worker_server
+from bridgepack.data.worker_pool import worker_pool
 
 
 def bridgepack(folder: str, output: str, num_workers: int) -> dict[str, Any]:
@@ -38,10 +39,10 @@ def _runner(num_workers: int) -> Iterator[Any]:
     if num_workers == 1:
         yield InThisProcess()
         return
-    with worker_server() as server, worker_pool(server, num_workers) as pool:
-        list(pool.run(_started, range(num_workers)))
+    with worker_server(PACKING) as server, worker_pool(server, num_workers) as pool:
+        list(pool.run(_started, range(num_workers)))  # loading code and starting processes is no part of writing
         yield pool
 
 
 def _started(_: int, __: Any) -> None:
-    import bridgepack.data.shard_tasks  # noqa: F401 (loading code is no part of writing)
+    pass

@@ -2,17 +2,68 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
 from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
 
 
 class Section(BaseModel):
     """A frozen recipe section; validators only reject, they never fill or change a value."""
 
+    # pydantic's use_attribute_docstrings would read all fields' texts at every start of a program, which takes longer
+    # than everything else that it does for these sections; schemas ask `meanings_of` for them.
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_default=True,
         allow_inf_nan=False,
         str_min_length=1,
+        defer_build=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the section's JSON Schema with the meaning of each field, which stands below it in the code."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, meaning in meanings_of(cls).items():
+            if name in properties:
+                properties[name].setdefault("description", meaning)
+        return schema
+
+
+@cache
+def meanings_of(section: type[BaseModel]) -> Mapping[str, str]:
+    """Return what each field of a section means: the text that stands below it in the section's code."""
+    if section in (BaseModel, Section):
+        return {}
+    inherited = [meanings_of(base) for base in reversed(section.__bases__) if issubclass(base, BaseModel)]
+    return {name: meaning for known in (*inherited, _own_meanings(section)) for name, meaning in known.items()}
+
+
+def _own_meanings(section: type[BaseModel]) -> dict[str, str]:
+    try:
+        source = inspect.getsource(section)
+    except OSError:  # made by code, or typed in
+        return {}
+    body = ast.parse(dedent(source)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

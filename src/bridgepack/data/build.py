@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bridgepack.config.data import as_sources
 from bridgepack.config.recipe import SFTRecipe
@@ -20,9 +18,10 @@ from bridgepack.data.execution import Progress, SilentProgress
 from bridgepack.data.fingerprint import fingerprint
 from bridgepack.data.hashing import hashing
 from bridgepack.data.inputs import InputFile, file_stamp, find_inputs
+from bridgepack.data.server_process import TOKENISING, worker_server
+from bridgepack.data.stage_loading import StageLoading
 from bridgepack.data.store_keys import code_digest
 from bridgepack.data.token_store import default_store, opened_store
-from bridgepack.data.worker_pool import WorkerServer, worker_server
 from bridgepack.records import TRAIN, VALIDATION
 
 DEFAULT_FOLDER = "artifacts"
@@ -35,18 +34,16 @@ def build_artifact(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
-    server: WorkerServer | None = None,
 ) -> BuildResult:
     """Build the artifact of a recipe, go on with a build of it that was ended, or find that it is there already.
 
     Args:
         recipe: what to build.
-        output: folder of the artifact; by default `NAME-FINGERPRINT` in `artifacts`. An artifact that is there and has
-            another fingerprint is replaced once the new one is complete.
+        output: folder of the artifact; by default the recipe's own, else `NAME-FINGERPRINT` in `artifacts`. An artifact
+            that is there and has another fingerprint is replaced once the new one is complete.
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
-        server: forks workers, where one was started already.
 
     Raises:
         ConfigError: the recipe contradicts itself.
@@ -57,10 +54,10 @@ def build_artifact(
         BuildInterrupted: by Ctrl-C, saying what is kept.
         ArtifactInUseError: another build is writing it.
     """
-    shown, options = progress or SilentProgress(), options or BuildOptions()
+    shown, options, output = progress or SilentProgress(), options or BuildOptions(), output or _own_output(recipe)
     expected = output or artifacts / recipe.name
     refuse_unwritable(expected, options.store or default_store(expected))
-    with _prepared(recipe, output, artifacts, shown, options, server) as (plan, server):
+    with _prepared(recipe, output, artifacts, shown, options, loads_engine=True) as (plan, loading):
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
@@ -72,7 +69,7 @@ def build_artifact(
             staging.staging(plan.output, identity) as folder,
             opened_store(place) as store,
         ):
-            manifest = Building(plan, folder, store, shown, options, kept).run(server)
+            manifest = Building(plan, folder, store, shown, options, kept).run(loading)
             staging.move_into_place(folder / staging.ARTIFACT, plan.output)
     replaced = plan.existing.fingerprint if plan.existing is not None else None
     return BuildResult(
@@ -88,15 +85,14 @@ def planned_build(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
-    server: WorkerServer | None = None,
 ) -> Iterator[BuildPlan]:
     """Give what a build would do; only Hugging Face data sets are written, to a folder that goes afterwards.
 
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
     """
-    shown, options = progress or SilentProgress(), options or BuildOptions()
-    with _prepared(recipe, output, artifacts, shown, options, server) as (plan, _):
+    shown, options, output = progress or SilentProgress(), options or BuildOptions(), output or _own_output(recipe)
+    with _prepared(recipe, output, artifacts, shown, options, loads_engine=False) as (plan, _):
         yield plan
 
 
@@ -107,25 +103,30 @@ def _prepared(
     artifacts: Path,
     progress: Progress,
     options: BuildOptions,
-    server: WorkerServer | None,
-) -> Iterator[tuple[BuildPlan, WorkerServer | None]]:
-    """Give a plan and the process that workers are forked from, which loads the tokenizer while inputs are hashed."""
+    *,
+    loads_engine: bool,
+) -> Iterator[tuple[BuildPlan, StageLoading]]:
+    """Give a plan and the process that workers are forked from, which loads the tokenizer while inputs are hashed.
+
+    It may go on and load what encodes texts; `Building` asks for what came of it.
+    """
     resolved = recipe.resolve()
     if output is not None:
         staging.refuse_foreign_folder(output)
-    load = partial(_load, recipe.model_dump_json())
     with ExitStack() as stack:
-        if server is None and options.num_workers > 0:
-            server = stack.enter_context(worker_server())
-        if server is not None:
-            server.begin(load)
+        loading = options.loading
+        if loading is None:
+            server = stack.enter_context(worker_server(TOKENISING)) if options.num_workers > 0 else None
+            loading = StageLoading(server, recipe)
         files = _find_files(
             recipe,
             Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(output, options)))),
         )
+        if loads_engine:
+            loading.begin_engine([file for members in files.values() for file in members])
         stamps = {file.path: file_stamp(file.path) for members in files.values() for file in members}
         with hashing(files, options.num_workers) as hashes:
-            tokenizer = load() if server is None else server.prepared()
+            tokenizer = loading.identity()
             inputs = hashes.records(progress)
         digest = fingerprint(resolved, tokenizer, inputs)
         folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
@@ -140,15 +141,12 @@ def _prepared(
             tokenizer=tokenizer,
             existing=existing_manifest(folder),
         )
-        yield plan, server
+        yield plan, loading
 
 
-def _load(recipe_json: str) -> dict[str, Any]:
-    """Load the tokenisation stage afresh and return its tokenizer's identity."""
-    from bridgepack.data.stages import forget_stage, load_identity  # templates and tokenizers, which workers need
-
-    forget_stage()
-    return load_identity(recipe_json)
+def _own_output(recipe: SFTRecipe) -> Path | None:
+    """Return the folder that a recipe names for its packs."""
+    return None if recipe.artifact is None else Path(recipe.artifact)
 
 
 def _shared_place(output: Path | None, options: BuildOptions) -> Path | None:

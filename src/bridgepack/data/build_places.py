@@ -11,7 +11,6 @@ from bridgepack.data.build_values import BuildOptions, BuildResult
 from bridgepack.data.cloud import scheme_of
 from bridgepack.data.execution import Progress, SilentProgress
 from bridgepack.data.uploading import upload_artifact, upload_place
-from bridgepack.data.worker_pool import WorkerServer
 
 
 def as_place(text: str | Path | None) -> Path | str | None:
@@ -30,7 +29,6 @@ def build_anywhere(
     output: Path | str | None = None,
     progress: Progress | None = None,
     options: BuildOptions | None = None,
-    server: WorkerServer | None = None,
 ) -> BuildResult:
     """Build an artifact; where the output is a URL, build it in the default folder and write a copy there.
 
@@ -40,7 +38,7 @@ def build_anywhere(
         BridgepackError: as `build_artifact` and `upload_artifact`.
     """
     if not isinstance(output, str):
-        return build_artifact(recipe, output=output, progress=progress, options=options, server=server)
+        return build_artifact(recipe, output=output, progress=progress, options=options)
     url = upload_place(output)
-    result = build_artifact(recipe, progress=progress, options=options, server=server)
+    result = build_artifact(recipe, progress=progress, options=options)
     return replace(result, upload=upload_artifact(result.output, url, progress or SilentProgress()))

@@ -13,6 +13,7 @@ from bridgepack.data.cloud import Readable
 from bridgepack.data.inputs import InputFile
 from bridgepack.data.memory import parse_memory
 from bridgepack.data.ray_cluster import RaySettings, ray_settings
+from bridgepack.data.stage_loading import StageLoading
 from bridgepack.data.uploading import Upload
 from bridgepack.errors import ConfigError
 from bridgepack.records import InputRecord, Manifest
@@ -104,12 +105,14 @@ class BuildOptions:
             ends that.
         memory_bytes: what the build may use; by default three quarters of what is free.
         ray: the Ray cluster that tasks run on; by default they run in processes of this machine.
+        loading: of the recipe's tokenisation stage, where it was begun already.
     """
 
     store: Path | None = None
     num_workers: int = 1
     memory_bytes: int | None = None
     ray: RaySettings | None = None
+    loading: StageLoading | None = None
 
 
 def build_options(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bridgepack.data import build_records, staging
 from bridgepack.data.artifact_writing import ArtifactSpec, ArtifactWriter
 from bridgepack.data.build_errors import Kept
 from bridgepack.data.build_values import BuildOptions, BuildPlan
-from bridgepack.data.engine_checks import EngineDiffersError, EngineReport
-from bridgepack.data.engine_sample import sampled_rows
-from bridgepack.data.engines import REFERENCE
+from bridgepack.data.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.execution import InThisProcess, Progress, Runner
 from bridgepack.data.files import make_folders
 from bridgepack.data.fingerprint import library_versions
@@ -24,10 +20,11 @@ from bridgepack.data.range_tasks import RangeResult
 from bridgepack.data.ray_cluster import RaySettings, ray_runner
 from bridgepack.data.ray_tasks import WorkerSetup
 from bridgepack.data.space import SpaceWatch
+from bridgepack.data.stage_loading import StageLoading, node_load
 from bridgepack.data.store_keys import code_digest, tokenization_identity, tokenization_key
 from bridgepack.data.token_store import TokenStore
 from bridgepack.data.tokenizing import SplitInputs, Tokenizing
-from bridgepack.data.worker_pool import WorkerServer, worker_pool
+from bridgepack.data.worker_pool import worker_pool
 from bridgepack.errors import DataError
 from bridgepack.records import Manifest
 
@@ -52,27 +49,30 @@ class Building:
         """Begin with the recipe's engine."""
         self._engine = self.plan.resolved.recipe.tokenizer.engine
 
-    def run(self, server: WorkerServer | None) -> Manifest:
-        """Build the artifact in the working folder and return its manifest."""
+    def run(self, loading: StageLoading) -> Manifest:
+        """Build the artifact in the working folder and return its manifest.
+
+        Args:
+            loading: of the recipe's stage; it has begun with the engine.
+        """
         make_folders(self.folder / staging.WORK)
-        load = partial(_load_engine, self._recipe_json, self._engine, self._num_input_bytes, self._files)
-        report = load() if server is None else server.prepare(load)
+        report = loading.engine()
         self.kept.engine_message = report.message
         if report.name == REFERENCE:
             self._engine = REFERENCE
         if self.options.ray is not None:
             return self._run_on_ray(self.options.ray)
-        if server is None:
+        if loading.server is None:
             return self._run(InThisProcess(), plan_memory(self.options.memory_bytes, 1).text_bytes)
         memory = plan_memory(self.options.memory_bytes, self._useful_workers())
-        with worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
+        with worker_pool(loading.server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
             return self._run(pool, memory.text_bytes)
 
     def _run_on_ray(self, settings: RaySettings) -> Manifest:
         setup = WorkerSetup(
             folder=str(Path.cwd()),
             memory_bytes=self.options.memory_bytes,
-            load=partial(_load_for_ray, self._recipe_json, self._engine, self._num_input_bytes),
+            load=node_load(self.plan.resolved.recipe, self._engine, self._num_input_bytes),
             identity=self.plan.tokenizer,
         )
         shared = [self.folder, self.store.folder]
@@ -162,22 +162,7 @@ class Building:
         )
 
 
-def _load_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
-    """Load what encodes texts, compare it with `tokenizers` on rows of the files, and say what is to be used."""
-    from bridgepack.data.stages import load_stage  # templates and tokenizers, which workers need
-
-    stage = load_stage(recipe_json, engine, num_input_bytes)
-    return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
-
-
 def _refuse_changed_inputs(plan: BuildPlan) -> None:
     for path, stamp in plan.stamps.items():
         if not path.is_file() or file_stamp(path) != stamp:
             raise DataError(f"{path} changed during the build. Build again once nothing writes to it.")
-
-
-def _load_for_ray(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
-    """Load the tokenisation stage on a node and return its tokenizer's identity."""
-    from bridgepack.data.stages import load_stage  # templates and tokenizers, which workers need
-
-    return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()

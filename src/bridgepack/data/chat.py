@@ -10,7 +10,7 @@ import numpy as np
 from bridgepack.config.preprocessing import ChatPreprocessing
 from bridgepack.data.chat_masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.conversation import Conversation, ConversationReader
-from bridgepack.data.encoding import Encoded, FlatBatch, Prepared, control_token_table, encode_examples
+from bridgepack.data.encoding import Encoded, FlatBatch, Prepared, encode_examples, mask_out
 from bridgepack.data.engines import FlatIds, joined
 from bridgepack.data.markers import TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.quick_masks import QuickMasks
@@ -49,8 +49,7 @@ class ChatEncoder:
         self._masks = ChatMasks(tokenizer, settings, markers)
         is_marked = tokenizer.has_generation_blocks
         self._quick = QuickMasks(tokenizer, self._masks, markers) if markers is not None and not is_marked else None
-        never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
-        self._is_trainable = control_token_table(never, tokenizer.vocab_size) if never else None
+        self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
         """Return ids and mask or the row's error, one per example, in order."""
@@ -81,8 +80,7 @@ class ChatEncoder:
         else:
             flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
             mask = self._mask(rows, flat, errors)
-        if self._is_trainable is not None:
-            mask &= self._is_trainable[flat.input_ids]
+        mask_out(mask, flat.input_ids, self._never_trained)
         num_context = np.full(len(rows), -1, dtype=np.int32)
         return FlatBatch(
             input_ids=flat.input_ids, loss_mask=mask, offsets=flat.offsets, num_context=num_context, errors=errors

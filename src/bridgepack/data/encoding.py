@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from bridgepack.errors import RowError
@@ -90,11 +89,16 @@ def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encod
     return [next(made) if result is None else result for result in results]
 
 
-def control_token_table(never_trained_ids: frozenset[int], vocab_size: int) -> MaskArray:
-    """Return for each id 0 where Megatron-Bridge never trains it, else 1; shape [vocab_size], int8."""
-    table = np.ones(vocab_size, dtype=np.int8)
-    table[sorted(never_trained_ids)] = 0
-    return table
+def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:
+    """Set a mask to 0 wherever the token is one of a few that Megatron-Bridge never trains.
+
+    Args:
+        mask: shape [num_tokens], int8; it is changed.
+        input_ids: shape [num_tokens], int32.
+        never_trained_ids: their ids.
+    """
+    for token in never_trained_ids:
+        mask[input_ids == token] = 0
 
 
 def _one_by_one(batch: FlatBatch) -> list[Encoded | RowError]:

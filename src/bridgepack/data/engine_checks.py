@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bridgepack.data.engines import FAST_ENGINES, REFERENCE, Engine, EngineError, FlatIds, ReferenceEngine, load_engine
+from bridgepack.data.engines import (
+    FAST_ENGINES,
+    REFERENCE,
+    Engine,
+    EngineDiffersError,
+    EngineError,
+    EngineReport,
+    FlatIds,
+    ReferenceEngine,
+    load_engine,
+)
 from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.errors import DataError
 
 #: Below it, loading a fast engine takes longer than it saves.
 _MIN_INPUT_BYTES = 4 << 20
@@ -27,22 +36,6 @@ _LONG = ("a" * 5000, "ab" * 3000, "1" * 3000, " " * 3000, "\n" * 500, "!?" * 200
 _CODE = (
     'def f(x):\n    return {"a": [1, 2], \'b\': f"{x!r}"}  # TODO\n\n\nclass A_b2:\n\tpass\n<div class="x">&amp;</div>'
 )
-
-
-class EngineReport(NamedTuple):
-    """Which engine a build uses.
-
-    Attributes:
-        name: of the engine.
-        message: what to tell the user, once; None where everything is as the recipe says.
-    """
-
-    name: str
-    message: str | None = None
-
-
-class EngineDiffersError(DataError):
-    """A fast engine gave other ids than `tokenizers` for a row of the data."""
 
 
 class CheckedEngine:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TokenArray
 
@@ -40,6 +41,22 @@ class Engine(Protocol):
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the ids of texts."""
         ...
+
+
+class EngineReport(NamedTuple):
+    """Which engine a build uses.
+
+    Attributes:
+        name: of the engine.
+        message: what to tell the user, once; None where everything is as the recipe says.
+    """
+
+    name: str
+    message: str | None = None
+
+
+class EngineDiffersError(DataError):
+    """A fast engine gave other ids than `tokenizers` for a row of the data."""
 
 
 class EngineError(Exception):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from bridgepack.data.execution import Beat, InThisProcess, Runner, result_of
-from bridgepack.data.worker_pool import worker_pool, worker_server
+from bridgepack.data.server_process import worker_server
+from bridgepack.data.worker_pool import worker_pool
 
 
 class PlainRunner:

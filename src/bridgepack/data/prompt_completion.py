@@ -9,7 +9,7 @@ import numpy as np
 
 from bridgepack.config.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.conversation import CONVERSATION_COLUMNS
-from bridgepack.data.encoding import Encoded, FlatBatch, Prepared, control_token_table, encode_examples
+from bridgepack.data.encoding import Encoded, FlatBatch, Prepared, encode_examples, mask_out
 from bridgepack.data.engines import FlatIds
 from bridgepack.data.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
@@ -41,8 +41,7 @@ class PromptCompletionEncoder:
         self._separator = settings.separator
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]
-        never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
-        self._is_trainable = control_token_table(never, tokenizer.vocab_size) if never else None
+        self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
         """Return ids and mask or the row's error, one per example, in order."""
@@ -71,8 +70,7 @@ class PromptCompletionEncoder:
         mask = np.ones(len(ids), dtype=np.int8)
         if self._settings.loss_mode != "full":
             mask = (np.arange(len(ids)) >= np.repeat(offsets[:-1] + num_context, lengths)).astype(np.int8)
-        if self._is_trainable is not None:
-            mask &= self._is_trainable[ids]
+        mask_out(mask, ids, self._never_trained)
         return FlatBatch(
             input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context.astype(np.int32), errors={}
         )

@@ -16,8 +16,9 @@ from typing import Any
 from bridgepack.data.execution import TaskFailure, is_meant_for_users
 from bridgepack.data.fingerprint import library_versions
 from bridgepack.data.memory import MIN_WORKER_BYTES, memory_share
+from bridgepack.data.server_process import PACKING, TOKENISING, WorkerServer
 from bridgepack.data.store_keys import code_digest
-from bridgepack.data.worker_pool import WorkerPool, WorkerServer
+from bridgepack.data.worker_pool import WorkerPool
 from bridgepack.errors import ConfigError
 
 
@@ -122,7 +123,7 @@ def _pool(setup: bytes, num_slots: int) -> WorkerPool:
         raise ConfigError(
             f"{socket.gethostname()} has another bridgepack than where the build began. Install the same one there."
         )
-    server = WorkerServer()
+    server = WorkerServer(PACKING if wanted.load is None else TOKENISING)
     try:
         server.prepare(_ChangeFolder(wanted.folder))
         if wanted.load is not None:

@@ -25,9 +25,10 @@ from bridgepack.data.range_tasks import RangeResult, TokenizeTask, tokenize_rang
 from bridgepack.data.ranges import COLUMNS, InputRange
 from bridgepack.data.ray_cluster import ray_runner
 from bridgepack.data.ray_tasks import WorkerSetup
+from bridgepack.data.server_process import PACKING, worker_server
 from bridgepack.data.store_keys import code_digest, tokenization_settings
 from bridgepack.data.token_store import TokenStore, default_store, existing_store, opened_store
-from bridgepack.data.worker_pool import worker_pool, worker_server
+from bridgepack.data.worker_pool import worker_pool
 from bridgepack.errors import ConfigError, StoreError
 from bridgepack.records import InputRecord, Manifest
 from bridgepack.records.fingerprints import fingerprint_of
@@ -36,7 +37,7 @@ from bridgepack.records.fingerprints import fingerprint_of
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
 _NAMED_RANGES = 3
 #: Input that is worth another worker.
-_BYTES_PER_WORKER = 1 << 24
+_BYTES_PER_WORKER = 1 << 26
 _ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises what is missing."
 
 
@@ -186,14 +187,11 @@ def _runner(plan: RepackPlan, options: BuildOptions, shared: Sequence[Path], pro
         yield InThisProcess()
         return
     memory = plan_memory(options.memory_bytes, wanted)
-    with worker_server() as server:
-        server.prepare(load_libraries)
-        with worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
-            yield pool
-
-
-def load_libraries() -> None:
-    """Load what tasks need, once for all workers: importing this module does."""
+    with (
+        worker_server(PACKING) as server,
+        worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool,
+    ):
+        yield pool
 
 
 @dataclass(kw_only=False)

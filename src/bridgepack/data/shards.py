@@ -72,7 +72,7 @@ def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
                     return batch_of_table(file.read_row_group(group), name, first_row).row(index - first_row)
                 first_row += num_rows
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error)}.") from None
+        raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error).rstrip('.')}.") from None
     raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.engine_checks import EngineReport, check_texts, use_engine
-from bridgepack.data.engines import REFERENCE
+from bridgepack.data.engine_checks import check_texts, use_engine
+from bridgepack.data.engines import REFERENCE, EngineReport
 from bridgepack.data.reading import RowRead
 from bridgepack.data.token_batching import iter_token_batches
 from bridgepack.data.tokenization import Tokenization, texts_of_rows
@@ -95,11 +94,10 @@ def forget_stage() -> None:
     _loaded.cache_clear()
 
 
-def load_identity(recipe_json: str) -> dict[str, Any]:
-    """Load the stage of a recipe and return its tokenizer's identity.
+def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
+    """Load the stage of a recipe and return its tokenizer.
 
     Raises:
         TokenizerError: as `load_stage`.
     """
-    _, tokenizer, _ = _loaded(recipe_json)
-    return tokenizer.identity()
+    return _loaded(recipe_json)[1]

@@ -143,6 +143,11 @@ class ChatTokenizer:
         return self._tokenizer.special_token_id(f"{name}_token")
 
     @property
+    def special_tokens(self) -> Mapping[str, Any]:
+        """Name -> text of the special tokens that the chat template can name, such as `bos_token`."""
+        return self._tokenizer.special_tokens
+
+    @property
     def special_token_texts(self) -> list[str]:
         """Texts of the named special tokens."""
         return [text for text in self._tokenizer.special_tokens.values() if isinstance(text, str)]

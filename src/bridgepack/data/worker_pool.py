@@ -4,115 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from bridgepack.data.execution import Beat, TaskFailure
-from bridgepack.data.worker_server import ENVIRONMENT, send
+from bridgepack.data.server_process import WorkerServer, ending
+from bridgepack.data.worker_server import send
 from bridgepack.errors import DataError
 
 #: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.
 _STALL_S = 600.0
 _LOOK_S = 1.0
-#: What a server has time for when it is to end.
-_GOODBYE_S = 0.5
 #: Tasks that wait for a worker, and results that wait for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
 #: Workers replaced in one build; a machine or a tokenizer that needs more is not helped by going on.
 _MAX_DEATHS = 200
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from bridgepack.data.worker_server import main; main({descriptor})"
-
-
-class WorkerServer:
-    """The process that workers are forked from."""
-
-    def __init__(self) -> None:
-        """Start it; it loads nothing yet."""
-        ours, theirs = socket.socketpair()
-        with theirs, _interrupts_held():
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM.format(path=sys.path, descriptor=theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **ENVIRONMENT},
-            )
-        self._connection = Connection(ours.detach())
-
-    def prepare[T](self, function: Callable[[], T]) -> T:
-        """Run a function in the server, for every worker that is forked afterwards, and return its result.
-
-        Raises:
-            BridgepackError: what it raised.
-            DataError: when the server dies.
-        """
-        self.begin(function)
-        result: T = self.prepared()
-        return result
-
-    def begin(self, function: Callable[[], Any]) -> None:
-        """Begin to prepare; `prepared` waits for the end."""
-        self._send(("prepare", function))
-
-    def prepared(self) -> Any:
-        """Return what the function gave that was begun."""
-        kind, value = self._receive()
-        if kind == "error":
-            raise value
-        if kind == "trace":
-            raise RuntimeError(f"a worker process could not be prepared:\n{value}")
-        return value
-
-    def fork(self, memory_bytes: int | None) -> _Worker:
-        """Start a worker that may use this much memory of its own."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._send(("fork", memory_bytes))
-            reduction.send_handle(self._connection, theirs.fileno(), self._process.pid)
-            number = int(self._receive())
-        return _Worker(number=number, connection=Connection(ours.detach()))
-
-    def exit_status(self, worker: _Worker) -> tuple[int, str]:
-        """Wait for a worker's end and return its exit code, negative for a signal, and its last errors."""
-        self._send(("wait", worker.number))
-        status, errors = self._receive()
-        return int(status), str(errors)
-
-    def close(self) -> None:
-        """End the server; workers end with the pool that has them, and the server takes leave of them."""
-        self._connection.close()
-        try:
-            self._process.wait(_GOODBYE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _send(self, request: Any) -> None:
-        try:
-            send(self._connection, request)
-        except OSError:
-            raise self._death() from None
-
-    def _receive(self) -> Any:
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError):
-            raise self._death() from None
-
-    def _death(self) -> DataError:
-        return DataError(
-            f"the process that loads the tokenizer ended with {ending(self._process.wait())}, most often because "
-            "memory ran out. What is finished is kept; free memory and run the same command again."
-        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -207,7 +119,7 @@ class WorkerPool:
         for worker in list(self._workers):
             self._workers.remove(worker)
             worker.connection.close()
-            self.server.exit_status(worker)
+            self.server.exit_status(worker.number)
 
     def _deal(self, num_workers: int) -> None:
         """Give waiting tasks to free workers; start workers where there are fewer than allowed."""
@@ -215,7 +127,8 @@ class WorkerPool:
             worker = next((worker for worker in self._workers if worker.ticket is None), None)
             if worker is None and len(self._workers) < num_workers:
                 share = None if self.memory_bytes is None else self.memory_bytes // num_workers
-                worker = self.server.fork(share)
+                number, connection = self.server.fork(share)
+                worker = _Worker(number=number, connection=connection)
                 self._workers.append(worker)
             if worker is None:
                 return
@@ -262,7 +175,7 @@ class WorkerPool:
         """Take in that a worker died; the task that it had has failed."""
         self._workers.remove(worker)
         worker.connection.close()
-        code, errors = self.server.exit_status(worker)
+        code, errors = self.server.exit_status(worker.number)
         self._num_deaths += 1
         if self._num_deaths > _MAX_DEATHS:
             raise DataError(
@@ -283,16 +196,6 @@ class WorkerPool:
 
 
 @contextmanager
-def worker_server() -> Iterator[WorkerServer]:
-    """Give a server, which ends afterwards."""
-    server = WorkerServer()
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-@contextmanager
 def worker_pool(server: WorkerServer, num_workers: int, *, memory_bytes: int | None = None) -> Iterator[WorkerPool]:
     """Give a pool; its workers are ended afterwards, in the middle of a task if need be."""
     pool = WorkerPool(server=server, num_workers=num_workers, memory_bytes=memory_bytes)
@@ -300,14 +203,6 @@ def worker_pool(server: WorkerServer, num_workers: int, *, memory_bytes: int | N
         yield pool
     finally:
         pool.close()
-
-
-def ending(code: int) -> str:
-    """Return an exit code in words: -9 -> `SIGKILL`, 3 -> `exit code 3`."""
-    if code >= 0:
-        return f"exit code {code}"
-    names = {int(item): item.name for item in signal.Signals}
-    return names.get(-code, f"signal {-code}")
 
 
 def _outcome(ticket: _Ticket) -> Any:
@@ -322,16 +217,6 @@ def _stop(worker: _Worker) -> None:
         os.kill(worker.number, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that starts meanwhile never gets it, and leaves it to this one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _last_line(errors: str) -> str:

@@ -6,6 +6,7 @@ loaded. Requests come over a socket; when the other end goes away, it ends, and 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -16,7 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -28,7 +29,6 @@ from bridgepack.data.frameworks import hide_frameworks
 from bridgepack.errors import BridgepackError
 
 _TAIL_BYTES = 2000
-_NEEDED = ("bridgepack.data.stages", "bridgepack.data.range_tasks", "bridgepack.data.shard_tasks", "tokenizers")
 _OUTPUT = 2
 #: Threads that libraries would start on loading, and that a fork would lose.
 ENVIRONMENT = {
@@ -40,18 +40,19 @@ ENVIRONMENT = {
 }
 
 
-def main(descriptor: int) -> None:
-    """Serve requests until the other end goes away.
+def main(descriptor: int, modules: Sequence[str]) -> None:
+    """Import modules, then serve requests until the other end goes away.
 
-    Requests: ("prepare", function) answers what it returns; ("fork", memory limit in bytes or None) and a socket
-    answers the worker's process number; ("wait", number) answers its exit status and the end of its error output.
+    Requests: ("prepare", function) answers what it returns; ("aside", function) and a socket answer that over the
+    socket, from a process of its own; ("fork", memory limit in bytes or None) and a socket answer the worker's process
+    number; ("wait", number) answers its exit status and the end of its error output.
     """
     hide_frameworks()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     connection = Connection(descriptor)
     outputs: dict[int, int] = {}
-    _import_what_tasks_need()
+    _import(modules)
     while True:
         try:
             name, argument = connection.recv()
@@ -60,16 +61,18 @@ def main(descriptor: int) -> None:
             os._exit(0)  # taking a tokenizer apart takes a third of a second
         if name == "prepare":
             send(connection, _prepared(argument))
+        elif name == "aside":
+            _run_aside(connection, argument)
         elif name == "fork":
             send(connection, _fork(connection, argument, outputs))
         else:
             send(connection, (_exit_status(argument), _tail(outputs.pop(argument))))
 
 
-def _import_what_tasks_need() -> None:
+def _import(modules: Sequence[str]) -> None:
     """Import now what every worker would import for itself, while the caller is still busy with its own imports."""
     with suppress(ImportError):  # whoever needs it says so
-        for name in _NEEDED:
+        for name in modules:
             importlib.import_module(name)
 
 
@@ -98,9 +101,23 @@ def _prepared(function: Callable[[], Any]) -> tuple[str, Any]:
         return "trace", traceback.format_exc()
 
 
+def _run_aside(connection: Connection, function: Callable[[], Any]) -> None:
+    """Run a function in a process that has what was loaded so far, and go on meanwhile."""
+    with Connection(reduction.recv_handle(connection)) as answer:
+        if os.fork():
+            return
+        connection.close()
+        try:
+            threading.Thread(target=_end_with_caller, args=(answer.fileno(),), daemon=True).start()
+            send(answer, _prepared(function))
+        finally:
+            os._exit(0)
+
+
 def _fork(connection: Connection, memory_bytes: int | None, outputs: dict[int, int]) -> int:
     descriptor = reduction.recv_handle(connection)
     output = os.memfd_create("errors")
+    gc.freeze()  # what workers share is not looked through again, which would also copy it
     number = os.fork()
     if number == 0:
         connection.close()
@@ -187,4 +204,4 @@ def _be_killed_first() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -37,7 +37,7 @@ def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) 
 
     Args:
         recipe: the recipe.
-        output: folder of the artifact; by default `artifacts/NAME-FINGERPRINT`.
+        output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`.
         num_workers: most processes.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +17,8 @@ import pytest
 from bridgepack.data import worker_pool as module
 from bridgepack.data.execution import Beat, TaskFailure
 from bridgepack.data.plain_runner import plain_runner
-from bridgepack.data.worker_pool import WorkerPool, ending, worker_pool, worker_server
+from bridgepack.data.server_process import ending, worker_server
+from bridgepack.data.worker_pool import WorkerPool, worker_pool
 from bridgepack.errors import DataError
 
 
@@ -168,6 +170,30 @@ def test_what_the_server_prepared_is_there_in_every_worker() -> None:
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             server.prepare(partial(divmod, 1, 0))
         assert server.prepare(partial(len, "four")) == 4
+
+
+def test_what_runs_aside_has_what_was_loaded_before_and_holds_nothing_up() -> None:
+    with worker_server(["colorsys"]) as server:
+        server.begin(partial(_load, "first"))
+        slow = server.aside(partial(_loaded_later, 0.3))
+        failing, dying = server.aside(partial(_refuse_seven, 7, print)), server.aside(partial(_suicide, 1))
+        server.begin(partial(_load, "second"))
+        assert (server.prepared(), server.prepared()) == (None, None)
+        assert slow() == ("first", True)
+        with pytest.raises(DataError, match="it is seven"):
+            failing()
+        with pytest.raises(DataError, match="the process that loads the tokenizer ended without a word"):
+            dying()
+        assert server.prepare(partial(_loaded_later, 0)) == ("second", True)
+
+
+def _load(name: str) -> None:
+    os.environ["LOADED"] = name
+
+
+def _loaded_later(seconds: float) -> tuple[str | None, bool]:
+    time.sleep(seconds)
+    return os.environ.get("LOADED"), "colorsys" in sys.modules
 
 
 def test_plain_functions_and_their_surroundings() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bridgepack.config.base import meanings_of
 from bridgepack.config.cluster.base import ExecutorSection
 from bridgepack.config.cluster.executors import EXECUTORS
 from bridgepack.config.cluster.kubernetes import KubeRayWorkerGroup
@@ -134,7 +135,7 @@ def _fields(model: type[BaseModel]) -> tuple[ListedField, ...]:
             type=type_in_words(field.annotation),
             default=_default(field),
             is_required=field.is_required(),
-            meaning=_on_one_line(field.description),
+            meaning=_on_one_line(meanings_of(model).get(name, "")),
         )
         for name, field in model.model_fields.items()
         if name != "kind"
@@ -174,5 +175,5 @@ def _default(field: FieldInfo) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-def _on_one_line(text: str | None) -> str:
-    return " ".join((text or "").split())
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())

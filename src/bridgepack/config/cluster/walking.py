@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 
 from pydantic import BaseModel
 
+from bridgepack.config.base import meanings_of
 from bridgepack.config.cluster.executors import EXECUTORS
 
 
@@ -55,8 +56,9 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
         parts.append(str(part))
         known = tuple(sorted({name for one in sections for name in one.model_fields}))
         executor = next((kind for kind, section in EXECUTORS.items() if sections == [section]), None)
-        fields = [one.model_fields[str(part)] for one in sections if part in one.model_fields]
-        meaning = " ".join((fields[0].description or "").split()).partition(". ")[0] if fields else ""
+        owners = [one for one in sections if part in one.model_fields]
+        fields = [one.model_fields[str(part)] for one in owners]
+        meaning = " ".join(meanings_of(owners[0]).get(str(part), "").split()).partition(". ")[0] if owners else ""
         found = [kind for field in fields for kind in alternatives(field.annotation)]
         here = tuple(found) if sections else tuple(kind for one in here for kind in _inside(one))
     return Place(path=".".join(parts), executor=executor, known=known, meaning=meaning, types=here)
