@@ -16,7 +16,7 @@ from bridgepack import __version__
 from bridgepack.cli_launch import launch
 from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
-from bridgepack.cli_proof import diff, trace, verify
+from bridgepack.cli_proof import diff, masks, trace, verify
 from bridgepack.cli_recipes import recipes
 from bridgepack.cli_store import Options, build_options, repack, store
 from bridgepack.errors import BridgepackError
@@ -32,7 +32,7 @@ def bridgepack() -> None:
     """
 
 
-for _command in (recipes, repack, store, launch, trace, verify, diff):
+for _command in (recipes, repack, store, launch, trace, verify, diff, masks):
     bridgepack.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""The commands that prove: trace, verify, diff."""
+"""The commands that prove: trace, verify, diff, masks."""
 
 from __future__ import annotations
 
@@ -204,3 +204,42 @@ def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
     found = {"is_same": report.is_same, **asdict(report)}
     print_json(found) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
+
+
+@click.command()
+@click.argument("target")
+@click.option("--all", "is_all", is_flag=True, help="Every row.")
+@click.option("--sample", type=_Number(min=1), help="Rows to look at, of all files together [1000].")
+@click.option("--seed", type=_Number(min=0), help="Seed of the sample [0].")
+@click.option("--split", type=_SPLITS, help="[both]")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--limit", type=_Number(min=0), help="Most findings that are shown; all are counted [10].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def masks(target: str, **arguments: Any) -> int:
+    """Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.
+
+    TARGET is a recipe, as for `build`, or an artifact, whose own recipe is taken; --set then only says where its
+    sources are. Conversations are derived from the template's generation blocks, from renders of their beginnings, and
+    from the text around turns. Exit 2 when no row could be judged.
+    """
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.proving.masks import DEFAULT_LIMIT, DEFAULT_SAMPLE, DEFAULT_SEED, MaskOptions, check_masks
+    from bridgepack.report.masks import describe_masks
+    from bridgepack.report.progress import TerminalProgress
+
+    for name in ("sample", "seed"):
+        if arguments["is_all"] and arguments[name] is not None:
+            raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
+    with TerminalProgress() as progress:
+        options = MaskOptions(
+            num_rows=None if arguments["is_all"] else arguments["sample"] or DEFAULT_SAMPLE,
+            seed=DEFAULT_SEED if arguments["seed"] is None else arguments["seed"],
+            split=arguments["split"],
+            overrides=parse_overrides(arguments["overrides"]),
+            limit=DEFAULT_LIMIT if arguments["limit"] is None else arguments["limit"],
+            progress=progress,
+        )
+        report = check_masks(target, options)
+    found = {"outcome": report.outcome, **asdict(report)}
+    print_json(found) if arguments["as_json"] else echo(describe_masks(report))
+    return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]

@@ -6,8 +6,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +20,10 @@ from bridgepack.data.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.execution import Progress
 from bridgepack.data.inputs import InputFile, find_inputs
 from bridgepack.data.over_long import REASONS, OverLongPolicy
-from bridgepack.data.ranges import InputRange, iter_ranges
-from bridgepack.data.reading import read_range
+from bridgepack.data.ranges import COLUMNS, InputRange, iter_ranges
+from bridgepack.data.reading import read_range, rows_apart
 from bridgepack.data.stages import forget_stage, load_stage
+from bridgepack.data.tokenizer import ChatTokenizer
 from bridgepack.data.tokenizer_loading import load_tokenizer
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import TRAIN, VALIDATION, DropReason, Example, MaskArray, Sequence, TokenArray
@@ -140,6 +142,67 @@ def derived_rows(
     yield from _encoded(stage.tokenization.encoder, policy, pending)
 
 
+class EncodedRow(NamedTuple):
+    """A source row and what the stage that tokenises makes of it, nothing cut off.
+
+    Attributes:
+        row: of its file, from 1.
+        columns: as they were read; empty where they could not be.
+        encoded: its ids and mask, or why there are none.
+    """
+
+    row: int
+    columns: Mapping[str, Any]
+    encoded: Encoded | RowError
+
+
+def encoded_rows(
+    recipe: SFTRecipe, file: InputFile, file_index: int, rows: set[int] | None = None
+) -> Iterator[EncodedRow]:
+    """Yield rows of a file with what the stage that tokenises makes of them, in row order; blank lines are no rows.
+
+    Args:
+        recipe: how.
+        file: the file.
+        file_index: its position in the split's list of inputs.
+        rows: their numbers, from 1; by default all.
+
+    Raises:
+        DataError: the file cannot be read.
+        TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
+    """
+    encoder = load_stage(recipe.model_dump_json()).tokenization.encoder
+    for batch in batched(_rows_read(file, file_index, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+        made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Example)]))
+        for row, item in batch:
+            if isinstance(item, Example):
+                yield EncodedRow(row, item.columns, next(made))
+            else:
+                yield EncodedRow(row, {}, item)
+
+
+def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
+    """Return how many rows a file has, blank lines among them.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    total = 0
+    for part in iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes):
+        total += part.stop - part.start if part.form == COLUMNS else sum(1 for _ in rows_apart(file, part))
+    return total
+
+
+def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
+    """Return the tokenizer of a recipe, as the stage that tokenises has it, read anew.
+
+    Raises:
+        TokenizerError: it cannot be loaded, or cannot do what the recipe asks.
+    """
+    forget_stage()
+    return load_stage(recipe.model_dump_json()).tokenizer
+
+
 def built_anew(recipe: SFTRecipe, output: Path, *, num_workers: int, progress: Progress) -> Path:
     """Build a recipe's artifact from its sources, with a token store of its own, and return its folder.
 
@@ -181,19 +244,33 @@ def finished_sequence(
 
 
 def _rows_read(
-    file: InputFile, file_index: int, rows: set[int], max_row_bytes: int
+    file: InputFile, file_index: int, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Example | RowError]]:
-    """Yield wanted rows; ranges without one are passed over, and reading ends after the last."""
+    """Yield wanted rows, all where none are named; ranges without one are passed over, and reading ends after the last.
+
+    Ranges are looked at one behind, because only the next one tells where one ends.
+    """
+    parts = iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes)
+    if rows is None:
+        for part in parts:
+            yield from _rows_in(file, part)
+        return
     wanted = np.array(sorted(rows), dtype=np.int64)
     before: InputRange | None = None
-    for part in iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes):
+    for part in parts:
         if before is not None:
             yield from _wanted_of(file, before, wanted, stop=part.first_row)
-        if part.first_row > wanted[-1]:
+        if not len(wanted) or part.first_row > wanted[-1]:
             return
         before = part
     if before is not None:
         yield from _wanted_of(file, before, wanted, stop=int(wanted[-1]) + 1)
+
+
+def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Example | RowError]]:
+    for row, item in read_range(file, part):
+        if isinstance(item, (Example, RowError)):
+            yield row, item
 
 
 def _wanted_of(
@@ -203,6 +280,6 @@ def _wanted_of(
     here = set(wanted[first:last].tolist())
     if not here:
         return
-    for row, item in read_range(file, part):
-        if row in here and isinstance(item, (Example, RowError)):
+    for row, item in _rows_in(file, part):
+        if row in here:
             yield row, item

@@ -19,21 +19,13 @@ from bridgepack.proving.integrity import Integrity, check_integrity
 from bridgepack.proving.origins import Origin, SourceOrigin, StoreOrigin
 from bridgepack.proving.packs import opened_artifact
 from bridgepack.proving.rebuilding import compare_rebuilt
-from bridgepack.proving.runs import plain
+from bridgepack.proving.recorded_recipes import recorded_recipe
 from bridgepack.proving.stored_rows import has_tokens, store_of
 from bridgepack.proving.verify_causes import with_causes
 from bridgepack.proving.verify_records import Check, Ingredient, VerifyReport
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
 _DIFFERENCES_KEPT = 10
-#: Settings that say where sources are, not what is made of them.
-_PLACES = (
-    "data.train",
-    "data.validation",
-    "tokenizer.name_or_path",
-    "tokenizer.revision",
-    "tokenizer.chat_template",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +66,7 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
         StoreError: there is no such token store.
     """
     artifact = opened_artifact(folder)
-    recipe = _recipe(artifact, options.overrides)
+    recipe = recorded_recipe(artifact, options.overrides)
     opened = _origin(artifact, recipe, options)
     integrity = check_integrity(artifact, options.progress)
     with opened as origin:
@@ -213,22 +205,6 @@ class _Verification:
             if shard.path in names:
                 yield from range(first, first + shard.num_rows)
             first += shard.num_rows
-
-
-def _recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
-    """Return the manifest's recipe with sources where they are now.
-
-    Raises:
-        ConfigError: an override says something else.
-    """
-    for path in overrides:
-        if path not in _PLACES:
-            raise ConfigError(
-                f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
-                "built with; only where its sources are may be another."
-            )
-    recipe = SFTRecipe.from_mapping(plain(artifact.manifest.recipe))
-    return recipe.override(overrides) if overrides else recipe
 
 
 def _packs_check(found: DerivedPacks, gives: str) -> Check:

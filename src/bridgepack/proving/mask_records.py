@@ -1,0 +1,153 @@
+"""What a comparison of loss masks with independent derivations says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: What can be wrong with a row's tokens and mask.
+Kind = Literal[
+    "tokens-differ",
+    "mask-malformed",
+    "mask-shifted",
+    "other-turn-trained",
+    "answer-not-trained",
+    "turn-not-trained",
+    "end-of-turn-not-trained",
+    "tool-call-lost",
+]
+Outcome = Literal["agree", "disagree", "could not run"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowFinding:
+    """One thing that is wrong with a row.
+
+    Attributes:
+        kind: what.
+        detail: what was found, in words.
+        advice: what to do.
+        derivations: that disagree with the mask; empty where it is no matter of one.
+        message: it is in, from 1; None where that is not known.
+        token: first token it is about, from 0; None where it is about none.
+        num_tokens: it is about.
+        texts: `mask` or a derivation -> the text around it, with what is trained between ⟦ and ⟧.
+    """
+
+    kind: Kind
+    detail: str
+    advice: str
+    derivations: tuple[str, ...] = ()
+    message: int | None = None
+    token: int | None = None
+    num_tokens: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowVerdict:
+    """What derivations say of a row.
+
+    Attributes:
+        reasons: derivation -> why it could not judge all of the row; nothing where it judged every turn.
+        silent: derivations that judged nothing of it.
+        findings: what is wrong.
+    """
+
+    reasons: Mapping[str, tuple[str, ...]]
+    silent: frozenset[str] = frozenset()
+    findings: tuple[RowFinding, ...] = ()
+
+    @classmethod
+    def unjudged(cls, names: Iterable[str], reason: str, *findings: RowFinding) -> RowVerdict:
+        """Return a verdict of derivations that could judge nothing."""
+        silent = frozenset(names)
+        return cls(reasons=dict.fromkeys(silent, (reason,)), silent=silent, findings=findings)
+
+    @property
+    def num_judges(self) -> int:
+        """Derivations that judged something."""
+        return len(self.reasons) - len(self.silent)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskFinding:
+    """A finding and where it is.
+
+    Attributes:
+        split: the row is of.
+        file: the row is of.
+        row: of that file, from 1.
+        finding: what is wrong.
+    """
+
+    split: str
+    file: str
+    row: int
+    finding: RowFinding
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DerivationCount:
+    """How many sequences a derivation judged.
+
+    Attributes:
+        name: of the derivation.
+        num_judged: every turn.
+        num_in_part: some turns, or all but their headers.
+        num_not_judged: nothing of them.
+        reasons: why not -> sequences.
+    """
+
+    name: str
+    num_judged: int
+    num_in_part: int
+    num_not_judged: int
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskReport:
+    """What a comparison found.
+
+    Attributes:
+        target: recipe or artifact.
+        mode: `all` rows, or a `sample`.
+        seed: of the sample; None for all.
+        num_rows: of the sources.
+        num_rows_read: of these.
+        num_sequences: rows that became sequences.
+        num_agreed: sequences whose mask is what every derivation that could judge it says.
+        num_with_findings: sequences with one or more findings.
+        num_not_judged: sequences that no derivation could judge.
+        judged_by: number of derivations -> sequences that so many judged.
+        drops: reason -> rows that gave no sequence.
+        derivations: counts of each.
+        kinds: kind of finding -> sequences.
+        findings: the first few.
+        notes: what else there is to know.
+    """
+
+    target: str
+    mode: Literal["all", "sample"]
+    seed: int | None
+    num_rows: int
+    num_rows_read: int
+    num_sequences: int
+    num_agreed: int
+    num_with_findings: int
+    num_not_judged: int
+    judged_by: Mapping[int, int]
+    drops: Mapping[str, int]
+    derivations: tuple[DerivationCount, ...]
+    kinds: Mapping[str, int]
+    findings: tuple[MaskFinding, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether masks agree; it could not run where no sequence could be judged."""
+        if self.num_with_findings:
+            return "disagree"
+        return "agree" if self.num_agreed else "could not run"

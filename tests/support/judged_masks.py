@@ -1,0 +1,113 @@
+"""Families of chat templates with a generation prompt, and rows whose masks are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.data.encoding import Encoded, Encoder, encode_examples
+from bridgepack.data.tokenization import Tokenization
+from bridgepack.data.tokenizer import ChatTokenizer
+from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.errors import RowError
+from bridgepack.proving.mask_judges import Judge, judge_of
+from bridgepack.proving.mask_records import RowVerdict
+from bridgepack.records import Example
+from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
+
+#: Family -> what its template writes where the assistant is to go on.
+PROMPTS = {
+    "chatml-thinking": "<|im_start|>assistant\\n",
+    "llama3": "<|start_header_id|>assistant<|end_header_id|>\\n\\n",
+    "llama3-generation": "<|start_header_id|>assistant<|end_header_id|>\\n\\n",
+    "gemma": "<start_of_turn>model\\n",
+    "kimi": "<|im_assistant|>assistant<|im_middle|>",
+    "harmony": "<|start|>assistant",
+    "generation-only": "<|bot|>",
+    "recipe-markers": "<|bot|>",
+}
+#: No words tell user from assistant, the user's turn ends where the assistant's begins, and a tool call has a mark.
+MISTRAL = Family(
+    name="mistral",
+    template="""\
+{{- bos_token -}}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' -%}
+    {{- ' ' + (message.content or '') | trim -}}
+    {%- if message.tool_calls -%}{{- '[TOOL_CALLS]' + message.tool_calls | tojson -}}{%- endif -%}
+    {{- eos_token -}}
+  {%- elif message.role == 'tool' -%}
+    {{- '[TOOL_RESULTS]' + message.content + '[/TOOL_RESULTS]' -}}
+  {%- elif message.role == 'user' -%}
+    {{- '[INST] ' + message.content | trim + ' [/INST]' -}}
+  {%- endif -%}
+{%- endfor -%}
+""",
+    control_tokens=("[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "</s>"),
+    eos_token="</s>",
+    assistant_markers={"assistant_start": "[/INST]", "assistant_end": "</s>"},
+)
+
+
+def _prompted(family: Family) -> Family:
+    prompt = f"{{%- if add_generation_prompt -%}}{{{{- '{PROMPTS[family.name]}' -}}}}{{%- endif -%}}\n"
+    return replace(family, name=f"{family.name}-prompted", template=family.template + prompt)
+
+
+PROMPTED = tuple(_prompted(family) for family in (*FAMILIES, THINKING) if family.name in PROMPTS)
+JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A recipe's encoder and what judges its masks.
+
+    Attributes:
+        encoder: makes tokens and masks.
+        judge: judges them.
+        tokenizer: of both.
+    """
+
+    encoder: Encoder
+    judge: Judge
+    tokenizer: ChatTokenizer
+
+    @classmethod
+    def of(cls, folder: Path, family: Family, **preprocessing: Any) -> Judged:
+        """Write a family's tokenizer and load what judges chats with it."""
+        markers = {"assistant_markers": dict(family.assistant_markers)} if family.assistant_markers else {}
+        return cls.of_tokenizer(write_tokenizer(folder, family), **{"kind": "chat", **markers, **preprocessing})
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: Path, **preprocessing: Any) -> Judged:
+        """Load what judges rows with a tokenizer."""
+        recipe = SFTRecipe.from_mapping(
+            {
+                "name": "judged",
+                "data": {"train": "rows.jsonl"},
+                "tokenizer": {"name_or_path": str(tokenizer)},
+                "preprocessing": preprocessing,
+                "packing": {"packed_sequence_size": 4096},
+            }
+        )
+        loaded = load_tokenizer(recipe.tokenizer)
+        encoder = Tokenization(recipe.resolve(), loaded).encoder
+        return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
+
+    def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
+        """Return a row's tokens and mask."""
+        (made,) = encode_examples(self.encoder, [Example(file_index=0, row=1, columns=row)])
+        return made
+
+    def verdict(self, row: Mapping[str, Any], mask: list[int] | None = None) -> RowVerdict:
+        """Return what derivations say of a row, with its own mask or another."""
+        made = self.encode(row)
+        assert isinstance(made, Encoded), made
+        return self.judge.judge(row, made if mask is None else made._replace(mask=mask))
+
+    def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:
+        """Return the kinds of what is wrong with a row."""
+        return [finding.kind for finding in self.verdict(row, mask).findings]

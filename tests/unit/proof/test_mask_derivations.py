@@ -1,0 +1,228 @@
+"""Derivations from renders of beginnings, from marks and from blocks, with templates that fit into a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from bridgepack.proof import mask_markers, mask_prefixes
+from bridgepack.proof.mask_markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.mask_prefixes import derive_from_prefixes
+from bridgepack.proof.masks import Derivation, common_prefix
+
+Messages = Sequence[Mapping[str, Any]]
+Template = Callable[[Messages, bool], str | None]
+
+
+def _plain(messages: Messages, has_prompt: bool) -> str:
+    turns = "".join(f"<{item['role'][0]}>{item['content']}<e>\n" for item in messages)
+    return turns + ("<a>" if has_prompt else "")
+
+
+def _without_prompt(messages: Messages, has_prompt: bool) -> str:
+    del has_prompt
+    return _plain(messages, False)
+
+
+def _thinking(messages: Messages, has_prompt: bool) -> str:
+    """Write thoughts before the last answer alone, as Qwen3's template does."""
+    texts = [
+        f"<a>(think){item['content']}<e>\n"
+        if item["role"] == "assistant" and index == len(messages) - 1
+        else f"<{item['role'][0]}>{item['content']}<e>\n"
+        for index, item in enumerate(messages)
+    ]
+    return "".join(texts) + ("<a>" if has_prompt else "")
+
+
+def _two_ends(messages: Messages, has_prompt: bool) -> str:
+    """End an assistant's turn that is the last in another way, as gpt-oss' template does."""
+    text = _plain(messages, has_prompt)
+    is_last = bool(messages) and messages[-1]["role"] == "assistant" and not has_prompt
+    return text.removesuffix("<e>\n") + "<r>" if is_last else text
+
+
+def _needs_user(messages: Messages, has_prompt: bool) -> str | None:
+    return _plain(messages, has_prompt) if any(item["role"] == "user" for item in messages) else None
+
+
+def _chat(*turns: str) -> list[dict[str, Any]]:
+    """Return messages: "u:Hi", "a:Yo" -> a user's and an assistant's."""
+    roles = {"u": "user", "a": "assistant", "s": "system"}
+    return [{"role": roles[turn[0]], "content": turn[2:]} for turn in turns]
+
+
+class _Renders:
+    def __init__(self, template: Template, messages: Messages, *, prompt_goes_on: bool = False) -> None:
+        self.prompt_goes_on = prompt_goes_on
+        self._template, self._messages = template, messages
+
+    def before(self, index: int) -> str | None:
+        return self._template(self._messages[:index], False)
+
+    def prompted(self, index: int) -> str | None:
+        return self._template(self._messages[:index], True)
+
+    def opened(self, index: int) -> str | None:
+        start = self._messages[:index]
+        role = self._messages[index]["role"]
+        one, other = (self._template([*start, {"role": role, "content": text}], False) for text in ("X", "8"))
+        return None if one is None or other is None else one[: common_prefix(one, other)]
+
+
+def _drawn(text: str, derivation: Derivation) -> str:
+    """Return a text with what is trained in capitals and what is not judged as dots."""
+    pairs = zip(text, derivation.votes.tolist(), strict=True)
+    return "".join("." if vote < 0 else letter.upper() if vote else letter for letter, vote in pairs)
+
+
+def _by_prefixes(template: Template, messages: Messages) -> tuple[str, tuple[str, ...]]:
+    text = template(messages, False)
+    assert text is not None
+    found = derive_from_prefixes(text, [item["role"] for item in messages], _Renders(template, messages))
+    return _drawn(text.replace("\n", " "), found), found.reasons
+
+
+def _by_marks(template: Template, messages: Messages) -> tuple[str, tuple[str, ...]]:
+    text = template(messages, False)
+    assert text is not None
+    words = [item["content"] for item in messages]
+    found = derive_from_marks(text, messages, words, _learned(template))
+    return _drawn(text.replace("\n", " "), found), found.reasons
+
+
+def _learned(template: Template) -> LearnedMarks | str:
+    return learn_marks(lambda messages, has_prompt=False: template(messages, has_prompt))
+
+
+TWO_ROUNDS = _chat("s:be", "u:who", "a:me", "u:oh", "a:so")
+DRAWN = "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>SO<E>."
+
+
+@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
+def test_a_plain_template(derive: Callable[..., tuple[str, tuple[str, ...]]]) -> None:
+    assert derive(_plain, TWO_ROUNDS) == (DRAWN, ())
+
+
+@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
+def test_without_a_generation_prompt_headers_are_not_judged(derive: Callable[..., Any]) -> None:
+    drawn, reasons = derive(_without_prompt, TWO_ROUNDS)
+
+    assert drawn == DRAWN.replace("<a>", "...")
+    assert reasons == (mask_prefixes.NO_PROMPT,)
+
+
+@pytest.mark.parametrize("derive", [_by_prefixes, _by_marks])
+def test_thoughts_that_only_the_last_answer_keeps(derive: Callable[..., Any]) -> None:
+    drawn, reasons = derive(_thinking, TWO_ROUNDS)
+
+    assert drawn == "<s>be<e> <u>who<e> <a>ME<E>.<u>oh<e> <a>(THINK)SO<E>."
+    assert reasons == ()
+
+
+def test_an_answer_that_the_prompt_begins_is_judged_behind_that() -> None:
+    def think(messages: Messages, has_prompt: bool) -> str:
+        return _plain(messages, has_prompt) + ("(t)" if has_prompt else "")
+
+    messages = _chat("u:who", "a:(t)me")
+    renders = _Renders(think, messages, prompt_goes_on=True)
+    found = derive_from_prefixes(think(messages, False), ["user", "assistant"], renders)
+
+    assert _drawn("<u>who<e> <a>(t)me<e> ", found) == "<u>who<e> ......ME<E>."
+    assert found.reasons == (mask_prefixes.PROMPT_GOES_ON,)
+
+
+def test_an_end_that_only_the_last_turn_has_is_not_judged_before() -> None:
+    drawn, reasons = _by_prefixes(_two_ends, TWO_ROUNDS)
+
+    assert drawn == "<s>be<e> <u>who<e> <a>ME.......oh<e> <a>SO<R>"
+    assert reasons == (mask_prefixes.UNSTABLE,)
+    assert _by_marks(_two_ends, TWO_ROUNDS) == (DRAWN.removesuffix("<E>.") + "<R>", ())
+
+
+def test_marks_in_a_users_text_do_not_mislead_prefixes_and_silence_marks() -> None:
+    hostile = _chat("u:<e>\n<a>lie<e>\n", "a:no<e>\n<u>", "u:x")
+
+    assert _by_prefixes(_plain, hostile) == ("<u><e> <a>lie<e> <e> <a>NO<E> <U><E>.<u>x<e> ", ())
+    drawn, reasons = _by_marks(_plain, hostile)
+    assert set(drawn) == {"."}
+    assert reasons == (mask_markers.MARKS_IN_WORDS,)
+
+
+def test_a_refused_beginning_leaves_the_rest_to_be_judged() -> None:
+    drawn, reasons = _by_prefixes(_needs_user, _chat("a:hey", "u:who", "a:me"))
+
+    assert drawn == "." * len("<a>hey<e> <u>who<e> ") + "<a>ME<E>."
+    assert reasons == (mask_prefixes.REFUSED,)
+
+
+def test_a_turn_that_the_template_leaves_out() -> None:
+    def leave_out(messages: Messages, has_prompt: bool) -> str:
+        return _plain([item for item in messages if item["content"] != "gone"], has_prompt)
+
+    drawn, reasons = _by_prefixes(leave_out, _chat("u:who", "a:gone", "u:oh", "a:so"))
+
+    assert drawn == "<u>who<e> <u>oh<e> <a>SO<E>."
+    assert reasons == (mask_prefixes.UNSTABLE,)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (lambda messages, has_prompt: None, mask_markers.NO_PLAIN_CHAT),
+        (lambda messages, has_prompt: "always this", mask_markers.WORDS_LOST),
+        (lambda messages, has_prompt: " ".join(str(item["content"]) for item in messages), mask_markers.NO_BEGINNING),
+        (lambda messages, has_prompt: "".join(f"<x>{item['content']} " for item in messages), mask_markers.NO_END),
+    ],
+)
+def test_templates_without_marks(template: Template, reason: str) -> None:
+    assert _learned(template) == reason
+    found = derive_from_marks("text", [], [], reason)
+    assert found.is_silent
+    assert found.reasons == (reason,)
+
+
+def test_what_is_learned_of_a_template() -> None:
+    assert _learned(_plain) == LearnedMarks(opening="<a>", closings=("<e>\n",), others=("<u>", "<s>", "<t>"))
+    assert _learned(_two_ends) == LearnedMarks(opening="<a>", closings=("<e>\n", "<r>"), others=("<u>", "<s>", "<t>"))
+
+
+def test_calls_that_end_in_another_way_are_not_judged() -> None:
+    def calling(messages: Messages, has_prompt: bool) -> str:
+        ended = [_plain([item], False) for item in messages]
+        ended = [
+            text.replace("<e>\n", "<call>") if "tool_calls" in item else text
+            for text, item in zip(ended, messages, strict=True)
+        ]
+        return "".join(ended) + ("<a>" if has_prompt else "")
+
+    marks = _learned(calling)
+    messages = [*_chat("u:who"), {"role": "assistant", "content": "", "tool_calls": [{}]}]
+    found = derive_from_marks(calling(messages, False), messages, [], marks)
+
+    assert isinstance(marks, LearnedMarks)
+    assert not marks.ends_calls
+    assert found.reasons == (mask_markers.CALLS_END_OTHERWISE,)
+
+
+def test_other_numbers_of_marks_and_turns_are_not_judged() -> None:
+    marks = _learned(_plain)
+    text = "<a>one<e>\n<a>two<e>\n"
+
+    assert derive_from_marks(text, _chat("a:one"), ["one"], marks).reasons == (mask_markers.OTHER_NUMBER,)
+    found = derive_from_marks("<a>one<u>two<e>\n", _chat("a:one", "u:two"), [], marks)
+    assert found.reasons == (mask_markers.END_NOT_FOUND,)
+    assert _drawn("<a>one<u>two<e>.", found) == "<a>...<u>two<e>."
+
+
+def test_what_ends_a_turn_behind_its_block_is_not_judged() -> None:
+    text = "<u>who<e>\n<a>me<e>\n<u>"
+    outside = derive_from_blocks(text, [(13, 15)], [(13, 18)], _learned(_plain))
+    inside = derive_from_blocks(text, [(13, 18)], [None], "not known")
+    by_turn = derive_from_blocks(text, [(13, 15)], [(13, 18)], "not known")
+
+    assert _drawn(text, outside) == "<u>who<e>\n<a>ME....<u>"
+    assert _drawn(text, inside) == "<u>who<e>\n<a>ME<E>.<u>"
+    assert _drawn(text, by_turn) == "<u>who<e>\n<a>ME....<u>"

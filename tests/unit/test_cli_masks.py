@@ -1,0 +1,128 @@
+"""`bridgepack masks`: what it prints, its exit codes, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bridgepack.cli import main
+from tests.support.small_builds import chat_row, tokenized_recipe, with_changes, write_json_lines, write_recipe
+
+#: The user's turns are in generation blocks, too.
+WRONG = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' -}}
+  {%- if message.role != 'system' -%}
+    {%- generation -%}{{- message.content + '<|im_end|>' -}}{%- endgeneration -%}
+  {%- endif -%}
+  {{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Path:
+    train = write_json_lines(
+        tmp_path / "chats.jsonl", [chat_row("Who\x1b asks?", f"User {index}.") for index in range(4)]
+    )
+    chat = with_changes(tokenized_recipe(train, chatml_tokenizer), {"preprocessing": {"kind": "chat"}})
+    return write_recipe(tmp_path / "chats.yaml", chat)
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    (tmp_path / "wrong.jinja").write_text(WRONG)
+    return f"tokenizer.chat_template={tmp_path / 'wrong.jinja'}"
+
+
+def _run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as exited:
+        main([str(argument) for argument in arguments])
+    return int(exited.value.code or 0)
+
+
+def test_masks_that_agree(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("masks", recipe) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"{recipe}: a sample of the rows, seed 0, 4 of 4",
+        "  4 sequences; so many judged by so many derivations: 4 by 2",
+        "  incremental rendering  judged 4",
+        "  boundary markers       judged 4",
+        "",
+        "masks agree: 4 of 4 sequences",
+    ]
+
+
+def test_masks_that_disagree(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("masks", recipe, "--all", "--limit", 2, "--set", wrong) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": every row, 4 of 4")
+    heading = lines.index(f"other-turn-trained: {recipe.parent / 'chats.jsonl'} row 1, message 1 (training)")
+    assert "against it: incremental rendering, boundary markers" in lines[heading + 1]
+    assert "⟦Who\N{REPLACEMENT CHARACTER} asks?<|im_end|>⟧" in lines[heading + 2]
+    assert "⟦" not in lines[heading + 3].partition("assistant\\n")[0]
+    assert "... and 2 more findings (--limit shows more)" in lines
+    assert lines[-2].split() == ["other-turn-trained", "4", "sequences"]
+    assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
+
+
+def test_masks_as_json(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("masks", recipe, "--sample", 1, "--json", "--set", wrong) == 1
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["outcome"] == "disagree"
+    assert report["num_rows_read"] == 1
+    assert report["findings"][0]["finding"]["derivations"] == ["incremental rendering", "boundary markers"]
+    assert report["derivations"][0]["name"] == "generation blocks"
+
+
+def test_no_finding_is_shown_with_limit_0(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("masks", recipe, "--limit", 0, "--set", wrong) == 1
+
+    output = capsys.readouterr().out
+    assert "⟦" not in output
+    assert "... and 4 more findings" in output
+
+
+def test_nothing_to_judge(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json_lines(recipe.parent / "chats.jsonl", [{"messages": []}])
+    assert _run("masks", recipe) == 2
+
+    output = capsys.readouterr().out
+    assert "gave no sequence: empty_conversation 1" in output
+    assert output.endswith("not compared: none of 0 sequences could be judged\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.yaml",), "recipe is 'nowhere.yaml'; there is no such file"),
+        (("",), "recipe is ''; allowed: FILE.yaml"),
+        ((".",), "has no manifest.json, so it is no artifact"),
+        (("RECIPE", "--all", "--sample", "3"), "--all and --sample contradict each other"),
+        (("RECIPE", "--all", "--seed", "3"), "--all and --seed contradict each other"),
+        (("RECIPE", "--sample", "0"), "'0' is not a whole number of at least 1."),
+        (("RECIPE", "--split", "validation"), "data.validation has no files: it is not set"),
+        (("RECIPE", "--set", "data.train=gone.jsonl"), "data.train is 'gone.jsonl'; there is no such file"),
+        (("RECIPE", "--set", "packing.size=3"), "packing.size"),
+    ],
+)
+def test_mistakes(
+    arguments: tuple[str, ...],
+    message: str,
+    recipe: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(recipe.parent)
+    assert _run("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments)) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
