@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from bridgepack import __version__
+from bridgepack.cli_canary import canary
 from bridgepack.cli_launch import launch
 from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
@@ -32,7 +33,7 @@ def bridgepack() -> None:
     """
 
 
-for _command in (recipes, repack, store, launch, trace, verify, diff, masks):
+for _command in (recipes, repack, store, launch, trace, verify, diff, masks, canary):
     bridgepack.add_command(_command)
 
 

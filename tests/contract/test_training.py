@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import mean
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -105,26 +104,3 @@ def test_fixed_cu_seqlens_change_no_loss(results: dict[str, Any], case: str) -> 
     ragged, fixed = results[case], results[f"{case}-fixed-cu-seqlens"]
 
     assert ragged["pretrain"]["losses"] == pytest.approx(fixed["pretrain"]["losses"], abs=1e-5)
-
-
-def test_thd_attention_stays_inside_each_sequence(bridge: ModuleType) -> None:
-    """4 query heads share 2 key heads; sequences of 3, 2 and 0 tokens; the oracle goes token by token."""
-    import torch
-    from megatron.core.packed_seq_params import PackedSeqParams
-
-    from tests.support.cpu_training import ThdAttention
-
-    torch.manual_seed(0)
-    query, key, value = torch.randn(5, 4, 8), torch.randn(5, 2, 8), torch.randn(5, 2, 8)
-    offsets = torch.tensor([0, 3, 5, 5], dtype=torch.int32)
-    attention = ThdAttention.__new__(ThdAttention)
-    torch.nn.Module.__init__(attention)
-
-    output = attention(query, key, value, packed_seq_params=PackedSeqParams(cu_seqlens_q=offsets)).view(5, 4, 8)
-
-    for token, first in enumerate([0, 0, 0, 3, 3]):
-        for head in range(4):
-            seen = slice(first, token + 1)
-            weights = torch.softmax(key[seen, head // 2] @ query[token, head] / 8**0.5, dim=0)
-            assert torch.allclose(output[token, head], weights @ value[seen, head // 2], atol=1e-6)
-    assert (attention.num_thd_calls, attention.num_dense_calls) == (1, 0)

@@ -21,8 +21,9 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bridgepack.bridge.cpu_environment import ENVIRONMENT
 from tests.support import sabotage
-from tests.support.train_on_cpu import ENVIRONMENT, import_host, run_on_cpu
+from tests.support.train_on_cpu import import_host, run_on_cpu
 
 #: PR_SET_PDEATHSIG of linux/prctl.h: no rank outlives the process that forked it.
 _SET_DEATH_SIGNAL = 1

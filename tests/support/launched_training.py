@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.train_on_cpu import ENVIRONMENT
+from bridgepack.bridge.cpu_environment import ENVIRONMENT
 
 PROJECT = Path(__file__).parents[2]
 _SITE = """\

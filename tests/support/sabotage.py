@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bridgepack.canary.faults import in_every_batch
+
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
 _FIRST_BAD_STEP = 2
 
@@ -12,21 +14,6 @@ _FIRST_BAD_STEP = 2
 def apply(damage: str) -> None:
     """Break this process until it ends: one of `DAMAGES`."""
     DAMAGES[damage]()
-
-
-def _in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
-    """Change each micro batch between the loader and the forward step."""
-    from megatron.bridge.data import batch_utils
-
-    split = batch_utils.split_batch_into_microbatches
-
-    def split_and_change(*arguments: Any, **options: Any) -> Any:
-        micro_batches = split(*arguments, **options)
-        for micro_batch in micro_batches:
-            change(micro_batch)
-        return micro_batches
-
-    batch_utils.split_batch_into_microbatches = split_and_change
 
 
 def _cut_boundaries(micro_batch: dict[str, Any]) -> None:
@@ -104,9 +91,9 @@ def _run_out_of_memory() -> None:
 
 
 DAMAGES: Mapping[str, Callable[[], None]] = {
-    "cut boundaries": lambda: _in_every_batch(_cut_boundaries),
-    "join sequences": lambda: _in_every_batch(_join_sequences),
-    "shift mask": lambda: _in_every_batch(_shift_mask),
+    "cut boundaries": lambda: in_every_batch(_cut_boundaries),
+    "join sequences": lambda: in_every_batch(_join_sequences),
+    "shift mask": lambda: in_every_batch(_shift_mask),
     "lose boundaries in the step": _lose_boundaries_in_the_step,
     "lose boundaries in layers": _lose_boundaries_in_layers,
     "loss of nan": _spoil_loss(float("nan")),

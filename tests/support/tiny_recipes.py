@@ -16,7 +16,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 from bridgepack.config.recipe import SFTRecipe
@@ -175,32 +174,13 @@ def main(requests_path: str, results_path: str) -> None:
     from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
-    from tests.support.cpu_training import run_cuda_calls_on_cpu
+    from bridgepack.bridge.run_on_cpu import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
     requests = [TinyRequest(**request) for request in json.loads(Path(requests_path).read_text())]
     results = [dataclasses.asdict(_finetune(request)) for request in requests]
     Path(results_path).write_text(json.dumps(results))
-
-
-def run_the_rest_on_cpu() -> None:
-    """Make adapters and experts run without a GPU and without TransformerEngine, until the process ends."""
-    import megatron.bridge.peft.utils as adapters
-    import torch
-    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
-
-    # B/peft/utils.py:98 takes C/extensions/transformer_engine.py's stand-ins for the classes, and 591 then fails.
-    adapters.HAVE_TE = False
-
-    class _EndedStream(torch.cpu.Stream):  # type: ignore[misc]
-        """A stream that is never behind."""
-
-        def record_event(self) -> Any:
-            return SimpleNamespace(synchronize=lambda: None)
-
-    # C/transformer/moe/token_dispatcher.py:946 waits for an event of a side stream; those of the CPU have none.
-    MoEAlltoAllTokenDispatcher.cuda_dtoh_stream = _EndedStream()
 
 
 def _finetune(request: TinyRequest) -> TinyResult:
@@ -227,25 +207,11 @@ def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
 
 def _config(recipe: SFTRecipe, artifact: str) -> Any:
     """Return the ConfigContainer of a recipe; the class of its attention layers is no plain value, so set here."""
+    from tests.support.cpu_training import thd_layer_spec
+
     config = recipe.to_bridge(artifact=artifact)
     config.model.transformer_layer_spec = thd_layer_spec
     return config
-
-
-def thd_layer_spec(config: Any) -> Any:
-    """Return megatron-core's local layer of a model's kind with `ThdAttention` in it."""
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-
-    from tests.support.cpu_training import ThdAttention
-
-    spec = get_gpt_layer_local_spec(
-        num_experts=config.num_moe_experts,
-        moe_grouped_gemm=config.moe_grouped_gemm,
-        qk_layernorm=config.qk_layernorm,
-        normalization=config.normalization,
-    )
-    spec.submodules.self_attention.submodules.core_attention = ThdAttention
-    return spec
 
 
 def _train(entry_point: Any, config: Any) -> TinyResult:

@@ -1,0 +1,194 @@
+"""Runs the canary: chooses packs and layouts, and has packed and unpacked steps compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridgepack.canary import faults
+from bridgepack.canary.comparison import Comparison, Settings
+from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_gpus, require_heads
+from bridgepack.canary.packs import ChosenPacks, chosen_packs
+from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
+from bridgepack.canary.report_records import CanaryReport
+from bridgepack.canary.targets import CanaryTarget, open_target
+from bridgepack.data.execution import Progress
+from bridgepack.errors import ConfigError
+
+DEFAULT_PACKS = 4
+DEFAULT_MAX_TOKENS = 1024
+DEFAULT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryOptions:
+    """What is compared.
+
+    Attributes:
+        artifact: packs of a recipe; by default its own.
+        overrides: dotted path -> value, changes to the recipe.
+        tensor: tensor-parallel ranks of the only layout; so pipeline and context.
+        pipeline: pipeline stages.
+        context: context-parallel ranks.
+        num_packs: packs that are compared.
+        max_tokens: most runtime tokens of each.
+        fault: what is planted; one of `faults.FAULTS`.
+        uses_gpu: whether GPUs and TransformerEngine are used; None for where they are there.
+        timeout_s: after which a step is ended.
+        progress: told how far it is.
+    """
+
+    artifact: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    tensor: int | None = None
+    pipeline: int | None = None
+    context: int | None = None
+    num_packs: int = DEFAULT_PACKS
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    fault: str | None = None
+    uses_gpu: bool | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    progress: Progress | None = None
+
+
+def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
+    """Return what packed and unpacked training of a target compute.
+
+    Raises:
+        ConfigError: the target is nothing known, the host is missing, or its model is not covered.
+        ArtifactError: the artifact cannot be read.
+    """
+    asked = asked_layout(options.tensor, options.pipeline, options.context)
+    _check_fault(options.fault, asked)
+    with _comparison(target, options) as comparison:
+        layouts, notes = _layouts(comparison, options.fault, asked)
+        comparison.announce(len(layouts))
+        keeps = asked is not None and options.fault is None
+        return comparison.report(layouts, fault=options.fault, keeps_boundaries=keeps, notes=notes)
+
+
+def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
+    """Return a report for every fault, planted in a run of its own; only the first precision is computed.
+
+    Raises:
+        ConfigError: as `run_canary`, or a fault needs an even number of packs.
+        ArtifactError: the artifact cannot be read.
+    """
+    with _comparison(target, options, num_precisions=1) as comparison:
+        layouts = {fault: _layouts(comparison, fault, None)[0] for fault in faults.FAULTS}
+        comparison.announce(len(layouts))
+        return [
+            comparison.report(layouts[fault], fault=fault, keeps_boundaries=False, notes=[]) for fault in faults.FAULTS
+        ]
+
+
+@contextmanager
+def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
+    """Yield what compares packs of a target, with the host loaded.
+
+    Args:
+        target: as `open_target` takes it.
+        options: what is compared.
+        num_precisions: how many of the precisions are computed; None for all.
+    """
+    opened, chosen = _opened(target, options)
+    with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
+            if options.progress is not None:
+                options.progress.start("Megatron-Bridge", None, "imports")
+            recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
+            facts = host.open(recipe, opened.artifact, folder)
+            if options.progress is not None:
+                options.progress.finish()
+            kernel = _kernel(facts, options)
+            precisions: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
+            settings = Settings(
+                folder=folder,
+                kernel=kernel,
+                precisions=precisions[:num_precisions],
+                max_tokens=options.max_tokens,
+                timeout_s=options.timeout_s,
+                progress=options.progress,
+            )
+            yield Comparison(host, facts, opened, chosen, settings)
+
+
+def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
+    """Return a target and the packs that are compared.
+
+    Raises:
+        ConfigError: nothing of them is trained.
+    """
+    opened = open_target(
+        target,
+        options.overrides,
+        artifact=options.artifact,
+        num_packs=options.num_packs,
+        max_tokens=options.max_tokens,
+    )
+    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
+    if not any(one.loss_mask.any() for one in chosen.sequences):
+        raise ConfigError(
+            f"none of the {len(chosen.packs)} packs has a trained token within --max-tokens {options.max_tokens}, so "
+            "there is no loss to compare. Raise --max-tokens or --packs."
+        )
+    return opened, chosen
+
+
+def _check_fault(fault: str | None, asked: Layout | None) -> None:
+    """Accept a fault that a layout can have.
+
+    Raises:
+        ConfigError: it cannot be planted there.
+    """
+    if asked is None or fault is None:
+        return
+    needs = {
+        faults.BOUNDARIES_DROPPED: (asked.pipeline >= 3, "--pipeline 3 or 6, as only then is there a middle stage"),
+        faults.WRONG_MULTIPLE: (asked.context >= 2, "--context 2 or more"),
+    }
+    fits, allowed = needs.get(fault, (True, ""))
+    if not fits:
+        raise ConfigError(f"--plant {fault} cannot be planted in {asked.name}; allowed: {allowed}. Or leave sizes out.")
+
+
+def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
+    """Return the layouts to compare, and why some are left out.
+
+    Raises:
+        ConfigError: the tiny model or the packs cannot be spread like that.
+    """
+    facts = comparison.facts
+    if asked is not None:
+        require_heads(asked, facts)
+        require_gpus(asked, comparison.num_devices)
+        return [fitted(asked, facts)], []
+    if fault is None:
+        return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
+    layout = faults.FAULTS[fault][1]
+    require_gpus(layout, comparison.num_devices)
+    if comparison.num_packs % layout.data:
+        raise ConfigError(
+            f"--packs: {comparison.num_packs} packs cannot be shared by two ranks evenly, which {fault} needs. "
+            "Choose an even number, of an artifact that has as many."
+        )
+    return [fitted(layout, facts)], []
+
+
+def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
+    """Return what computes attention.
+
+    Raises:
+        ConfigError: GPUs are asked for, and there is none or no TransformerEngine.
+    """
+    is_there = facts.num_gpus > 0 and facts.has_transformer_engine
+    if options.uses_gpu and not is_there:
+        missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"
+        raise ConfigError(f"--device is gpu; there is {missing} here. Use --device cpu.")
+    return "transformer_engine" if is_there and options.uses_gpu is not False else "reference"

@@ -1,0 +1,190 @@
+"""Puts the ranks of a step together, and measures how far its loss and gradients are from those of another step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridgepack.canary.inputs import PackedInput
+from bridgepack.canary.records import FloatArray, Layout, RunOutcome, SeenRank
+from bridgepack.canary.weights import merged
+from bridgepack.proof.collate import predict_batch
+from bridgepack.proof.slicing import slice_row
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeStep:
+    """A step over all its ranks.
+
+    Attributes:
+        loss: sum over trained tokens.
+        num_trained: trained tokens.
+        gradients: parameter of the whole model -> its gradient.
+        copies: parameter -> largest distance between the copies that ranks have of it, as a norm.
+        magnitudes: parameter -> measure of its gradient, of unpacked steps.
+    """
+
+    loss: float
+    num_trained: int
+    gradients: Mapping[str, FloatArray]
+    copies: Mapping[str, float]
+    magnitudes: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distance:
+    """How far a step is from the reference.
+
+    Attributes:
+        loss: relative to the reference.
+        num_trained: trained tokens, more or less than the reference.
+        gradients: parameter -> relative to its measure, the largest first.
+        copies: parameter -> distance between copies, relative to its measure, the largest first.
+        sequence: the first sequence whose loss differs most, as (pack of the batch, sequence), and its relative
+            distance; None where no sequence's loss is known.
+    """
+
+    loss: float
+    num_trained: int
+    gradients: Mapping[str, float]
+    copies: Mapping[str, float]
+    sequence: tuple[int, int, float] | None
+
+    @property
+    def largest_gradient(self) -> float:
+        """The largest relative distance of a gradient or of its copies; infinite where one is no number."""
+        return max(_numbers(self.gradients) + _numbers(self.copies), default=0.0)
+
+    def is_within(self, bound: float) -> bool:
+        """Say whether nothing is further away than a bound."""
+        sequence = self.sequence[2] if self.sequence is not None else 0.0
+        return self.num_trained == 0 and max(_number(self.loss), self.largest_gradient, _number(sequence)) <= bound
+
+
+def whole_step(outcome: RunOutcome, layout: Layout) -> WholeStep:
+    """Return a complete step over all its ranks."""
+    last = [rank for rank in outcome.ranks if rank.pipeline == layout.pipeline - 1 and rank.tensor == 0]
+    gradients: dict[str, FloatArray] = {}
+    copies: dict[str, float] = {}
+    for name in sorted({name for rank in outcome.ranks for name in rank.gradients}):
+        gradients[name], copies[name] = _merged_gradient(name, outcome.ranks)
+    return WholeStep(
+        loss=sum(rank.loss for rank in last),
+        num_trained=sum(rank.num_trained for rank in last),
+        gradients=gradients,
+        copies=copies,
+        magnitudes={name: size for rank in outcome.ranks for name, size in rank.magnitudes.items()},
+    )
+
+
+def distance(
+    step: WholeStep,
+    reference: WholeStep,
+    *,
+    sequence_losses: Mapping[tuple[int, int], float] | None = None,
+    reference_losses: Mapping[tuple[int, int], float] | None = None,
+) -> Distance:
+    """Return how far a step is from the reference.
+
+    Args:
+        step: packed.
+        reference: unpacked.
+        sequence_losses: (pack of the batch, sequence) -> loss, of the step.
+        reference_losses: the same of the reference.
+    """
+    measures = {
+        name: max(size / max(reference.num_trained, 1), np.finfo(np.float64).tiny)
+        for name, size in reference.magnitudes.items()
+    }
+    missing = reference.gradients.keys() ^ step.gradients.keys()
+    assert not missing, f"parameters of one run only: {sorted(missing)}"
+    far = {
+        name: float(np.linalg.norm(step.gradients[name] - gradient)) / measures[name]
+        for name, gradient in reference.gradients.items()
+    }
+    copies = {name: size / measures[name] for name, size in step.copies.items() if size}
+    return Distance(
+        loss=abs(step.loss - reference.loss) / max(abs(reference.loss), np.finfo(np.float64).tiny),
+        num_trained=step.num_trained - reference.num_trained,
+        gradients=_by_size(far),
+        copies=_by_size(copies),
+        sequence=_furthest_sequence(sequence_losses or {}, reference_losses or {}),
+    )
+
+
+def unpacked_losses(outcome: RunOutcome, num_sequences: list[int]) -> dict[tuple[int, int], float]:
+    """Return the loss of each sequence of an unpacked step, by (pack, sequence).
+
+    Args:
+        outcome: the step, on one rank.
+        num_sequences: of each pack.
+    """
+    places = [(pack, index) for pack, count in enumerate(num_sequences) for index in range(count)]
+    return {
+        places[batch.row]: float((batch.losses * batch.loss_mask).sum())
+        for rank in outcome.ranks
+        for batch in rank.batches
+        if batch.losses is not None and batch.loss_mask is not None
+    }
+
+
+def packed_losses(outcome: RunOutcome, packs: PackedInput) -> dict[tuple[int, int], float]:
+    """Return the loss of each sequence of a packed step, by (pack, sequence)."""
+    losses: dict[tuple[int, int], float] = {}
+    for rank in outcome.ranks:
+        if rank.tensor or rank.pipeline != packs.layout.pipeline - 1:
+            continue
+        expected = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
+        for index, batch in enumerate(rank.batches):
+            if batch.losses is None or batch.loss_mask is None:
+                continue
+            positions = slice_row(expected, index, packs.layout.context).positions[rank.context]
+            offsets = expected.physical_offsets[index]
+            sequences = np.searchsorted(offsets, positions, side="right") - 1
+            for sequence in range(len(packs.rows[batch.row].seq_start_id)):
+                own = float((batch.losses * batch.loss_mask)[sequences == sequence].sum())
+                losses[batch.row, sequence] = losses.get((batch.row, sequence), 0.0) + own
+    return losses
+
+
+def _merged_gradient(name: str, ranks: tuple[SeenRank, ...]) -> tuple[FloatArray, float]:
+    """Return a whole gradient, and the largest distance between copies of a part of it."""
+    dimension, interleaved = next(rank.cuts[name] for rank in ranks if name in rank.cuts)
+    parts: dict[int, FloatArray] = {}
+    furthest = 0.0
+    for rank in ranks:
+        if name not in rank.gradients:
+            continue
+        key = rank.tensor if dimension >= 0 else 0
+        first = parts.setdefault(key, rank.gradients[name])
+        furthest = max(furthest, float(np.linalg.norm(first - rank.gradients[name])))
+    return merged([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
+
+
+def _furthest_sequence(
+    losses: Mapping[tuple[int, int], float], reference: Mapping[tuple[int, int], float]
+) -> tuple[int, int, float] | None:
+    far = {
+        place: abs(losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
+        for place, expected in reference.items()
+        if place in losses and expected
+    }
+    if not far:
+        return None
+    place = max(sorted(far), key=lambda place: _number(far[place]))
+    return (*place, far[place])
+
+
+def _by_size(values: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(values.items(), key=lambda item: (-_number(item[1]), item[0])))
+
+
+def _numbers(values: Mapping[str, float]) -> list[float]:
+    return [_number(value) for value in values.values()]
+
+
+def _number(value: float) -> float:
+    """Return the value, infinity where it is no number, so that it is never taken for small."""
+    return value if value == value else float("inf")

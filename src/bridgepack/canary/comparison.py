@@ -1,0 +1,283 @@
+"""Packed steps in several layouts against the unpacked step, over one process that has the host loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from bridgepack.canary.bounds import Bound, Sizes, bound_for
+from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
+from bridgepack.canary.judging import Reference, judged
+from bridgepack.canary.naming import CanaryFinding
+from bridgepack.canary.packs import ChosenPacks
+from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunOutcome
+from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, Outcome, PacksRecord
+from bridgepack.canary.targets import CanaryTarget
+from bridgepack.data.execution import Progress
+from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN
+
+#: Weights are drawn with the first of these whose experts are chosen clearly enough, or the clearest.
+_SEEDS = (1, 2, 3, 4, 5)
+#: Rounding in float32 moves the scores of a tiny router by some 1e-6; chosen by less than this, a token could
+#: go to another expert in one of two runs, and no bound holds.
+_CLEAR_MARGIN = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How steps are run.
+
+    Attributes:
+        folder: for what they read and leave.
+        kernel: what computes attention.
+        precisions: what they compute in.
+        max_tokens: most runtime tokens of a pack.
+        timeout_s: after which a step is ended.
+        progress: told of every step.
+    """
+
+    folder: Path
+    kernel: Kernel
+    precisions: tuple[Precision, ...]
+    max_tokens: int
+    timeout_s: float
+    progress: Progress | None = None
+
+
+class Comparison:
+    """Some packs, and the unpacked steps that packed ones are compared with."""
+
+    def __init__(
+        self, host: HostProcess, facts: HostFacts, target: CanaryTarget, chosen: ChosenPacks, settings: Settings
+    ) -> None:
+        """Take what is compared.
+
+        Args:
+            host: with the recipe loaded.
+            facts: of the recipe.
+            target: recipe and artifact.
+            chosen: the packs.
+            settings: how steps are run.
+        """
+        self.facts = facts
+        self._host, self._target, self._chosen, self._settings = host, target, chosen, settings
+        self._num_runs = 0
+
+    @property
+    def num_packs(self) -> int:
+        """Packs that are compared."""
+        return len(self._chosen.packs)
+
+    @property
+    def num_devices(self) -> int | None:
+        """GPUs that a layout has to fit on; None on CPU, where processes share cores."""
+        return None if self._settings.kernel == "reference" else self.facts.num_gpus
+
+    def announce(self, num_layouts: int) -> None:
+        """Tell the progress how many steps will come."""
+        if self._settings.progress is not None:
+            self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
+
+    def report(
+        self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
+    ) -> CanaryReport:
+        """Return what some layouts compute.
+
+        Args:
+            layouts: one after another.
+            fault: to plant in each.
+            keeps_boundaries: whether packs are taken as they are even where their lengths do not fit a layout.
+            notes: for the reader.
+
+        Raises:
+            ConfigError: the unpacked step does not run.
+        """
+        results = [
+            self._layout(self._input(layout, fault=fault, keeps_boundaries=keeps_boundaries)) for layout in layouts
+        ]
+        findings = tuple(finding for _, found in results for finding in found)
+        records = tuple(record for record, _ in results)
+        report = CanaryReport(
+            target=self._target.place,
+            recipe=self._target.recipe.name,
+            outcome=_outcome(records, findings),
+            packs=self._packs_record(),
+            provider=self.facts.provider,
+            model=self.facts.model,
+            seed=self._seed,
+            planted=fault,
+            bounds=self._bounds,
+            layouts=records,
+            findings=findings,
+            notes=(*self._target.notes, *notes, *self.facts.notes, *self._pack_notes()),
+            versions=self.facts.versions,
+            fingerprint="",
+        )
+        return replace(report, fingerprint=_fingerprint(report))
+
+    def _input(self, layout: Layout, *, fault: str | None, keeps_boundaries: bool) -> PackedInput:
+        own = self._target.recipe.parallelism.context_parallel_size
+        is_own = layout.context == own and own > 1 and fault is None
+        return packed_input(
+            self._chosen,
+            layout,
+            self.facts,
+            entries=self._target.entries,
+            pad_seq_to_mult=self._target.pad_seq_to_mult,
+            keeps_boundaries=keeps_boundaries or is_own,
+            fault=fault,
+        )
+
+    @cached_property
+    def _bounds(self) -> tuple[Bound, ...]:
+        lengths = [one.runtime_length for one in self._chosen.sequences]
+        sizes = Sizes(
+            model=self.facts.model,
+            vocab_size=self._chosen.vocab_size,
+            longest_sequence=max(lengths),
+            num_tokens=sum(lengths),
+        )
+        return tuple(bound_for(precision, sizes) for precision in self._settings.precisions)
+
+    @property
+    def _seed(self) -> int:
+        return self._references[0]
+
+    @cached_property
+    def _references(self) -> tuple[int, dict[Precision, Reference]]:
+        """The seed of the weights, and the unpacked step in each precision."""
+        first, *others = self._settings.precisions
+        found: dict[int, Reference] = {}
+        for seed in _SEEDS:
+            found[seed] = self._reference(first, seed)
+            if _margin(found[seed]) > _CLEAR_MARGIN:
+                break
+        seed = max(found, key=lambda seed: _margin(found[seed]))
+        if _margin(found[seed]) <= _CLEAR_MARGIN:
+            others = []
+        return seed, {first: found[seed], **{precision: self._reference(precision, seed) for precision in others}}
+
+    def _reference(self, precision: Precision, seed: int) -> Reference:
+        outcome = self._run(None, precision, seed)
+        if not outcome.is_complete:
+            raise ConfigError(
+                f"the unpacked step in {precision} does not run here: {outcome.reason}. Its last lines:\n{outcome.tail}"
+            )
+        reference = Reference.of(outcome, [len(pack.sequences) for pack in self._chosen.packs])
+        assert reference.step.num_trained == self._packs_record().num_trained, "the unpacked step trains other tokens"
+        return reference
+
+    def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
+        self._num_runs += 1
+        folder = self._settings.folder / f"run{self._num_runs}"
+        if packs is None:
+            write_sequences(folder, self._chosen)
+        else:
+            write_packed(folder, packs)
+        request = request_of(
+            self._chosen,
+            folder,
+            packs,
+            precision=precision,
+            kernel=self._settings.kernel,
+            seed=seed,
+            timeout_s=self._settings.timeout_s,
+        )
+        outcome = self._host.run(request)
+        if self._settings.progress is not None:
+            self._settings.progress.advance(1)
+        return outcome
+
+    def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:
+        seed, references = self._references
+        measured: list[Measured] = []
+        findings: dict[str, CanaryFinding] = {}
+        for bound in self._bounds:
+            if bound.precision not in references:
+                continue
+            outcome = self._run(packs, bound.precision, seed)
+            result, found = judged(outcome, packs, references[bound.precision], bound)
+            measured.append(result)
+            for one in found:
+                findings.setdefault(one.name, one)
+        record = LayoutRecord(
+            name=packs.layout.name,
+            sequence_parallel=packs.layout.sequence_parallel,
+            kernel=self._settings.kernel,
+            pad_seq_to_mult=packs.settings.pad_seq_to_mult,
+            is_laid_out_anew=packs.is_laid_out_anew,
+            measured=tuple(measured),
+        )
+        return record, list(findings.values())
+
+    def _packs_record(self) -> PacksRecord:
+        chosen = self._chosen
+        return PacksRecord(
+            origin=str(self._target.artifact) if self._target.artifact is not None else "made up",
+            split=TRAIN,
+            numbers=tuple(pack.number for pack in chosen.packs),
+            num_sequences=len(chosen.sequences),
+            num_tokens=sum(one.runtime_length for one in chosen.sequences),
+            num_trained=sum(int(one.loss_mask.sum()) for one in chosen.sequences),
+            num_cut=chosen.num_cut,
+            vocab_size=chosen.vocab_size,
+            fingerprint=chosen.fingerprint,
+        )
+
+    def _pack_notes(self) -> list[str]:
+        chosen, notes = self._chosen, []
+        if chosen.num_cut:
+            left_out = sum(pack.num_sequences_left_out for pack in chosen.packs)
+            notes.append(
+                f"packs are cut to {self._settings.max_tokens:,} tokens, which leaves {left_out} of their last "
+                "sequences out; --max-tokens raises it"
+            )
+        if chosen.num_untrained_eos:
+            notes.append(
+                f"{chosen.num_untrained_eos} tokens that masks ask for follow an EOS token; the packed loader does not "
+                "train them, so the unpacked step does not either"
+            )
+        margin = _margin(self._references[1][self._settings.precisions[0]])
+        if margin <= _CLEAR_MARGIN:
+            left = ", ".join(self._settings.precisions[1:])
+            notes.append(
+                f"experts are chosen by as little as {margin:.1e}, which rounding may turn: {left} is left out; fewer "
+                "packs or --max-tokens make it clearer"
+            )
+        elif self.facts.is_moe:
+            notes.append(f"experts are chosen by at least {margin:.1e}, so that rounding sends no token elsewhere")
+        return notes
+
+
+def _margin(reference: Reference) -> float:
+    """Return how clearly experts are chosen, infinity without experts."""
+    return float("inf") if reference.router_margin is None else reference.router_margin
+
+
+def _outcome(layouts: tuple[LayoutRecord, ...], findings: tuple[CanaryFinding, ...]) -> Outcome:
+    outcomes = {measured.outcome for layout in layouts for measured in layout.measured}
+    if findings or "differs" in outcomes:
+        return "differs"
+    return "could not run" if "could not run" in outcomes else "same"
+
+
+def _fingerprint(report: CanaryReport) -> str:
+    """Return the hash of what was compared: nothing measured, no place, nothing of this machine."""
+    content = {
+        "packs": report.packs.fingerprint,
+        "vocab_size": report.packs.vocab_size,
+        "provider": report.provider,
+        "model": dict(report.model),
+        "seed": report.seed,
+        "planted": report.planted,
+        "bounds": [asdict(bound) for bound in report.bounds],
+        "layouts": [[layout.name, layout.kernel, layout.pad_seq_to_mult] for layout in report.layouts],
+        "versions": dict(report.versions),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""Faults that are planted in a run's inputs, to show that the canary finds and names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bridgepack.canary.records import Layout
+
+BOUNDARIES_DROPPED = "boundaries-dropped"
+MASK_SHIFTED = "mask-shifted"
+POSITIONS_NOT_RESET = "positions-not-reset"
+WRONG_MULTIPLE = "wrong-multiple"
+LOSS_PER_RANK = "loss-per-rank"
+MAX_SEQLEN_TOO_SMALL = "max-seqlen-too-small"
+SEQUENCE_LEAKS = "sequence-leaks"
+
+#: Fault -> what is done, and the layout that is run for it where none is asked for.
+FAULTS: Mapping[str, tuple[str, Layout]] = {
+    BOUNDARIES_DROPPED: ("a middle pipeline stage gets no boundaries", Layout(pipeline=3)),
+    MASK_SHIFTED: ("the loss mask is rolled right by one", Layout()),
+    POSITIONS_NOT_RESET: ("positions go on over the whole pack", Layout()),
+    WRONG_MULTIPLE: ("sequences are laid out for one context-parallel rank", Layout(context=2)),
+    LOSS_PER_RANK: ("calculate_per_token_loss is off", Layout(data=2)),
+    MAX_SEQLEN_TOO_SMALL: ("the packs' metadata says half of the longest sequence", Layout()),
+    SEQUENCE_LEAKS: ("the first boundary between two sequences is missing", Layout()),
+}
+_OFFSETS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
+_LONGEST = ("max_seqlen_q", "max_seqlen_kv")
+
+
+def plant_in_config(config: Any, fault: str | None) -> None:
+    """Plant what is a setting of the model; wrong multiples and metadata are planted in the packs themselves."""
+    if fault == LOSS_PER_RANK:
+        config.model.calculate_per_token_loss = False
+
+
+def plant_in_step(fault: str | None, place: Mapping[str, int], layout: Layout) -> None:
+    """Plant what is in the batches, between the loader and the forward step of this process."""
+    if fault == BOUNDARIES_DROPPED and not 0 < place["pipeline"] < layout.pipeline - 1:
+        return
+    change = _CHANGES.get(fault or "")
+    if change is not None:
+        in_every_batch(change)
+
+
+def in_every_batch(change: Callable[[dict[str, Any]], None]) -> None:
+    """Change each micro batch between the loader and the forward step, until this process ends."""
+    from megatron.bridge.data import batch_utils
+
+    split = batch_utils.split_batch_into_microbatches
+
+    def split_and_change(*arguments: Any, **options: Any) -> Any:
+        micro_batches = split(*arguments, **options)
+        for micro_batch in micro_batches:
+            change(micro_batch)
+        return micro_batches
+
+    batch_utils.split_batch_into_microbatches = split_and_change
+
+
+def _drop_boundaries(micro_batch: dict[str, Any]) -> None:
+    for name in (*_OFFSETS, *_LONGEST):
+        micro_batch.pop(name, None)
+
+
+def _shift_mask(micro_batch: dict[str, Any]) -> None:
+    micro_batch["loss_mask"] = micro_batch["loss_mask"].roll(1, dims=1)
+
+
+def _go_on_counting(micro_batch: dict[str, Any]) -> None:
+    import torch
+
+    positions = micro_batch["position_ids"]
+    micro_batch["position_ids"] = torch.arange(positions.shape[1]).expand_as(positions).contiguous()
+
+
+def _join_sequences(micro_batch: dict[str, Any]) -> None:
+    """Take the second offset out, so that the first two sequences become one; the number of offsets stays."""
+    import torch
+
+    for name in _OFFSETS:
+        if name in micro_batch and micro_batch[name].shape[1] > 2:
+            offsets = micro_batch[name]
+            micro_batch[name] = torch.cat([offsets[:, :1], offsets[:, 2:], offsets[:, -1:]], dim=1)
+    for name in _LONGEST:
+        micro_batch[name] = torch.full_like(micro_batch[name], micro_batch["tokens"].shape[1] + 1)
+
+
+_CHANGES: Mapping[str, Callable[[dict[str, Any]], None]] = {
+    BOUNDARIES_DROPPED: _drop_boundaries,
+    MASK_SHIFTED: _shift_mask,
+    POSITIONS_NOT_RESET: _go_on_counting,
+    SEQUENCE_LEAKS: _join_sequences,
+}

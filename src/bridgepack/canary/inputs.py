@@ -1,0 +1,221 @@
+"""Writes what a step reads: packs laid out for its topology, or its sequences one by one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack import geometry
+from bridgepack.canary import faults
+from bridgepack.canary.packs import ChosenPacks, laid_out
+from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunRequest
+from bridgepack.canary.rows import METADATA_FILE, PACKS_FOLDER, SEQUENCES_FILE
+from bridgepack.proof.collate import CollateMetadata, CollateSettings
+from bridgepack.records import PackedRow
+
+#: Rows are as wide as a multiple of it where packs are not padded to one length; the host's own multiple.
+_WIDTH_MULTIPLE = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedInput:
+    """Packs as a layout trains them.
+
+    Attributes:
+        layout: over which processes.
+        numbers: of the packs in their split.
+        rows: one pack each, as the step reads them.
+        intended: the same, as they should be; other rows only where a fault is planted.
+        settings: of the host's collate, as they should be.
+        is_laid_out_anew: the artifact's own boundaries do not fit the layout, so sequences were padded for it.
+        entries: of the metadata that the step reads.
+        pad_cu_seqlens: of the step.
+        fault: what is planted.
+    """
+
+    layout: Layout
+    numbers: tuple[int, ...]
+    rows: tuple[PackedRow, ...]
+    intended: tuple[PackedRow, ...]
+    settings: CollateSettings
+    is_laid_out_anew: bool
+    entries: tuple[dict[str, Any], ...]
+    pad_cu_seqlens: bool
+    fault: str | None = None
+
+
+def multiple_for(layout: Layout) -> int:
+    """Return the multiple that runtime lengths need in a layout."""
+    return geometry.pad_seq_to_mult(
+        context_parallel_size=layout.context,
+        tensor_model_parallel_size=layout.tensor,
+        sequence_parallel=layout.sequence_parallel,
+    )
+
+
+def packed_input(
+    chosen: ChosenPacks,
+    layout: Layout,
+    facts: HostFacts,
+    *,
+    entries: Sequence[dict[str, Any]],
+    pad_seq_to_mult: int,
+    keeps_boundaries: bool,
+    fault: str | None = None,
+) -> PackedInput:
+    """Return packs for a layout.
+
+    Args:
+        chosen: the packs.
+        layout: over which processes.
+        facts: of the recipe.
+        entries: of the artifact's metadata.
+        pad_seq_to_mult: of the artifact.
+        keeps_boundaries: whether packs are taken as they are even where their lengths do not fit.
+        fault: to plant.
+    """
+    needed = multiple_for(layout)
+    fits = all((pack.runtime_lengths % needed == 0).all() for pack in chosen.packs)
+    is_anew = not fits and not keeps_boundaries
+    intended = tuple(
+        laid_out(pack.sequences, needed, chosen.eos_token_id) if is_anew else pack.row for pack in chosen.packs
+    )
+    own = tuple(entries)
+    if is_anew or chosen.num_cut:
+        own = _own_entries(entries, intended, multiple=needed if is_anew else 1)
+    pads_offsets = facts.pad_cu_seqlens or fault == faults.MAX_SEQLEN_TOO_SMALL
+    settings = CollateSettings(
+        packed_sequence_size=_width(intended, needed),
+        pad_seq_to_mult=max(pad_seq_to_mult, needed) if is_anew else pad_seq_to_mult,
+        eos_token_id=chosen.eos_token_id,
+        pad_to_max_length=facts.pad_to_max_length or pads_offsets,
+        pad_cu_seqlens=pads_offsets,
+        metadata=CollateMetadata.from_entries(own) if pads_offsets else None,
+    )
+    return PackedInput(
+        layout=layout,
+        numbers=tuple(pack.number for pack in chosen.packs),
+        rows=_misaligned(chosen, needed) if fault == faults.WRONG_MULTIPLE else intended,
+        intended=intended,
+        settings=settings,
+        is_laid_out_anew=is_anew,
+        entries=_halved(own, intended) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
+        pad_cu_seqlens=pads_offsets,
+        fault=fault,
+    )
+
+
+def write_packed(folder: Path, packs: PackedInput) -> None:
+    """Write the packs of a step, as the host's dataset reads them."""
+    (folder / PACKS_FOLDER).mkdir(parents=True)
+    (folder / METADATA_FILE).write_text(json.dumps(list(packs.entries)))
+    columns = {
+        "input_ids": (pa.list_(pa.int32()), [row.input_ids.tolist() for row in packs.rows]),
+        "loss_mask": (pa.list_(pa.int8()), [row.loss_mask.astype(np.int8).tolist() for row in packs.rows]),
+        "seq_start_id": (pa.list_(pa.int32()), [row.seq_start_id.tolist() for row in packs.rows]),
+    }
+    table = pa.table({name: pa.array(values, kind) for name, (kind, values) in columns.items()})
+    pq.write_table(table, folder / PACKS_FOLDER / "shard-00000.idx.parquet")
+
+
+def write_sequences(folder: Path, chosen: ChosenPacks) -> None:
+    """Write the sequences one by one; their masks are token-aligned, as those of rows that are not packed."""
+    folder.mkdir(parents=True)
+    sequences = chosen.sequences
+    np.savez(
+        folder / SEQUENCES_FILE,
+        input_ids=np.concatenate([one.input_ids for one in sequences]),
+        loss_mask=np.concatenate([np.roll(one.loss_mask, 1) for one in sequences]),
+        bounds=np.cumsum([0, *(len(one.input_ids) for one in sequences)]),
+    )
+
+
+def request_of(
+    chosen: ChosenPacks,
+    folder: Path,
+    packs: PackedInput | None,
+    *,
+    precision: Precision,
+    kernel: Kernel,
+    seed: int,
+    timeout_s: float,
+) -> RunRequest:
+    """Return the request of a step; of the sequences one by one where there are no packs."""
+    longest = max(one.runtime_length for one in chosen.sequences)
+    return RunRequest(
+        layout=Layout() if packs is None else packs.layout,
+        precision=precision,
+        kernel=kernel,
+        is_packed=packs is not None,
+        folder=str(folder),
+        num_rows=len(chosen.sequences) if packs is None else len(packs.rows),
+        packed_sequence_size=longest if packs is None else packs.settings.packed_sequence_size,
+        pad_seq_to_mult=1 if packs is None else packs.settings.pad_seq_to_mult,
+        pad_to_max_length=packs is None or packs.settings.pad_to_max_length,
+        pad_cu_seqlens=packs is not None and packs.pad_cu_seqlens,
+        eos_token_id=chosen.eos_token_id,
+        vocab_size=chosen.vocab_size,
+        seed=seed,
+        fault=None if packs is None else packs.fault,
+        timeout_s=timeout_s,
+    )
+
+
+def _width(rows: Sequence[PackedRow], multiple: int) -> int:
+    """Return the runtime tokens that the longest row needs, which every rank can share."""
+    longest = max(len(row.input_ids) - len(row.seq_start_id) for row in rows)
+    return geometry.ceil_to_multiple(longest, math.lcm(multiple, _WIDTH_MULTIPLE))
+
+
+def _misaligned(chosen: ChosenPacks, multiple: int) -> tuple[PackedRow, ...]:
+    """Return packs as they are laid out without context parallelism, none of which fits a multiple."""
+    return tuple(_shortened(laid_out(pack.sequences, 1, chosen.eos_token_id), multiple) for pack in chosen.packs)
+
+
+def _shortened(row: PackedRow, multiple: int) -> PackedRow:
+    """Return a pack of which one sequence at least has a length that is no multiple; the last one loses a token."""
+    bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
+    if ((np.diff(bounds) - 1) % multiple).any() or len(row.input_ids) - bounds[-2] < 3:
+        return row
+    mask = row.loss_mask[:-1].copy()
+    mask[-1] = 0
+    return replace(row, input_ids=row.input_ids[:-1], loss_mask=mask)
+
+
+def _own_entries(
+    entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow], *, multiple: int
+) -> tuple[dict[str, Any], ...]:
+    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong.
+
+    Args:
+        entries: of the artifact.
+        rows: the packs now.
+        multiple: that their sequences were padded to.
+    """
+    emptiest = min(len(row.input_ids) - len(row.seq_start_id) for row in rows)
+    return tuple(
+        {
+            **entry,
+            "dataset_max_seqlen": geometry.ceil_to_multiple(int(entry["dataset_max_seqlen"]), multiple),
+            "min_packed_seqlen": emptiest,
+        }
+        for entry in entries
+    )
+
+
+def _halved(entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow]) -> tuple[dict[str, Any], ...]:
+    """Return metadata that says half of the longest sequence, and that no pack has a tail."""
+    longest = max(
+        int(geometry.runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids)).max())
+        for row in rows
+    )
+    wrong = {"dataset_max_seqlen": max(longest // 2, 1), "min_packed_seqlen": 2**31 - 1}
+    return tuple({**entry, **wrong} for entry in entries)

@@ -1,0 +1,120 @@
+"""Judges one step against the unpacked one: how far it is, and what is wrong by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bridgepack.canary.bounds import Bound
+from bridgepack.canary.comparing import Distance, WholeStep, distance, packed_losses, unpacked_losses, whole_step
+from bridgepack.canary.inputs import PackedInput
+from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, CanaryFinding, finding, named_faults
+from bridgepack.canary.records import Layout, RunOutcome
+from bridgepack.canary.report_records import Measured
+
+_Losses = Mapping[tuple[int, int], float]
+#: Parameters that a message names.
+_NUM_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """The unpacked step that packed ones are compared with.
+
+    Attributes:
+        step: over its one rank.
+        losses: (pack of the batch, sequence) -> loss.
+        router_margin: how clearly experts were chosen; None without experts.
+    """
+
+    step: WholeStep
+    losses: Mapping[tuple[int, int], float]
+    router_margin: float | None
+
+    @classmethod
+    def of(cls, outcome: RunOutcome, num_sequences: list[int]) -> Reference:
+        """Return the reference that a complete unpacked step makes.
+
+        Args:
+            outcome: the step.
+            num_sequences: of each pack.
+        """
+        return cls(
+            step=whole_step(outcome, Layout()),
+            losses=unpacked_losses(outcome, num_sequences),
+            router_margin=outcome.ranks[0].router_margin,
+        )
+
+
+def judged(
+    outcome: RunOutcome, packs: PackedInput, reference: Reference, bound: Bound
+) -> tuple[Measured, list[CanaryFinding]]:
+    """Return how far a step is from the reference, and what is wrong with it."""
+    findings = named_faults(outcome, packs)
+    if not outcome.is_complete:
+        return (
+            Measured(
+                precision=bound.precision,
+                bound=bound.relative,
+                outcome="differs" if findings else "could not run",
+                reason=outcome.reason if findings else f"{outcome.reason}\n{outcome.tail}",
+            ),
+            findings,
+        )
+    losses = packed_losses(outcome, packs)
+    far = distance(
+        whole_step(outcome, packs.layout),
+        reference.step,
+        sequence_losses=losses,
+        reference_losses=reference.losses,
+    )
+    is_same = far.is_within(bound.relative)
+    if not is_same and not findings:
+        leak = _leak(losses, reference.losses, bound, packs)
+        findings.append(finding(LEAK_IN_ATTENTION, packs.layout.name, leak) if leak else _unnamed(far, packs, bound))
+    name = next(iter(far.gradients), None)
+    return (
+        Measured(
+            precision=bound.precision,
+            bound=bound.relative,
+            outcome="same" if is_same and not findings else "differs",
+            loss=far.loss,
+            gradient=far.largest_gradient,
+            parameter=name,
+            sequence=far.sequence[2] if far.sequence is not None else None,
+            gradients=far.gradients,
+        ),
+        findings,
+    )
+
+
+def _leak(losses: _Losses, reference: _Losses, bound: Bound, packs: PackedInput) -> str | None:
+    """Return where attention crosses boundaries that every rank was told of, None where that is not what differs.
+
+    Then the first sequence of every pack agrees, as nothing is before it, and others do not.
+    """
+    wrong = [
+        place
+        for place, expected in sorted(reference.items())
+        if place in losses and abs(losses[place] - expected) > bound.relative * abs(expected)
+    ]
+    if not wrong or any(sequence == 0 for _, sequence in wrong):
+        return None
+    pack, sequence = wrong[0]
+    return (
+        f"every rank got the boundaries, yet the loss of sequence {sequence} of pack {packs.numbers[pack]} differs and "
+        f"that of every pack's first sequence does not: sequence {sequence} attends to what is before it"
+    )
+
+
+def _unnamed(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
+    """Return a finding for numbers that differ although every rank saw what it should."""
+    largest = list(far.gradients.items())[:_NUM_NAMED]
+    shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
+    text = f"gradients differ in {bound.precision}, most of all {shown}; the bound is {bound.relative:.1e}"
+    if far.num_trained:
+        text = f"{abs(far.num_trained):,} tokens {'more' if far.num_trained > 0 else 'fewer'} are trained; {text}"
+    if far.sequence is not None and far.sequence[2] > bound.relative:
+        pack, sequence, size = far.sequence
+        text = f"the loss of sequence {sequence} of pack {packs.numbers[pack]} differs by {size:.1e}; {text}"
+    return finding(UNKNOWN, packs.layout.name, text)

@@ -1,0 +1,105 @@
+"""Which layouts the canary compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bridgepack.canary.records import HostFacts, Layout
+from bridgepack.canary.tiny_model import NUM_LAYERS
+from bridgepack.errors import ConfigError
+
+#: Most processes of a layout.
+MAX_PROCESSES = 16
+_DEFAULT = (
+    Layout(),
+    Layout(data=2),
+    Layout(tensor=2),
+    Layout(pipeline=2),
+    Layout(pipeline=3),
+    Layout(context=2),
+    Layout(context=4),
+    Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True),
+)
+
+
+def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None) -> tuple[list[Layout], list[str]]:
+    """Return the layouts that are compared where none is asked for, and why some are not.
+
+    Args:
+        facts: of the recipe.
+        num_packs: that are compared.
+        num_devices: GPUs that a layout has to fit on; None on CPU.
+    """
+    layouts, notes = [], []
+    for layout in _DEFAULT:
+        if num_devices is not None and layout.world_size > num_devices:
+            notes.append(f"{layout.name} is left out: it needs {layout.world_size} GPUs; --device cpu compares it")
+        elif num_packs % layout.data:
+            notes.append(f"{layout.name} is left out: {num_packs} packs cannot be shared evenly")
+        else:
+            layouts.append(fitted(layout, facts))
+    return layouts, notes
+
+
+def fitted(layout: Layout, facts: HostFacts) -> Layout:
+    """Return a layout with sequence parallelism where the recipe or its experts ask for it.
+
+    Source: megatron-core 0.19.2, transformer/moe/moe_layer.py:630 refuses tensor parallelism without it.
+    """
+    is_split = layout.tensor > 1 and (layout.sequence_parallel or facts.is_moe or facts.sequence_parallel)
+    return replace(layout, sequence_parallel=is_split)
+
+
+def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) -> Layout | None:
+    """Return the layout of the options, None where none is given.
+
+    Raises:
+        ConfigError: the tiny model cannot be spread like that.
+    """
+    if tensor is None and pipeline is None and context is None:
+        return None
+    layout = Layout(tensor=tensor or 1, pipeline=pipeline or 1, context=context or 1)
+    for problem in _problems(layout):
+        raise ConfigError(problem)
+    return layout
+
+
+def require_heads(layout: Layout, facts: HostFacts) -> None:
+    """Accept a layout whose tensor-parallel ranks share the attention heads evenly.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if facts.num_groups % layout.tensor:
+        allowed = ", ".join(str(size) for size in range(1, facts.num_groups + 1) if facts.num_groups % size == 0)
+        raise ConfigError(
+            f"--tensor is {layout.tensor}; the canary's tiny model has {facts.num_heads} heads in {facts.num_groups} "
+            f"groups; allowed: {allowed}. Choose one of these."
+        )
+
+
+def require_gpus(layout: Layout, num_devices: int | None) -> None:
+    """Accept a layout that fits on the GPUs.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if num_devices is not None and layout.world_size > num_devices:
+        raise ConfigError(
+            f"{layout.name} needs {layout.world_size} GPUs, and {num_devices} are here. Use --device cpu."
+        )
+
+
+def _problems(layout: Layout) -> Iterator[str]:
+    if NUM_LAYERS % layout.pipeline:
+        allowed = ", ".join(str(size) for size in range(1, NUM_LAYERS + 1) if NUM_LAYERS % size == 0)
+        yield (
+            f"--pipeline is {layout.pipeline}; the canary's tiny model has {NUM_LAYERS} layers; allowed: {allowed}. "
+            "Choose one of these."
+        )
+    if layout.world_size > MAX_PROCESSES:
+        yield (
+            f"--tensor, --pipeline and --context ask for {layout.world_size} processes; allowed: at most "
+            f"{MAX_PROCESSES}. Choose smaller sizes."
+        )

@@ -1,0 +1,199 @@
+"""Names what is wrong with a step: what every rank saw, against what it should have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridgepack import geometry
+from bridgepack.canary import faults
+from bridgepack.canary.inputs import PackedInput, multiple_for
+from bridgepack.canary.records import IntArray, RunOutcome, SeenBatch, SeenRank
+from bridgepack.proof.collate import predict_batch
+from bridgepack.proof.slicing import RankSlices, slice_row
+
+TOKENS_DIFFER = "tokens-differ"
+UNKNOWN = "cause-unknown"
+LEAK_IN_ATTENTION = "attention-crosses-boundaries"
+
+#: Name -> the rules that cover it, and what to do.
+ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
+    faults.BOUNDARIES_DROPPED: (
+        ("BP801", "BP890"),
+        "Use megatron-bridge 0.6.2, whose get_batch gives every stage the boundaries, and no forward step of your own.",
+    ),
+    faults.MASK_SHIFTED: (("BP309",), "Build the artifact again, and let nothing change batches after the loader."),
+    faults.POSITIONS_NOT_RESET: (("BP713",), "Let nothing change position_ids after the loader."),
+    faults.WRONG_MULTIPLE: (
+        ("BP331",),
+        "Build or repack it for this topology, so that every length is a multiple of {multiple}.",
+    ),
+    faults.LOSS_PER_RANK: (
+        ("BP011", "BP014"),
+        "Set bridge_overrides.model.calculate_per_token_loss to true, or leave it out.",
+    ),
+    faults.MAX_SEQLEN_TOO_SMALL: (("BP406", "BP407"), "Build the artifact again, so that its metadata is its own."),
+    faults.SEQUENCE_LEAKS: (("BP892",), "Let nothing change cu_seqlens after the loader."),
+    TOKENS_DIFFER: ((), "Let nothing change batches after the loader."),
+    LEAK_IN_ATTENTION: ((), "Use an attention kernel that takes packed rows."),
+    UNKNOWN: ((), "Run again with --json for every parameter, and compare layouts to see where it begins."),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryFinding:
+    """What is wrong, by name.
+
+    Attributes:
+        name: one of `ADVICE`.
+        layout: in which it was found.
+        message: what was found, where.
+        advice: what to do.
+        rules: codes of the rules that cover it.
+    """
+
+    name: str
+    layout: str
+    message: str
+    advice: str
+    rules: tuple[str, ...]
+
+
+def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:
+    """Return what is wrong with a step by what its ranks saw, each name once."""
+    found: dict[str, str] = {}
+    needed = multiple_for(packs.layout)
+    for name, message in _faults(outcome, packs, needed):
+        found.setdefault(name, message)
+    return [finding(name, packs.layout.name, message, multiple=needed) for name, message in found.items()]
+
+
+def finding(name: str, layout: str, message: str, *, multiple: int = 1) -> CanaryFinding:
+    """Return a finding with what to do about it."""
+    rules, advice = ADVICE[name]
+    return CanaryFinding(
+        name=name, layout=layout, message=message, advice=advice.format(multiple=multiple), rules=rules
+    )
+
+
+def _faults(outcome: RunOutcome, packs: PackedInput, needed: int) -> Iterator[tuple[str, str]]:
+    misfit = _misfit(packs, needed)
+    if misfit:
+        yield faults.WRONG_MULTIPLE, misfit
+    counts = _trained_counts(packs)
+    if any(not rank.calculate_per_token_loss for rank in outcome.ranks) and len(set(counts)) > 1:
+        yield (
+            faults.LOSS_PER_RANK,
+            f"the loss is averaged per micro batch instead of per token, and packs train {min(counts):,} to "
+            f"{max(counts):,} tokens",
+        )
+    for rank in outcome.ranks:
+        if not rank.batches:
+            continue
+        expected = predict_batch([packs.intended[row] for row in rank.rows], packs.settings)
+        stored = predict_batch([packs.rows[row] for row in rank.rows], packs.settings)
+        for index, batch in enumerate(rank.batches):
+            own, right = _distinct(stored.physical_offsets[index]), _distinct(expected.physical_offsets[index])
+            yield from _boundary_faults(batch, own, right, packs, rank)
+            if not misfit:
+                yield from _value_faults(batch, slice_row(expected, index, packs.layout.context), rank, packs)
+
+
+def _misfit(packs: PackedInput, needed: int) -> str | None:
+    """Return the first sequence whose length does not fit the layout, in words; None where all fit."""
+    for pack, row in enumerate(packs.rows):
+        lengths = geometry.runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids))
+        wrong = np.flatnonzero(lengths % needed)
+        if len(wrong):
+            what = f"2 x CP = {needed}" if needed == 2 * packs.layout.context else f"{needed}"
+            length, place = lengths[wrong[0]], f"sequence {wrong[0]} of pack {packs.numbers[pack]}"
+            return f"the length {length} of {place} is not a multiple of {what}, so ranks cannot share it evenly"
+    return None
+
+
+def _trained_counts(packs: PackedInput) -> list[int]:
+    return [int(predict_batch([row], packs.settings).loss_mask.sum()) for row in packs.intended]
+
+
+def _boundary_faults(
+    batch: SeenBatch, stored: IntArray, right: IntArray, packs: PackedInput, rank: SeenRank
+) -> Iterator[tuple[str, str]]:
+    place = f"pack {packs.numbers[batch.row]}"
+    if batch.offsets is None:
+        if batch.was_called:
+            stage = f"pipeline stage {rank.pipeline + 1} of {packs.layout.pipeline}"
+            yield (
+                faults.BOUNDARIES_DROPPED,
+                f"{stage} got no boundaries of {place}, so its sequences attend to all before",
+            )
+        return
+    seen = _distinct(batch.offsets)
+    missing = np.setdiff1d(stored, seen)
+    if len(missing):
+        sequence = int(np.searchsorted(stored, missing[0]))
+        yield (
+            faults.SEQUENCE_LEAKS,
+            f"{place}: the boundary at token {missing[0]} is missing, so sequence {sequence} attends to sequence "
+            f"{sequence - 1}",
+        )
+    elif not np.array_equal(seen, right) and np.array_equal(stored, right):
+        yield faults.SEQUENCE_LEAKS, f"{place}: boundaries are {_few(seen)}, and should be {_few(right)}"
+    longest = int(np.diff(stored).max())
+    if batch.max_seqlen is not None and batch.max_seqlen < longest:
+        yield (
+            faults.MAX_SEQLEN_TOO_SMALL,
+            f"{place}: max_seqlen {batch.max_seqlen} is below the longest sequence, {longest} tokens, whose end no "
+            "kernel computes",
+        )
+
+
+def _value_faults(
+    batch: SeenBatch, slices: RankSlices, rank: SeenRank, packs: PackedInput
+) -> Iterator[tuple[str, str]]:
+    place, context = f"pack {packs.numbers[batch.row]}", rank.context
+    for what, seen, right in (
+        ("tokens", batch.tokens, slices.tokens[context]),
+        ("labels", batch.labels, slices.labels[context]),
+    ):
+        if seen is not None and not np.array_equal(seen, right):
+            yield TOKENS_DIFFER, f"{place}: {what} are not those of the artifact, first at token {_first(seen, right)}"
+    if batch.position_ids is not None and not np.array_equal(batch.position_ids, slices.position_ids[context]):
+        at = _first(batch.position_ids, slices.position_ids[context])
+        row_position = int(slices.positions[context][at]) if at < slices.positions.shape[1] else at
+        yield (
+            faults.POSITIONS_NOT_RESET,
+            f"{place}: positions are not reset at token {row_position}: {_at(batch.position_ids, at)} in place of "
+            f"{_at(slices.position_ids[context], at)}",
+        )
+    if batch.loss_mask is not None and not np.array_equal(batch.loss_mask, slices.loss_mask[context]):
+        yield faults.MASK_SHIFTED, f"{place}: {_mask_message(batch.loss_mask, slices.loss_mask[context])}"
+
+
+def _mask_message(seen: IntArray, right: IntArray) -> str:
+    for shift in (1, -1, 2, -2):
+        if np.array_equal(seen, np.roll(right, shift)):
+            return f"the loss mask is shifted {'right' if shift > 0 else 'left'} by {abs(shift)}"
+    return f"the loss mask is not that of the artifact, first at token {_first(seen, right)}"
+
+
+def _distinct(offsets: IntArray) -> IntArray:
+    """Return offsets without those that are repeated to fill an array up."""
+    distinct: IntArray = np.unique(offsets.astype(np.int64))
+    return distinct
+
+
+def _first(seen: IntArray, right: IntArray) -> int:
+    """Return where two arrays begin to differ."""
+    length = min(len(seen), len(right))
+    different = np.flatnonzero(seen[:length] != right[:length])
+    return int(different[0]) if len(different) else length
+
+
+def _at(values: IntArray, index: int) -> int | None:
+    return int(values[index]) if index < len(values) else None
+
+
+def _few(values: IntArray) -> str:
+    return f"{values[:6].tolist()}{' ...' if len(values) > 6 else ''}"

@@ -1,0 +1,198 @@
+"""Chooses real packs, cuts them where they are long, renumbers their tokens, and lays them out for a topology."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from bridgepack import geometry
+from bridgepack.canary.records import IntArray
+from bridgepack.records import PackedRow
+
+#: The vocabulary is a multiple of it, so that tensor-parallel ranks share it evenly.
+_VOCAB_MULTIPLE = 128
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenSequence:
+    """One sequence without alignment padding.
+
+    Attributes:
+        input_ids: shape [stored tokens], int64.
+        loss_mask: shape [stored tokens], int64, label-aligned: as the host trains it, so 0 where the input is EOS.
+    """
+
+    input_ids: IntArray
+    loss_mask: IntArray
+
+    @property
+    def runtime_length(self) -> int:
+        """Tokens that the model sees."""
+        return len(self.input_ids) - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pack:
+    """One chosen pack.
+
+    Attributes:
+        number: of the pack in its split.
+        row: as stored, with renumbered tokens; shorter where it was cut.
+        sequences: of it, in order.
+        num_sequences_left_out: sequences that were left out because the pack is long.
+        is_cut: its only sequence that is left was cut.
+    """
+
+    number: int
+    row: PackedRow
+    sequences: tuple[TokenSequence, ...]
+    num_sequences_left_out: int = 0
+    is_cut: bool = False
+
+    @property
+    def runtime_lengths(self) -> IntArray:
+        """Physical runtime length of each sequence, int64."""
+        return geometry.runtime_segment_lengths(self.row.seq_start_id.astype(np.int64), len(self.row.input_ids))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenPacks:
+    """The packs that are compared.
+
+    Attributes:
+        packs: in the order of their numbers.
+        eos_token_id: renumbered.
+        vocab_size: of the renumbered tokens.
+        num_untrained_eos: tokens whose mask asks for training and whose input is EOS, which the host does not train.
+        fingerprint: sha256 of everything in them.
+    """
+
+    packs: tuple[Pack, ...]
+    eos_token_id: int
+    vocab_size: int
+    num_untrained_eos: int
+    fingerprint: str
+
+    @property
+    def sequences(self) -> tuple[TokenSequence, ...]:
+        """All sequences, pack after pack."""
+        return tuple(sequence for pack in self.packs for sequence in pack.sequences)
+
+    @property
+    def num_cut(self) -> int:
+        """Packs that were shortened."""
+        return sum(bool(pack.num_sequences_left_out or pack.is_cut) for pack in self.packs)
+
+
+def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> list[int]:
+    """Return the packs to compare, ascending: those with most sequences, the longest and the fewest, then the first.
+
+    Args:
+        num_sequences: shape [packs], int64.
+        longest: shape [packs], int64: longest sequence of each, runtime tokens.
+        num_packs: how many are wanted.
+
+    Example: sequences [3, 9, 1, 4], longest [5, 2, 9, 4], 2 packs -> [1, 2].
+    """
+    rankings = [np.argsort(-num_sequences, kind="stable"), np.argsort(-longest, kind="stable")]
+    rankings += [np.argsort(num_sequences, kind="stable"), np.arange(len(num_sequences))]
+    chosen: list[int] = []
+    for place in range(len(num_sequences)):
+        for ranking in rankings:
+            if len(chosen) < num_packs and int(ranking[place]) not in chosen:
+                chosen.append(int(ranking[place]))
+    return sorted(chosen)
+
+
+def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int) -> ChosenPacks:
+    """Return packs as the canary trains them.
+
+    Args:
+        rows: number of the pack -> as stored.
+        eos_token_id: of the tokenizer.
+        max_tokens: most runtime tokens of a pack; longer ones lose their last sequences.
+    """
+    cut = {number: _shortened(row, max_tokens) for number, row in sorted(rows.items())}
+    known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
+    eos = int(np.searchsorted(known, eos_token_id))
+    packs, num_untrained = [], 0
+    for number, (row, left_out, is_cut) in cut.items():
+        renumbered = replace(row, input_ids=np.searchsorted(known, row.input_ids).astype(np.int32))
+        sequences = sequences_of(renumbered, eos)
+        num_untrained += int((renumbered.loss_mask != 0).sum()) - sum(int(one.loss_mask.sum()) for one in sequences)
+        packs.append(
+            Pack(number=number, row=renumbered, sequences=sequences, num_sequences_left_out=left_out, is_cut=is_cut)
+        )
+    return ChosenPacks(
+        packs=tuple(packs),
+        eos_token_id=eos,
+        vocab_size=geometry.ceil_to_multiple(len(known), _VOCAB_MULTIPLE),
+        num_untrained_eos=num_untrained,
+        fingerprint=_fingerprint(packs),
+    )
+
+
+def sequences_of(row: PackedRow, eos_token_id: int) -> tuple[TokenSequence, ...]:
+    """Return the sequences of a pack without alignment padding, masks as the host trains them.
+
+    Padding is EOS at the end of a sequence, which is never trained; so EOS at the end of the content goes with it.
+    """
+    bounds = geometry.seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
+    return tuple(_sequence(row, start, stop, eos_token_id) for start, stop in pairwise(bounds.tolist()))
+
+
+def laid_out(sequences: Sequence[TokenSequence], multiple: int, eos_token_id: int) -> PackedRow:
+    """Return sequences as one stored pack, each padded with EOS so that its runtime length is a multiple.
+
+    Example: lengths 3 and 2, multiple 4 -> stored lengths 5 and 5.
+    """
+    ids, masks, starts = [], [], [0]
+    for one in sequences:
+        padding = geometry.ceil_to_multiple(one.runtime_length, multiple) - one.runtime_length
+        ids.append(np.pad(one.input_ids, (0, padding), constant_values=eos_token_id))
+        masks.append(np.pad(one.loss_mask, (0, padding)))
+        starts.append(starts[-1] + len(ids[-1]))
+    return PackedRow(
+        input_ids=np.concatenate(ids).astype(np.int32),
+        loss_mask=np.concatenate(masks).astype(np.int8),
+        seq_start_id=np.asarray(starts[:-1], dtype=np.int32),
+    )
+
+
+def _sequence(row: PackedRow, start: int, stop: int, eos_token_id: int) -> TokenSequence:
+    ids = row.input_ids[start:stop].astype(np.int64)
+    mask = (row.loss_mask[start:stop] != 0).astype(np.int64)
+    mask[ids == eos_token_id] = 0
+    mask[-1] = 0
+    content = np.flatnonzero(ids[:-1] != eos_token_id)
+    length = int(content[-1]) + 1 if len(content) else 1
+    return TokenSequence(input_ids=ids[: length + 1], loss_mask=mask[: length + 1])
+
+
+def _shortened(row: PackedRow, max_tokens: int) -> tuple[PackedRow, int, bool]:
+    """Return a pack of at most so many runtime tokens, how many sequences it lost, and whether its only one was cut."""
+    starts = row.seq_start_id.astype(np.int64)
+    bounds = geometry.seq_boundaries(starts, len(row.input_ids))
+    ends = np.cumsum(np.diff(bounds) - 1)
+    num_kept = int(np.searchsorted(ends, max_tokens, side="right"))
+    if num_kept == len(starts):
+        return row, 0, False
+    stop = int(bounds[num_kept]) if num_kept else min(int(bounds[1]), max_tokens + 1)
+    num_kept = max(num_kept, 1)
+    mask = row.loss_mask[:stop].copy()
+    mask[-1] = 0
+    kept = PackedRow(input_ids=row.input_ids[:stop], loss_mask=mask, seq_start_id=row.seq_start_id[:num_kept])
+    return kept, len(starts) - num_kept, stop < int(bounds[num_kept])
+
+
+def _fingerprint(packs: Sequence[Pack]) -> str:
+    digest = hashlib.sha256()
+    for pack in packs:
+        for values in (pack.row.input_ids, pack.row.loss_mask, pack.row.seq_start_id):
+            digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
+            digest.update(b"|")
+    return digest.hexdigest()

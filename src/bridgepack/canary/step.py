@@ -1,0 +1,206 @@
+"""One training step of the host on one rank: its model, its loader, its schedule, its loss, its gradients.
+
+What is real: megatron.bridge.training.train.train_step with gpt_step.forward_step, the packed dataset with its collate
+and sampler, megatron-core's forward and backward schedule, its distributed data parallelism and finalize_model_grads.
+What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bridgepack.bridge.forward_steps import forward_step_of
+from bridgepack.canary import faults
+from bridgepack.canary.configs import step_config
+from bridgepack.canary.records import RunRequest, SeenRank
+from bridgepack.canary.rows import DATALOADER_TYPES, Rows
+from bridgepack.canary.watching import Watch
+from bridgepack.canary.weights import drawn, global_name, interleaved_parts, part_of, whole_shape
+
+
+class Step:
+    """A step of one rank; what it saw can be asked for even where it failed."""
+
+    def __init__(self, config: Any, request: RunRequest) -> None:
+        """Fit a config to the step.
+
+        Args:
+            config: ConfigContainer of the recipe with its tiny model; it is changed.
+            request: the step.
+        """
+        self.request = request
+        self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
+        self._forward_step = forward_step_of(config)
+        self._config = step_config(config, request)
+        self._watch: Watch | None = None
+        self._rows: Rows | None = None
+        self._place: dict[str, int] = {"rank": 0, "tensor": 0, "pipeline": 0, "context": 0, "data": 0}
+        self._gradients: dict[str, Any] = {}
+        self._cuts: dict[str, tuple[int, int]] = {}
+        self._magnitudes: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Train one step."""
+        from megatron.bridge.training import setup as host_setup
+        from megatron.bridge.training.config import runtime_config_update
+        from megatron.bridge.training.state import GlobalState
+
+        state = GlobalState()
+        state.cfg = self._config
+        faults.plant_in_config(self._config, self.request.fault)
+        runtime_config_update(self._config)
+        self._config.dataset.dataloader_type = DATALOADER_TYPES[self.request.is_packed]
+        groups = host_setup.initialize_megatron(cfg=self._config)
+        self._place = _place(groups)
+        model = host_setup._build_distributed_model(self._config, groups)
+        self._set_weights(model[0], groups)
+        optimizer = _KeepsWeights()
+        self._config.model.timers = None
+        host_setup._update_model_config_funcs(
+            model, self._config.model, self._config.ddp, optimizer, align_grad_reduce=False, pg_collection=groups
+        )
+        self._train(state, model, optimizer, groups)
+        self._keep_gradients(model[0])
+
+    def seen(self) -> SeenRank:
+        """Return what the rank saw so far."""
+        watch = self._watch
+        return SeenRank(
+            **self._place,
+            rows=tuple(self._rows.order) if self._rows else (),
+            batches=watch.batches() if watch else (),
+            loss=watch.loss if watch else 0.0,
+            num_trained=watch.num_trained if watch else 0,
+            gradients=self._gradients,
+            cuts=self._cuts,
+            magnitudes=self._magnitudes,
+            calculate_per_token_loss=bool(self._config.model.calculate_per_token_loss),
+            router_margin=watch.router_margin if watch else None,
+        )
+
+    def _train(self, state: Any, model: Any, optimizer: Any, groups: Any) -> None:
+        from megatron.bridge.training.train import train_step
+        from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+        from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
+        from megatron.core.rerun_state_machine import RerunDataIterator
+
+        rows = self._rows = Rows(self.request, self._dataset_kwargs, data_rank=self._place["data"])
+        self._watch = Watch(model[0].module, rows.order)
+        faults.plant_in_step(self.request.fault, self._place, self.request.layout)
+        forward_step = self._watch.wrap(prepare_forward_step_func(self._forward_step, state))
+        if not self.request.is_packed:
+            forward_step = self._measured(forward_step, model[0])
+        train_step(
+            forward_step,
+            RerunDataIterator(rows.batches()),
+            model,
+            optimizer,
+            _NoSchedule(),
+            state,
+            groups,
+            get_forward_backward_func(),
+            P2PCommunicator(pp_group=groups.pp, config=self._config.model),
+        )
+        if not self.request.is_packed:
+            self._measure(model[0])
+
+    def _measured(self, forward_step: Any, model: Any) -> Any:
+        """Return the forward step, before which the gradient of the row before it is measured."""
+        self._sums = {name: torch.zeros_like(own.main_grad) for name, own in model.named_parameters()}
+        self._num_measured = 0
+
+        def measured(*arguments: Any, **options: Any) -> Any:
+            if self._num_measured:
+                self._measure(model)
+            self._num_measured += 1
+            return forward_step(*arguments, **options)
+
+        return measured
+
+    def _measure(self, model: Any) -> None:
+        """Add the norms of the gradients that came since the last call; at the end they are scaled by the host."""
+        is_last = self._num_measured == self.request.num_rows and not self._is_in_step()
+        for name, own in model.named_parameters():
+            if not is_last:
+                change = own.main_grad - self._sums[name]
+                self._sums[name] = own.main_grad.clone()
+            else:
+                change = own.main_grad * max(self._watch.num_trained if self._watch else 1, 1) - self._sums[name]
+            key = self._global_name(name)
+            self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
+
+    def _is_in_step(self) -> bool:
+        return self._watch is None or len(self._watch.batches()) < self.request.num_rows
+
+    def _set_weights(self, model: Any, groups: Any) -> None:
+        num_ranks, rank = groups.tp.size(), groups.tp.rank()
+        self._first_layer = min((layer.layer_number - 1 for layer in _layers(model)), default=0)
+        with torch.no_grad():
+            for name, own in model.named_parameters():
+                key = self._global_name(name)
+                dimension = own.partition_dim if getattr(own, "tensor_model_parallel", False) else -1
+                parts = interleaved_parts(key, is_gated=bool(self._config.model.gated_linear_unit))
+                whole = drawn(key, whole_shape(own.shape, dimension, num_ranks), self.request.seed)
+                part = part_of(whole, dimension, parts, num_ranks, rank)
+                own.copy_(torch.from_numpy(np.ascontiguousarray(part)).to(own.dtype))
+                self._cuts[key] = (dimension, parts)
+
+    def _global_name(self, name: str) -> str:
+        tied = bool(self._config.model.share_embeddings_and_output_weights)
+        return global_name(name, first_layer=self._first_layer, has_tied_embeddings=tied)
+
+    def _keep_gradients(self, model: Any) -> None:
+        for name, own in model.named_parameters():
+            gradient = own.main_grad.detach().double().cpu().numpy()
+            self._gradients[self._global_name(name)] = gradient
+
+
+def _layers(model: Any) -> Any:
+    """Return the transformer layers of a pipeline stage."""
+    return [module for module in model.modules() if hasattr(module, "self_attention") and hasattr(module, "mlp")]
+
+
+def _place(groups: Any) -> dict[str, int]:
+    return {
+        "rank": torch.distributed.get_rank(),
+        "tensor": groups.tp.rank(),
+        "pipeline": groups.pp.rank(),
+        "context": groups.cp.rank(),
+        "data": groups.dp.rank(),
+    }
+
+
+class _KeepsWeights:
+    """An optimiser that changes nothing: what it would be given is what is compared."""
+
+    @staticmethod
+    def zero_grad() -> None:
+        """Do nothing; gradients are in the buffers that the step sets to zero itself."""
+
+    @staticmethod
+    def scale_loss(loss: Any) -> Any:
+        """Return the loss."""
+        return loss
+
+    @staticmethod
+    def step() -> tuple[bool, float, int]:
+        """Return that all went well, without a norm."""
+        return True, 0.0, 0
+
+
+class _NoSchedule:
+    """A schedule of a rate that nobody uses."""
+
+    @staticmethod
+    def step(increment: int) -> None:
+        """Do nothing."""
+
+
+def seen_path(folder: str | Path, rank: int) -> Path:
+    """Return where a rank leaves what it saw."""
+    return Path(folder) / f"rank{rank}.pickle"

@@ -1,0 +1,192 @@
+"""A tiny model of a recipe's family: the host's own provider for the recipe's model, with small sizes.
+
+What makes the family stays: norms, query-key norms, biases, gates, shared groups, rotary embeddings, tied embeddings,
+experts and how they are chosen. What depends on how tokens are grouped into batches goes, because there packed and
+unpacked training differ by design: auxiliary losses of experts, and their capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from bridgepack.errors import ConfigError
+
+#: Layers: the fewest that two and three pipeline stages share evenly.
+NUM_LAYERS = 6
+NUM_HEADS = 8
+#: Groups where the recipe's model has fewer groups than heads.
+NUM_GROUPS = 4
+NUM_EXPERTS = 4
+NUM_CHOSEN = 2
+
+SIZES: Mapping[str, Any] = {
+    "num_layers": NUM_LAYERS,
+    "hidden_size": 64,
+    "ffn_hidden_size": 128,
+    "num_attention_heads": NUM_HEADS,
+    "kv_channels": 16,
+}
+_EXPERT_SIZES: Mapping[str, Any] = {
+    "num_moe_experts": NUM_EXPERTS,
+    "moe_router_topk": NUM_CHOSEN,
+    "moe_ffn_hidden_size": 64,
+}
+#: Not of a tiny model, or changing what a batch's grouping has no part in; the host's defaults.
+_PLAIN: Mapping[str, Any] = {
+    "num_layers_in_first_pipeline_stage": None,
+    "num_layers_in_last_pipeline_stage": None,
+    "account_for_embedding_in_pipeline_split": False,
+    "account_for_loss_in_pipeline_split": False,
+    "pipeline_model_parallel_layout": None,
+    "virtual_pipeline_model_parallel_size": None,
+    "expert_model_parallel_size": 1,
+    "expert_tensor_parallel_size": None,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "recompute_granularity": None,
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "recompute_modules": None,
+    "overlap_moe_expert_parallel_comm": False,
+    "delay_wgrad_compute": False,
+    "tp_comm_overlap": False,
+    "fine_grained_activation_offloading": False,
+    "cpu_offloading": False,
+    "fp8": None,
+    "fp4": None,
+    "bf16": False,
+    "fp16": False,
+    "autocast_dtype": None,
+    "gradient_accumulation_fusion": False,
+    "should_pad_vocab": False,
+}
+#: Fields whose plain value is the host's default: their kinds differ between versions.
+_DEFAULTED = frozenset(
+    {"cuda_graph_impl", "cuda_graph_modules", "cuda_graph_scope", "hierarchical_context_parallel_sizes"}
+)
+_PLAIN_EXPERTS: Mapping[str, Any] = {
+    "moe_aux_loss_coeff": 0.0,
+    "moe_z_loss_coeff": None,
+    "moe_router_load_balancing_type": "none",
+    "moe_expert_capacity_factor": None,
+    "moe_pad_expert_input_to_capacity": False,
+    "moe_router_num_groups": None,
+    "moe_router_group_topk": None,
+    "moe_router_enable_expert_bias": False,
+    "moe_router_force_load_balancing": False,
+    "moe_token_dispatcher_type": "alltoall",
+    "moe_flex_dispatcher_backend": None,
+    "moe_enable_deepep": False,
+    "moe_shared_expert_overlap": False,
+    "moe_router_dtype": None,
+    "moe_grouped_gemm": False,
+}
+#: What a machine without TransformerEngine cannot do. C/ is megatron-core 0.19.2.
+WITHOUT_KERNELS: Mapping[str, Any] = {
+    "transformer_impl": "local",
+    # C/transformer/transformer_config.py:2186 and 2667: kernels of TransformerEngine.
+    "apply_rope_fusion": False,
+    "moe_permute_fusion": False,
+    "moe_router_fusion": False,
+    # C/transformer/torch_norm.py:48
+    "persist_layer_norm": False,
+    # C/fusions/fused_softmax.py:357: a kernel of Apex, for rows that are not packed.
+    "masked_softmax_fusion": False,
+    "use_transformer_engine_op_fuser": False,
+    "use_te_rng_tracker": False,
+    "use_cpu_initialization": True,
+    "deterministic_mode": False,
+    # C/tensor_parallel/cross_entropy.py is the same arithmetic without a kernel.
+    "cross_entropy_loss_fusion": False,
+    "bias_activation_fusion": False,
+    "bias_dropout_fusion": False,
+}
+
+
+def require_covered(model: Any) -> None:
+    """Accept a model whose attention the canary can compute.
+
+    Raises:
+        ConfigError: it is of a kind that is not covered.
+    """
+    from megatron.bridge.models.gpt_provider import GPTModelProvider
+
+    kind = type(model).__name__
+    reasons = [
+        (not isinstance(model, GPTModelProvider) or type(model).provide is not GPTModelProvider.provide, "its layers"),
+        (bool(getattr(model, "multi_latent_attention", False)), "multi-latent attention"),
+        (getattr(model, "experimental_attention_variant", None) is not None, "its attention variant"),
+        (bool(getattr(model, "is_hybrid_model", False)), "hybrid layers"),
+        (getattr(model, "window_size", None) is not None, "sliding windows"),
+        (getattr(model, "softmax_type", "vanilla") != "vanilla", "attention sinks"),
+        (
+            getattr(model, "position_embedding_type", "rope") not in ("rope", "yarn", "learned_absolute"),
+            "its positions",
+        ),
+    ]
+    found = [what for is_there, what in reasons if is_there]
+    if found:
+        raise ConfigError(
+            f"model.name gives a {kind}, which the canary does not cover: {', '.join(found)}. Allowed: decoders with "
+            "causal attention over whole sequences, as Llama, Qwen2, Qwen3 and Qwen3 MoE. Use `bridgepack check` and "
+            "`bridgepack verify` for this model, or run the canary with --set model.name=MODEL of a covered family."
+        )
+
+
+def cut_down(model: Any) -> dict[str, Any]:
+    """Make a provider's model tiny, and return the sizes that it has now."""
+    sizes = {**SIZES, "num_query_groups": NUM_HEADS if _has_own_keys(model) else NUM_GROUPS}
+    plain = dict(_PLAIN)
+    if getattr(model, "num_moe_experts", None):
+        sizes |= _EXPERT_SIZES
+        plain |= _PLAIN_EXPERTS
+        if isinstance(model.moe_layer_freq, list):
+            # A recipe's first layers without experts: one of them.
+            plain["moe_layer_freq"] = [int(0 not in model.moe_layer_freq), *[1] * (NUM_LAYERS - 1)]
+        if getattr(model, "moe_shared_expert_intermediate_size", None):
+            sizes["moe_shared_expert_intermediate_size"] = 64
+    if getattr(model, "mtp_num_layers", None):
+        plain["mtp_num_layers"] = None
+    if getattr(model, "cp_comm_type", None) == "a2a+p2p":
+        # Its levels are sizes of the recipe's own context parallelism.
+        plain["cp_comm_type"] = "p2p"
+    assign_known(model, {**_defaults(model), **plain, **sizes})
+    return sizes
+
+
+def assign_known(target: Any, values: Mapping[str, Any]) -> None:
+    """Set the fields that an object of the installed version has."""
+    for name, value in values.items():
+        if hasattr(target, name):
+            setattr(target, name, value)
+
+
+def left_out(config: Any) -> Iterator[str]:
+    """Yield what of a recipe the tiny model leaves out."""
+    model = config.model
+    if config.peft is not None:
+        yield "the adapters are left out: every weight is trained"
+    if getattr(model, "num_moe_experts", None):
+        yield "auxiliary losses and capacity of experts are off: they depend on how tokens are grouped into batches"
+    if getattr(model, "mtp_num_layers", None):
+        yield "the layers that predict several tokens are left out"
+    if (getattr(model, "expert_model_parallel_size", None) or 1) > 1:
+        yield "experts are not spread over ranks"
+
+
+def _defaults(model: Any) -> dict[str, Any]:
+    """Return what a tiny model has as the host's fields have it by default."""
+    found: dict[str, Any] = {}
+    for field in fields(model):
+        if field.name in _DEFAULTED and field.default is not MISSING:
+            found[field.name] = field.default
+        elif field.name in _DEFAULTED and callable(field.default_factory):
+            found[field.name] = field.default_factory()
+    return found
+
+
+def _has_own_keys(model: Any) -> bool:
+    groups = getattr(model, "num_query_groups", None)
+    return groups is None or groups >= model.num_attention_heads

@@ -1,0 +1,122 @@
+"""The command that compares packed with unpacked training."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridgepack.cli_options import Count, PathOption
+from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
+
+#: As `bridgepack.canary.faults.FAULTS` has them, which would import numpy here.
+_FAULTS = (
+    "boundaries-dropped",
+    "mask-shifted",
+    "positions-not-reset",
+    "wrong-multiple",
+    "loss-per-rank",
+    "max-seqlen-too-small",
+    "sequence-leaks",
+)
+
+
+@click.command()
+@click.argument("target")
+@click.option("--artifact", type=PathOption(), help="Packs of a recipe [its own, or made-up ones].")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--tensor", type=Count(), help="Compare only this layout: tensor-parallel ranks [1].")
+@click.option("--pipeline", type=Count(), help="Compare only this layout: pipeline stages [1].")
+@click.option("--context", type=Count(), help="Compare only this layout: context-parallel ranks [1].")
+@click.option("--packs", type=Count(), help="Packs to compare [4].")
+@click.option("--max-tokens", type=Count(), help="Most tokens of each; longer ones are cut [1024].")
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), help="[gpu where one and TransformerEngine are there]")
+@click.option("--timeout", type=Count(), metavar="SECONDS", help="Most time for one step [300].")
+@click.option("--plant", type=click.Choice(_FAULTS), help="Plant a fault, to see that it is found.")
+@click.option("--self-test", "is_self_test", is_flag=True, help="Plant every fault, one after another.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--output", type=PathOption(), help="Write the report to this file.")
+def canary(target: str, **arguments: Any) -> int:
+    """Train packs of TARGET one step packed and unpacked, and compare loss and gradients; exit 1 when they differ.
+
+    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION, a name that `recipes list`
+    has) or an artifact's folder. It runs Megatron-Bridge's own training step of a tiny model of the recipe's family, on
+    one rank and over tensor, pipeline and context parallelism, in processes of this machine.
+    """
+    _check(arguments)
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        reports = _reports(target, arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _print(reports, arguments)
+    if arguments["is_self_test"]:
+        missed = [report for report in reports if report.planted not in {one.name for one in report.findings}]
+        return FINDINGS if missed else CLEAN
+    return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[reports[0].outcome]
+
+
+def _end(number: int, _frame: object) -> None:
+    """End as after Ctrl-C, so that nothing is left behind; a scheduler ends a job like that."""
+    raise SystemExit(128 + number)
+
+
+def _check(arguments: dict[str, Any]) -> None:
+    """Accept options that fit together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if not arguments["is_self_test"]:
+        return
+    for name in ("plant", "tensor", "pipeline", "context"):
+        if arguments[name] is not None:
+            raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
+
+
+def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
+    from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
+    from bridgepack.config.loading import parse_overrides
+    from bridgepack.report.checks import check_report_path
+    from bridgepack.report.progress import TerminalProgress
+
+    check_report_path(arguments["output"], target, None)
+    stated = {
+        "num_packs": arguments["packs"],
+        "max_tokens": arguments["max_tokens"],
+        "timeout_s": arguments["timeout"],
+    }
+    with TerminalProgress() as progress:
+        options = CanaryOptions(
+            artifact=arguments["artifact"],
+            overrides=parse_overrides(arguments["overrides"]),
+            tensor=arguments["tensor"],
+            pipeline=arguments["pipeline"],
+            context=arguments["context"],
+            fault=arguments["plant"],
+            uses_gpu=None if arguments["device"] is None else arguments["device"] == "gpu",
+            progress=progress,
+            **{name: value for name, value in stated.items() if value is not None},
+        )
+        return list(run_self_test(target, options)) if arguments["is_self_test"] else [run_canary(target, options)]
+
+
+def _print(reports: list[Any], arguments: dict[str, Any]) -> None:
+    from bridgepack.report.canaries import describe_canary, describe_self_test
+    from bridgepack.report.checks import staged_report
+
+    output: Path | None = arguments["output"]
+    text = describe_self_test(reports) if arguments["is_self_test"] else describe_canary(reports[0])
+    if arguments["as_json"]:
+        plain = [asdict(report) for report in reports]
+        content = plain if arguments["is_self_test"] else plain[0]
+        text = json.dumps(content, indent=2, ensure_ascii=False, default=str)
+    if output is None:
+        echo(text)
+        return
+    with staged_report(output, f"{text}\n"):
+        echo(f"report: {output}")

@@ -1,0 +1,233 @@
+"""The canary on the real megatron-bridge: layouts agree with the unpacked step, and every fault is found and named.
+
+Steps are forked off one process, as importing the host takes longer than they do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.canary import faults
+from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.records import Layout
+from bridgepack.canary.report_records import CanaryReport
+from bridgepack.errors import ConfigError
+from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
+from tests.support.hub_configs import model_configs
+
+pytestmark = pytest.mark.bridge
+
+PROJECT = Path(__file__).parents[2]
+COMBINED = Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True)
+LAYOUTS = [
+    Layout(),
+    Layout(data=2),
+    Layout(tensor=2),
+    Layout(pipeline=2),
+    Layout(pipeline=3),
+    Layout(context=2),
+    Layout(context=4),
+    COMBINED,
+]
+#: A planted fault that numbers show is further away than this many bounds.
+CLEARLY = 10
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("canary")
+    write_inputs(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def artifact(work: Path) -> Path:
+    """Return an artifact for one context-parallel rank."""
+    return build_artifact(work, "artifact", canary_recipe(work))
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    folder = tmp_path_factory.mktemp("host")
+    with HostProcess(folder, is_on_cpu=True) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def report(host: HostProcess, work: Path, artifact: Path) -> CanaryReport:
+    """Return what all layouts of a dense model compute, in both precisions."""
+    return compare(host, work / "dense-runs", artifact, LAYOUTS, precisions=("float64", "float32"))
+
+
+def _failures(report: CanaryReport) -> str:
+    return "\n".join(
+        [finding.message for finding in report.findings]
+        + [f"{layout.name}: {one.reason}" for layout in report.layouts for one in layout.measured if one.reason]
+    )
+
+
+def test_every_layout_agrees_with_the_unpacked_step(report: CanaryReport) -> None:
+    assert report.outcome == "same", _failures(report)
+    assert [layout.name for layout in report.layouts] == [layout.name for layout in LAYOUTS]
+    measured = [one for layout in report.layouts for one in layout.measured]
+    assert len(measured) == 2 * len(LAYOUTS)
+    for one in measured:
+        assert one.loss is not None
+        assert one.gradient is not None
+        assert max(one.loss, one.gradient) < one.bound
+        assert len(one.gradients) > 6 * 6
+
+
+def test_float64_agrees_to_the_last_digits_and_float32_does_not(report: CanaryReport) -> None:
+    for layout in report.layouts:
+        wide, narrow = layout.measured
+        assert wide.gradient is not None
+        assert narrow.gradient is not None
+        assert wide.gradient < 1e-13
+        assert 1e-9 < narrow.gradient < narrow.bound
+
+
+def test_packs_are_laid_out_anew_only_where_they_have_to(report: CanaryReport) -> None:
+    anew = {layout.name: layout.pad_seq_to_mult for layout in report.layouts if layout.is_laid_out_anew}
+
+    assert anew == {"CP 2": 4, "CP 4": 8, COMBINED.name: 4}
+
+
+def test_experts_agree(host: HostProcess, work: Path, artifact: Path) -> None:
+    layouts = [Layout(), Layout(tensor=2, sequence_parallel=True), COMBINED]
+
+    report = compare(host, work / "moe-runs", artifact, layouts, model__name=str(work / "moe"))
+
+    assert report.outcome == "same", _failures(report)
+    assert report.model["num_moe_experts"] == 4
+    assert any("experts are chosen by at least" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS)
+def test_planted_faults_are_found_and_named(host: HostProcess, work: Path, artifact: Path, fault: str) -> None:
+    report = compare(host, work / f"planted-{fault}", artifact, [faults.FAULTS[fault][1]], fault=fault)
+
+    assert report.outcome == "differs"
+    assert [finding.name for finding in report.findings] == [fault]
+    (measured,) = report.layouts[0].measured
+    if fault in (faults.WRONG_MULTIPLE, faults.MAX_SEQLEN_TOO_SMALL):
+        assert "RuntimeError" in measured.reason  # the rotary embedding of megatron-core stops on the CPU
+    elif fault != faults.POSITIONS_NOT_RESET:  # rotary positions follow from boundaries, so no number changes
+        assert measured.gradient is not None
+        assert measured.gradient > CLEARLY * 1.3e-4  # the bound of float32 here
+
+
+def test_an_artifact_for_fewer_context_ranks_is_refused_as_it_is(host: HostProcess, work: Path, artifact: Path) -> None:
+    report = compare(host, work / "misfit", artifact, [Layout(context=2)], keeps_boundaries=True)
+
+    (finding,) = report.findings
+    assert finding.name == faults.WRONG_MULTIPLE
+    assert "is not a multiple of 2 x CP = 4" in finding.message
+    assert finding.advice == "Build or repack it for this topology, so that every length is a multiple of 4."
+
+
+def test_an_artifact_for_its_own_context_ranks_is_taken_as_it_is(host: HostProcess, work: Path) -> None:
+    recipe = canary_recipe(work, parallelism={"num_gpus": 2, "context_parallel_size": 2})
+    artifact = build_artifact(work, "artifact-cp2", recipe)
+
+    report = compare(host, work / "own-context", artifact, [Layout(context=2)])
+
+    assert report.outcome == "same", _failures(report)
+    assert not report.layouts[0].is_laid_out_anew
+
+
+def test_a_recipe_that_averages_per_rank_is_found(host: HostProcess, work: Path, artifact: Path) -> None:
+    off = {"model": {"calculate_per_token_loss": False}}
+
+    report = compare(host, work / "per-rank", artifact, [Layout()], bridge_overrides=off)
+
+    assert [finding.name for finding in report.findings] == [faults.LOSS_PER_RANK]
+
+
+def test_rows_of_their_own_width_agree(host: HostProcess, work: Path, artifact: Path) -> None:
+    own_width = {"dataset": {"dataset_kwargs": {"pad_to_max_length": False}}}
+
+    report = compare(host, work / "own-width", artifact, [Layout(data=2)], bridge_overrides=own_width)
+
+    assert report.outcome == "same", _failures(report)
+
+
+def test_fixed_offsets_agree(host: HostProcess, work: Path, artifact: Path) -> None:
+    fixed = {"dataset": {"offline_packing_specs": {"pad_cu_seqlens": True}}}
+
+    report = compare(host, work / "fixed", artifact, [Layout(), Layout(context=2)], bridge_overrides=fixed)
+
+    assert report.outcome == "same", _failures(report)
+
+
+def test_stale_metadata_is_found(host: HostProcess, work: Path) -> None:
+    """The metadata is that of other packs, whose longest sequence has 3 tokens and whose emptiest pack is full."""
+    artifact = build_artifact(work, "artifact-stale", canary_recipe(work))
+    path = artifact / "bridge_metadata.json"
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps([{**entry, "dataset_max_seqlen": 3, "min_packed_seqlen": 10**6} for entry in entries]))
+    fixed = {"dataset": {"offline_packing_specs": {"pad_cu_seqlens": True}}}
+
+    report = compare(host, work / "stale", artifact, [Layout()], bridge_overrides=fixed)
+
+    assert faults.MAX_SEQLEN_TOO_SMALL in {finding.name for finding in report.findings}
+
+
+def test_a_recipe_without_a_model_gets_a_small_one(host: HostProcess, work: Path) -> None:
+    artifact = build_artifact(work, "artifact-no-model", canary_recipe(work, None))
+
+    report = compare(host, work / "no-model", artifact, [Layout()])
+
+    assert report.outcome == "same", _failures(report)
+    assert any("of the family llama: the recipe names no model" in note for note in report.notes)
+
+
+def test_the_fingerprint_is_the_same_from_run_to_run(
+    host: HostProcess, work: Path, artifact: Path, report: CanaryReport
+) -> None:
+    again = [compare(host, work / f"again-{index}", artifact, [Layout()]) for index in range(2)]
+
+    assert again[0].fingerprint == again[1].fingerprint != report.fingerprint
+    assert again[0].layouts == again[1].layouts
+
+
+def _run_cli(folder: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from bridgepack.cli import main; main()", "canary", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HOME": str(folder / "hf")},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def test_the_command_prints_one_page_and_exits_with_1_for_a_fault(work: Path, artifact: Path) -> None:
+    finished = _run_cli(work, artifact, "--pipeline", 3, "--packs", 2, "--plant", "boundaries-dropped")
+
+    assert finished.returncode == 1, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[0].startswith("canary of ")
+    assert "boundaries-dropped (BP801, BP890) in PP 3" in lines
+    assert any("pipeline stage 2 of 3 got no boundaries" in line for line in lines)
+    assert lines[-1] == "differs: 1 of 1 layout (PP 3)"
+    assert len(lines) < 40
+
+
+def test_a_model_that_is_not_covered_is_refused(host: HostProcess, work: Path, artifact: Path) -> None:
+    """gpt-oss has attention sinks and sliding windows."""
+    folder = work / "gpt-oss"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(model_configs()["openai/gpt-oss-20b"]))
+
+    with pytest.raises(ConfigError, match=r"which the canary does not cover: .*sliding windows, attention sinks"):
+        compare(host, work / "not-covered", artifact, [Layout()], model__name=str(folder))

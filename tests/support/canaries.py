@@ -1,0 +1,104 @@
+"""Artifacts and recipes for the canary, and comparisons that share one process with the host in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bridgepack.api import build
+from bridgepack.canary.canary import CanaryOptions
+from bridgepack.canary.comparison import Comparison, Settings
+from bridgepack.canary.packs import chosen_packs
+from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.records import HostFacts, Layout, Precision
+from bridgepack.canary.report_records import CanaryReport
+from bridgepack.canary.targets import open_target
+from bridgepack.config.recipe import SFTRecipe
+from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from tests.support.tiny_recipes import write_model
+
+#: Of a dense recipe on a machine without a GPU.
+FACTS = HostFacts(
+    provider="GPTModelProvider",
+    model={},
+    num_heads=8,
+    num_groups=4,
+    is_moe=False,
+    sequence_parallel=False,
+    calculate_per_token_loss=True,
+    pad_to_max_length=True,
+    pad_cu_seqlens=False,
+    notes=(),
+    versions={},
+    num_gpus=0,
+    has_transformer_engine=False,
+)
+
+
+def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SFTRecipe:
+    """Return a recipe of small packs; `changes` are sections."""
+    return SFTRecipe.from_mapping(
+        {
+            "name": f"canary-{model}",
+            "data": {"train": str(work / "training.jsonl")},
+            "tokenizer": {"name_or_path": str(work / "tokenizer")},
+            "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
+            "preprocessing": {"kind": "chat", "over_long": "truncate"},
+            **({"model": {"name": str(work / model)}} if model else {}),
+            **changes,
+        }
+    )
+
+
+def write_inputs(work: Path) -> None:
+    """Write conversations, a tokenizer, and a dense and a mixture-of-experts model."""
+    write_docstring_conversations(work / "training.jsonl", limit=120)
+    train_chatml_tokenizer(work / "tokenizer", iter_texts(work / "training.jsonl"), vocab_size=512)
+    for model in ("dense", "moe"):
+        write_model(work / model, model)
+
+
+def build_artifact(work: Path, name: str, recipe: SFTRecipe) -> Path:
+    """Build a recipe's artifact and return its folder."""
+    return Path(build(recipe, output=work / name).output)
+
+
+def compare(
+    host: HostProcess,
+    folder: Path,
+    target: Path,
+    layouts: list[Layout],
+    *,
+    fault: str | None = None,
+    keeps_boundaries: bool = False,
+    precisions: tuple[Precision, ...] = ("float64",),
+    **overrides: Any,
+) -> CanaryReport:
+    """Return what layouts of an artifact compute, as `run_canary` does in a process that is there already.
+
+    Args:
+        host: the process.
+        folder: for what steps read and leave.
+        target: an artifact.
+        layouts: one after another.
+        fault: to plant.
+        keeps_boundaries: whether packs are taken as they are.
+        precisions: what steps compute in.
+        overrides: changes to the recipe, dots as `__`.
+    """
+    options = CanaryOptions()
+    opened = open_target(
+        str(target),
+        {path.replace("__", "."): value for path, value in overrides.items()},
+        artifact=None,
+        num_packs=options.num_packs,
+        max_tokens=options.max_tokens,
+    )
+    folder.mkdir(parents=True)
+    facts = host.open(opened.recipe.model_dump(mode="json", exclude_unset=True), opened.artifact, folder)
+    chosen = chosen_packs(opened.rows, eos_token_id=opened.eos_token_id, max_tokens=options.max_tokens)
+    settings = Settings(
+        folder=folder, kernel="reference", precisions=precisions, max_tokens=options.max_tokens, timeout_s=600
+    )
+    comparison = Comparison(host, facts, opened, chosen, settings)
+    return comparison.report(layouts, fault=fault, keeps_boundaries=keeps_boundaries, notes=[])

@@ -1,0 +1,122 @@
+"""Packs and their metadata as a layout trains them, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bridgepack.canary import faults
+from bridgepack.canary.inputs import PackedInput, multiple_for, packed_input
+from bridgepack.canary.packs import chosen_packs
+from bridgepack.canary.records import Layout
+from bridgepack.geometry import runtime_segment_lengths
+from bridgepack.records import PackedRow
+from tests.support.canaries import FACTS
+
+EOS = 2
+#: Sequences of 3 and 6 runtime tokens.
+ROW = PackedRow(
+    input_ids=np.array([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], dtype=np.int32),
+    loss_mask=np.array([1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0], dtype=np.int8),
+    seq_start_id=np.array([0, 4], dtype=np.int32),
+)
+ENTRIES = ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 9},)
+FIXED = replace(FACTS, pad_cu_seqlens=True)
+
+
+def _input(layout: Layout, *, max_tokens: int = 64, **options: Any) -> PackedInput:
+    chosen = chosen_packs({0: ROW}, eos_token_id=EOS, max_tokens=max_tokens)
+    defaults: dict[str, Any] = {"entries": ENTRIES, "pad_seq_to_mult": 1, "keeps_boundaries": False}
+    return packed_input(chosen, layout, FIXED, **{**defaults, **options})
+
+
+def _lengths(packs: PackedInput) -> list[int]:
+    (row,) = packs.rows
+    return runtime_segment_lengths(row.seq_start_id.astype(np.int64), len(row.input_ids)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("layout", "multiple"),
+    [
+        (Layout(), 1),
+        (Layout(context=2), 4),
+        (Layout(context=4), 8),
+        (Layout(tensor=2), 1),
+        (Layout(tensor=2, sequence_parallel=True), 2),
+        (Layout(tensor=4, context=2, sequence_parallel=True), 8),
+    ],
+)
+def test_each_layout_needs_its_multiple(layout: Layout, multiple: int) -> None:
+    assert multiple_for(layout) == multiple
+
+
+def test_packs_that_fit_stay_as_they_are() -> None:
+    packs = _input(Layout())
+
+    assert _lengths(packs) == [3, 6]
+    assert not packs.is_laid_out_anew
+    assert packs.entries == ENTRIES
+    assert packs.settings.packed_sequence_size == 16
+
+
+def test_packs_that_do_not_fit_are_padded_with_their_metadata() -> None:
+    packs = _input(Layout(context=2))
+
+    assert _lengths(packs) == [4, 8]
+    assert packs.is_laid_out_anew
+    assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 8, "min_packed_seqlen": 12},)
+    assert packs.settings.pad_seq_to_mult == 4
+
+
+def test_packs_are_kept_where_that_is_asked_for() -> None:
+    packs = _input(Layout(context=2), keeps_boundaries=True)
+
+    assert _lengths(packs) == [3, 6]
+    assert packs.settings.pad_seq_to_mult == 1
+
+
+def test_a_cut_pack_is_emptier_than_the_metadata_says() -> None:
+    packs = _input(Layout(), max_tokens=4)
+
+    assert _lengths(packs) == [3]
+    assert packs.entries == ({"max_samples_per_bin": 2, "dataset_max_seqlen": 6, "min_packed_seqlen": 3},)
+
+
+def test_wrong_metadata_stays_wrong_where_packs_are_padded() -> None:
+    stale = ({**ENTRIES[0], "dataset_max_seqlen": 3},)
+
+    assert _input(Layout(context=2), entries=stale).entries[0]["dataset_max_seqlen"] == 4
+
+
+def test_planted_metadata_and_lengths_are_wrong() -> None:
+    halved = _input(Layout(), fault=faults.MAX_SEQLEN_TOO_SMALL)
+    misaligned = _input(Layout(context=2), fault=faults.WRONG_MULTIPLE)
+
+    assert halved.entries[0]["dataset_max_seqlen"] == 3
+    assert _lengths(misaligned) == [3, 6]
+    assert [len(row.input_ids) for row in misaligned.intended] == [14]
+
+
+def test_lengths_that_fit_by_chance_are_made_wrong() -> None:
+    """Both sequences have 4 tokens; the last one loses one."""
+    row = PackedRow(
+        input_ids=np.arange(5, 15, dtype=np.int32),
+        loss_mask=np.array([1, 1, 1, 1, 0] * 2, dtype=np.int8),
+        seq_start_id=np.array([0, 5], dtype=np.int32),
+    )
+    chosen = chosen_packs({0: row}, eos_token_id=EOS, max_tokens=64)
+
+    packs = packed_input(
+        chosen,
+        Layout(context=2),
+        FACTS,
+        entries=ENTRIES,
+        pad_seq_to_mult=4,
+        keeps_boundaries=False,
+        fault=faults.WRONG_MULTIPLE,
+    )
+
+    assert _lengths(packs) == [4, 3]

@@ -1,0 +1,81 @@
+"""Layouts that the tiny model and the packs can be spread over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bridgepack.canary.canary import CanaryOptions, _kernel
+from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_gpus, require_heads
+from bridgepack.canary.records import Layout
+from bridgepack.errors import ConfigError
+from tests.support.canaries import FACTS
+
+
+def test_default_covers_packing_and_every_kind_of_parallelism() -> None:
+    layouts, notes = default_layouts(FACTS, num_packs=4, num_devices=None)
+
+    assert [layout.name for layout in layouts] == [
+        "one rank",
+        "DP 2",
+        "TP 2",
+        "PP 2",
+        "PP 3",
+        "CP 2",
+        "CP 4",
+        "CP 2 + TP 2 + PP 2",
+    ]
+    assert notes == []
+    assert [layout.sequence_parallel for layout in layouts] == [False] * 7 + [True]
+
+
+def test_what_cannot_be_shared_is_left_out_and_said() -> None:
+    layouts, notes = default_layouts(FACTS, num_packs=3, num_devices=2)
+
+    assert [layout.name for layout in layouts] == ["one rank", "TP 2", "PP 2", "CP 2"]
+    assert "DP 2 is left out: 3 packs cannot be shared evenly" in notes
+    assert "PP 3 is left out: it needs 3 GPUs; --device cpu compares it" in notes
+
+
+def test_experts_ask_for_sequence_parallelism() -> None:
+    experts = replace(FACTS, is_moe=True)
+
+    assert fitted(Layout(tensor=2), experts).sequence_parallel
+    assert not fitted(Layout(tensor=2), FACTS).sequence_parallel
+    assert not fitted(Layout(context=2), experts).sequence_parallel
+
+
+def test_sizes_that_are_asked_for() -> None:
+    assert asked_layout(None, None, None) is None
+    assert asked_layout(2, None, 4) == Layout(tensor=2, context=4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((None, 4, None), r"--pipeline is 4; .* allowed: 1, 2, 3, 6\."),
+        ((2, 3, 4), r"24 processes; allowed: at most 16\."),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int | None, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        asked_layout(*sizes)
+
+
+def test_heads_and_gpus_have_to_suffice() -> None:
+    with pytest.raises(ConfigError, match=r"--tensor is 3; .* allowed: 1, 2, 4\."):
+        require_heads(Layout(tensor=3), FACTS)
+    with pytest.raises(ConfigError, match="CP 2 needs 2 GPUs, and 1 are here"):
+        require_gpus(Layout(context=2), 1)
+    require_gpus(Layout(context=2), None)
+
+
+def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:
+    both = replace(FACTS, num_gpus=1, has_transformer_engine=True)
+
+    assert _kernel(both, CanaryOptions()) == "transformer_engine"
+    assert _kernel(both, CanaryOptions(uses_gpu=False)) == "reference"
+    assert _kernel(FACTS, CanaryOptions()) == "reference"
+    with pytest.raises(ConfigError, match="there is no TransformerEngine here"):
+        _kernel(replace(FACTS, num_gpus=1), CanaryOptions(uses_gpu=True))

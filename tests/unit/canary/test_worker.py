@@ -1,0 +1,45 @@
+"""What is said of ranks that fail, and of the process that they are forked from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridgepack.canary.processes import HostProcess
+from bridgepack.canary.worker import _last_lines, _reason
+from bridgepack.errors import ConfigError
+
+
+def test_the_last_error_is_the_reason() -> None:
+    tail = ["Traceback (most recent call last):", '  File "step.py", line 1', "RuntimeError: sizes differ", "  ^^^"]
+
+    assert _reason(tail, 2, {0: None, 2: 70}) == "rank 2: RuntimeError: sizes differ"
+    assert _reason(tail, None, {0: 0}) == ""
+
+
+def test_a_rank_that_was_killed_most_often_wanted_memory() -> None:
+    assert _reason([], 1, {1: -9}) == "rank 1 was ended by SIGKILL, most often for want of memory"
+    assert _reason([], 1, {1: -11}) == "rank 1 was ended by SIGSEGV"
+
+
+def test_last_lines_leave_blanks_out(tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text("".join(f"line {index}\n\n" for index in range(40)))
+
+    assert _last_lines(log) == [f"line {index}" for index in range(28, 40)]
+    assert _last_lines(tmp_path / "missing") == []
+
+
+def test_a_host_process_that_ends_is_told_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no memory left >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    with (
+        HostProcess(tmp_path, is_on_cpu=True) as host,
+        pytest.raises(ConfigError, match=r"(?s)ended with code 3\. Its last lines:\n  no memory left"),
+    ):
+        host.open({}, None, tmp_path)

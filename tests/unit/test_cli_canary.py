@@ -1,0 +1,260 @@
+"""`bridgepack canary`: mistakes, what it says without the host, and its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bridgepack.canary import faults
+from bridgepack.canary.bounds import Bound
+from bridgepack.canary.naming import finding
+from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, PacksRecord
+from bridgepack.canary.targets import open_target
+from bridgepack.cli import main
+from bridgepack.cli_canary import _FAULTS
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.report.canaries import describe_canary, describe_self_test
+from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Any:
+    rows = write_json_lines(tmp_path / "rows.jsonl", [tokenized_row(5, 6, 7, 8 + index) for index in range(9)])
+    return tokenized_recipe(rows, chatml_tokenizer)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path, recipe: Any) -> Path:
+    return Path(build(recipe, tmp_path / "artifact").output)
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as exited:
+        main(["canary", *map(str, arguments)])
+    return int(exited.value.code or 0), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such-recipe"], "target is 'no-such-recipe'; there is no such file or folder."),
+        (
+            ["{artifact}", "--pipeline", "4"],
+            "--pipeline is 4; the canary's tiny model has 6 layers; allowed: 1, 2, 3, 6.",
+        ),
+        (["{artifact}", "--tensor", "4", "--context", "8"], "ask for 32 processes; allowed: at most 16."),
+        (["{artifact}", "--context", "0"], "'0' is not a whole number of at least 1."),
+        (["{artifact}", "--tensor", "two"], "'two' is not a whole number of at least 1."),
+        (["{artifact}", "--plant", "mask"], "'mask' is not one of"),
+        (
+            ["{artifact}", "--plant", "boundaries-dropped", "--pipeline", "2"],
+            "--plant boundaries-dropped cannot be planted in PP 2; allowed: --pipeline 3 or 6",
+        ),
+        (["{artifact}", "--plant", "wrong-multiple", "--tensor", "2"], "allowed: --context 2 or more"),
+        (["{artifact}", "--self-test", "--tensor", "2"], "--self-test and --tensor contradict each other"),
+        (["{artifact}", "--artifact", "{artifact}"], "is an artifact itself. Leave --artifact out."),
+        (["{folder}/empty"], "manifest.json"),
+        (["{folder}/empty.yaml"], "empty.yaml"),
+        (["{folder}/rows.jsonl"], "rows.jsonl"),
+        (["{artifact}", "--set", "packing.mode=in_batch_typo"], "packing.mode"),
+    ],
+)
+def test_mistakes_are_told_and_exit_with_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.yaml").touch()
+
+    code, told = _run(capsys, *(argument.format(artifact=artifact, folder=tmp_path) for argument in arguments))
+
+    assert code == 2
+    assert message in told.replace("\n", " ")
+    assert "Traceback" not in told
+
+
+def test_packs_without_a_trained_token_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    rows = write_json_lines(
+        tmp_path / "rows.jsonl", [tokenized_row(5, 6, 7, 8 + index, num_prompt=3) for index in range(9)]
+    )
+    artifact = build(tokenized_recipe(rows, chatml_tokenizer), tmp_path / "artifact").output
+
+    code, told = _run(capsys, artifact, "--max-tokens", "1")
+
+    assert code == 2
+    assert "--max-tokens 1, so there is no loss to compare." in told
+
+
+def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path) -> None:
+    finished = run_cli(tmp_path, "canary", artifact)
+
+    assert finished.returncode == 2
+    assert "megatron" in finished.stderr
+    assert 'pip install "bridgepack[bridge]"' in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_faults_are_those_of_the_canary() -> None:
+    assert tuple(faults.FAULTS) == _FAULTS
+
+
+def _opened(target: Path | str, artifact: Path | None = None) -> Any:
+    return open_target(str(target), {}, artifact=artifact, num_packs=2, max_tokens=64)
+
+
+def test_an_artifact_knows_its_recipe_and_packs(artifact: Path) -> None:
+    opened = _opened(artifact)
+
+    assert opened.recipe.name == "small"
+    assert opened.eos_token_id == 2
+    assert len(opened.rows) == 2
+    assert opened.artifact == artifact
+
+
+def test_a_recipe_finds_what_build_made(
+    tmp_path: Path, recipe: Any, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_recipe(tmp_path / "small.yaml", recipe)
+    assert _opened(path, artifact).artifact == artifact
+    assert "packs of random tokens were made up" in _opened(path).notes[0]
+
+    first = Path("artifacts/small-0123abcd")
+    build(recipe, first)
+    assert _opened(path).artifact == first
+
+    build(recipe, Path("artifacts/small-feed"))
+    build(recipe, Path("artifacts/small-other"))
+    with pytest.raises(ConfigError, match="2 artifacts of recipe small are here: artifacts/small-0123abcd"):
+        _opened(path)
+
+
+def test_made_up_packs_are_the_same_each_time(tmp_path: Path, recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_recipe(
+        tmp_path / "small.yaml", recipe.override({"parallelism": {"num_gpus": 2, "context_parallel_size": 2}})
+    )
+    first, second = _opened(path), _opened(path)
+
+    assert first.pad_seq_to_mult == 4
+    for number, row in first.rows.items():
+        assert np.array_equal(row.input_ids, second.rows[number].input_ids)
+        lengths = np.diff([*row.seq_start_id, len(row.input_ids)]) - 1
+        assert not (lengths % 4).any()
+
+
+def test_a_pack_that_is_missing_is_told(artifact: Path) -> None:
+    for shard in (artifact / "training").iterdir():
+        shard.unlink()
+
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        _opened(artifact)
+
+
+REPORT = CanaryReport(
+    target="packed",
+    recipe="mine",
+    outcome="same",
+    packs=PacksRecord(
+        origin="packed",
+        split="training",
+        numbers=(0, 4),
+        num_sequences=3,
+        num_tokens=1200,
+        num_trained=700,
+        num_cut=1,
+        vocab_size=128,
+        fingerprint="ab",
+    ),
+    provider="GPTModelProvider",
+    model={"num_layers": 6, "hidden_size": 64},
+    seed=1,
+    planted=None,
+    bounds=(Bound(precision="float32", relative=1.3e-4, chain_length=9, because="2 x 8 x sqrt(9 roundings) x 6e-08"),),
+    layouts=(
+        LayoutRecord(
+            name="CP 2",
+            sequence_parallel=False,
+            kernel="reference",
+            pad_seq_to_mult=4,
+            is_laid_out_anew=True,
+            measured=(Measured(precision="float32", bound=1.3e-4, outcome="same", loss=1e-8, gradient=2e-7),),
+        ),
+    ),
+    findings=(),
+    notes=("something",),
+    versions={"torch": "2.13.0"},
+    fingerprint="cd",
+)
+
+
+def test_the_page_says_what_was_compared() -> None:
+    text = describe_canary(REPORT)
+
+    assert "training 0, 4 of packed, 1 of them cut" in text
+    assert "3 sequences, 1,200 tokens, 700 trained" in text
+    assert "CP 2                   float32    1.0e-08    2.0e-07          -  ok  (laid out anew, multiple 4)" in text
+    assert "note: something" in text
+    assert text.endswith("torch 2.13.0\nfingerprint cd\nsame: loss and every gradient agree in 1 layout")
+
+
+def test_the_page_names_what_is_wrong() -> None:
+    measured = Measured(precision="float32", bound=1.3e-4, outcome="differs", reason="rank 0: RuntimeError: no")
+    layout = replace(REPORT.layouts[0], measured=(measured,))
+    wrong = finding(faults.WRONG_MULTIPLE, "CP 2", "the length 3 is wrong", multiple=4)
+
+    text = describe_canary(replace(REPORT, outcome="differs", layouts=(layout,), findings=(wrong,)))
+
+    advice = "Build or repack it for this topology, so that every length is a multiple of 4."
+    assert f"wrong-multiple (BP331) in CP 2\n  the length 3 is wrong\n  {advice}" in text
+    assert "CP 2 in float32 stopped: rank 0: RuntimeError: no" in text
+    assert text.endswith("differs: 1 of 1 layout (CP 2)")
+
+
+def test_a_self_test_tells_what_was_missed() -> None:
+    wrong = finding(faults.MASK_SHIFTED, "one rank", "the loss mask is shifted right by 1")
+    found = replace(REPORT, planted=faults.MASK_SHIFTED, findings=(wrong,))
+    missed = replace(REPORT, planted=faults.SEQUENCE_LEAKS)
+
+    assert describe_self_test([found]).endswith("every planted fault was found")
+    assert "MISSED  sequence-leaks         nothing was found" in describe_self_test([found, missed])
+    assert describe_self_test([found, missed]).endswith("1 of 2 faults were missed")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("loss_mask", [1], "a mask over 1"),
+        ("seq_start_id", [0, 8, 4, 12], "begin at [0, 8, 4, 12]"),
+        ("seq_start_id", [0, 4, 4], "begin at [0, 4, 4]"),
+        ("seq_start_id", [5], "begin at [5]"),
+        ("seq_start_id", [0, 4, 9000], "begin at [0, 4, 9000]"),
+        ("seq_start_id", [], "begin at []"),
+    ],
+)
+def test_rows_that_are_no_packs_are_refused_before_anything_runs(
+    artifact: Path, capsys: pytest.CaptureFixture[str], column: str, values: list[int], problem: str
+) -> None:
+    shard = next((artifact / "training").glob("*.parquet"))
+    table = pq.read_table(shard)
+    index = table.column_names.index(column)
+    changed = pa.array([values] * table.num_rows, type=table.schema.field(index).type)
+    pq.write_table(table.set_column(index, table.schema.field(index), changed), shard)
+
+    code, errors = _run(capsys, artifact)
+
+    assert code == 2
+    assert "so it is no pack. `bridgepack check` lists every such row" in errors
+    assert problem in errors
+
+
+def test_an_artifact_is_taken_for_what_it_says_and_that_is_said(artifact: Path) -> None:
+    target = open_target(str(artifact), {}, artifact=None, num_packs=1, max_tokens=64)
+    assert any("bridgepack verify" in note for note in target.notes)
