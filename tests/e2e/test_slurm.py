@@ -60,13 +60,18 @@ class Site:
         """The file of a recipe that trains two steps on two GPUs."""
         return self.folder / "recipe.yaml"
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """Start `bridgepack launch` on this cluster."""
+    def start(self, *arguments: object, commands: Path | None = None) -> subprocess.Popen[str]:
+        """Start `bridgepack launch` on this cluster, with commands of a folder before those of Slurm."""
         command = [*CLI, "launch", *map(str, arguments), "--cluster", str(self.folder / "slurm.yaml"), "--json"]
+        environment = self.slurm.environment(
+            **task_environment(self.folder), NEMORUN_HOME=str(self.folder / "nemo-run")
+        )
+        if commands is not None:
+            environment["PATH"] = os.pathsep.join((str(commands), environment["PATH"]))
         return subprocess.Popen(
             command,
             cwd=self.folder,
-            env=self.slurm.environment(**task_environment(self.folder), NEMORUN_HOME=str(self.folder / "nemo-run")),
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -249,6 +254,26 @@ def test_an_interrupted_launch_says_what_it_leaves_on_the_cluster(site: Site) ->
         assert all(f"{name} (job {job})" in errors for name, job in left.items())
         slurm.run("scancel", left["build"])
         wait_until(lambda: not slurm.queued(), "the jobs that waited for the first one are cancelled, too")
+
+
+def test_an_interrupt_while_nemo_run_submits_is_told_with_every_job(site: Site) -> None:
+    slurm, commands = site.slurm, site.folder / "slow"
+    commands.mkdir()
+    sbatch = commands / "sbatch"
+    sbatch.write_text(f'#!/bin/sh\n"{slurm.folder}/bin/sbatch" "$@" && sleep 2\n')
+    sbatch.chmod(0o755)
+    with site.waiting():
+        launch = site.start(site.recipe, commands=commands)
+        wait_until(lambda: len(slurm.queued()) == 2 or launch.poll() is not None, "two jobs are queued")
+        os.kill(launch.pid, signal.SIGINT)
+        code, result, errors = ended(launch)
+        left = jobs(result)
+        assert code == 130, errors
+        assert "interrupted: stops once nemo-run has submitted" in errors
+        assert len(left) == len(set(left.values())) == len(slurm.queued()) == 3
+        assert all(f"{name} (job {job})" in errors for name, job in left.items())
+        slurm.run("scancel", *left.values())
+        wait_until(lambda: not slurm.queued(), "nothing is left")
 
 
 def test_an_array_trains_one_job_after_the_other_and_its_last_job_decides(site: Site, packs: Path) -> None:

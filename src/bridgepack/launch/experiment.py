@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import nemo_run as run
 from nemo_run.config import get_nemorun_home
@@ -20,7 +20,7 @@ from torchx.specs.api import is_terminal
 from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launch.plan import LaunchPlan
-from bridgepack.launch.processes import end_processes, restored_signals, undisturbed
+from bridgepack.launch.processes import Interruption, end_processes, restored_signals, undisturbed
 from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, State, TaskResult
 from bridgepack.launch.slurm_jobs import await_reports
 from bridgepack.launch.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
@@ -123,13 +123,15 @@ class _Launch:
         self.plan = plan
         self.tasks = tasks
         self.experiment = make_experiment(plan)
-        self.watch = Watch(self.experiment, listener, is_here=self._is_here, follows_logs=follow)
+        self.interruption = Interruption()
+        self.watch = Watch(self.experiment, listener, self.interruption, is_here=self._is_here, follows_logs=follow)
         self.is_detached = False
 
     def run(self, *, detach: bool) -> LaunchResult:
         """Run the experiment and return what came of it."""
         # nemo-run's own waiting cannot be interrupted, and goes on after a failure.
         self.experiment._wait_for_jobs = self.watch.wait
+        self.interruption.note()
         try:
             with self.experiment:
                 add_tasks(self.experiment, self.tasks)
@@ -137,17 +139,23 @@ class _Launch:
                     self.experiment.run(detach=detach)
                 except TaskFailedError:
                     self.experiment._save_jobs()
+            self.interruption.check()
             self.is_detached = detach
         except TaskFailedError:
             pass
         except (KeyboardInterrupt, SignalException):
-            self._stop(only_here=True)
-            raise LaunchInterrupt(self.result()) from None
+            self._interrupt()
         except Exception as error:  # nemo-run and what it calls raise anything: SSH, sbatch, Docker, assertions
+            if self.interruption.has_come:  # a terminal gives its signal to what nemo-run calls, too
+                self._interrupt()
             submitted = [task.name for task in self.result().alive]
             self._stop(only_here=False)
             raise LaunchError(_not_submitted(error, submitted, self._folder())) from error
         return self.result()
+
+    def _interrupt(self) -> NoReturn:
+        self._stop(only_here=True)
+        raise LaunchInterrupt(self.result()) from None
 
     def result(self) -> LaunchResult:
         """Return the state of each task, as far as it is known."""

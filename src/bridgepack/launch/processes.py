@@ -7,14 +7,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_S = 5.0
 _POLL_S = 0.1
+_STDERR = 2
+_NOTED = b"interrupted: stops once nemo-run has submitted what it is submitting; once more stops at once\n"
 
 
 @contextlib.contextmanager
@@ -28,23 +29,56 @@ def restored_signals() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def interrupt_on_signals() -> threading.Event:
-    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, and return what is set once one has come.
+class Interruption:
+    """Whether SIGINT, SIGTERM or SIGHUP has asked this process to stop; one that is ignored, as under nohup, stays so.
 
-    One that is ignored, as under nohup, stays so. What is returned has to be looked at: nemo-run asks for the state of
-    a job in `try ... finally: return`, which swallows whatever is raised there.
+    A KeyboardInterrupt that is raised inside nemo-run may never arrive, or end a submission whose job is then unknown:
+    it asks for states in `try ... finally: return`, and invoke, which runs sbatch and sacct, gives interrupts to them
+    (invoke/runners.py, `_run_body`). So it is only noted while nemo-run works, and raised while this process waits.
     """
-    has_come = threading.Event()
 
-    def interrupt(_number: int, _frame: FrameType | None) -> Any:
-        has_come.set()
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def note(self) -> None:
+        """Let a first signal be noted, and only a second one raise KeyboardInterrupt."""
+        _handle(self._note)
+
+    def catch(self) -> None:
+        """Let every signal raise KeyboardInterrupt.
+
+        Raises:
+            KeyboardInterrupt: one has come before.
+        """
+        _handle(self._raise)
+        self.check()
+
+    def check(self) -> None:
+        """Return where no signal has come.
+
+        Raises:
+            KeyboardInterrupt: one has.
+        """
+        if self.has_come:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.has_come:
+            self._raise(number, frame)
+        self.has_come = True
+        with contextlib.suppress(OSError):
+            os.write(_STDERR, _NOTED)
+
+    def _raise(self, _number: int, _frame: FrameType | None) -> None:
+        self.has_come = True
         raise KeyboardInterrupt
 
+
+def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
     if _is_main_thread():
         for number in _SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, interrupt)
-    return has_come
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager

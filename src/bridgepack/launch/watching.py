@@ -12,7 +12,7 @@ from nemo_run.run.logs import get_logs
 from torchx.schedulers.api import Stream
 from torchx.specs.api import AppState
 
-from bridgepack.launch.processes import interrupt_on_signals
+from bridgepack.launch.processes import Interruption
 from bridgepack.launch.results import State
 from bridgepack.launch.slurm_jobs import array_state, is_array
 
@@ -47,12 +47,19 @@ class Watch:
     """
 
     def __init__(
-        self, experiment: Any, listener: Listener, *, is_here: Callable[[str], bool], follows_logs: bool
+        self,
+        experiment: Any,
+        listener: Listener,
+        interruption: Interruption,
+        *,
+        is_here: Callable[[str], bool],
+        follows_logs: bool,
     ) -> None:
         self.states: dict[str, State] = {}
         self.seconds: dict[str, float] = {}
         self._experiment = experiment
         self._listener = listener
+        self._interruption = interruption
         self._is_here = is_here
         self._follows_logs = follows_logs
         self._readers: dict[str, threading.Thread] = {}
@@ -65,7 +72,13 @@ class Watch:
             TaskFailedError: one of them did not succeed; those that wait for it are cancelled.
             KeyboardInterrupt: a signal asked to stop.
         """
-        is_interrupted = interrupt_on_signals()
+        self._interruption.catch()
+        try:
+            self._wait(jobs)
+        finally:
+            self._interruption.note()
+
+    def _wait(self, jobs: Sequence[Any]) -> None:
         started_s = time.monotonic()
         pending = [job for job in jobs if job.launched and job.handle]
         seen_s = {job.id: started_s for job in pending}
@@ -73,8 +86,7 @@ class Watch:
         while pending:
             for job in list(pending):
                 state = self._look(job)
-                if is_interrupted.is_set():
-                    raise KeyboardInterrupt
+                self._interruption.check()
                 now_s = time.monotonic()
                 if state != AppState.UNKNOWN:
                     seen_s[job.id] = now_s
