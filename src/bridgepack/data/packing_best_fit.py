@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from bridgepack.geometry import IntArray
 
 #: Lengths up to here fit 16 bits, which numpy sorts by counting.
 _SHORT = 2**16
+#: Fewer sequences than this are counted in 32 bits, which halves the memory.
+_NARROW = 2**31
 
 
 def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
@@ -99,25 +102,30 @@ class _OpenPacks:
 
 def _longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
     shuffled = seeded_order(len(lengths), seed)
-    missing = (size - lengths)[shuffled]
+    missing = size - lengths
     if size <= _SHORT:
         missing = missing.astype(np.uint16)
-    return shuffled[np.argsort(missing, kind="stable")]
+    return shuffled[np.argsort(missing[shuffled], kind="stable")]
 
 
 def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
     """Return the plan's two arrays; the packs get a random order."""
-    first, per_pack, already, placed = steps.T
-    position = np.arange(len(order)) - np.repeat(np.cumsum(placed) - placed, placed)
+    narrow: Any = np.int32 if len(order) < _NARROW else np.int64
+    first, per_pack, already, placed = steps.astype(narrow).T
+    position = np.arange(len(order), dtype=narrow)
+    position -= np.repeat(np.cumsum(placed, dtype=narrow) - placed, placed)
     pack, slot = np.divmod(position, np.repeat(per_pack, placed))
+    del position
     pack += np.repeat(first, placed)
     slot += np.repeat(already, placed)
     num_packs = int((first + -(-placed // per_pack)).max(initial=0))
-    label = np.empty(num_packs, dtype=np.int64)
-    label[seeded_order(num_packs, seed + 1)] = np.arange(num_packs)
+    label = np.empty(num_packs, dtype=narrow)
+    label[seeded_order(num_packs, seed + 1)] = np.arange(num_packs, dtype=narrow)
     pack = label[pack]
     offsets = np.zeros(num_packs + 1, dtype=np.int64)
     np.cumsum(np.bincount(pack, minlength=num_packs), out=offsets[1:])
+    slot += offsets[:-1].astype(narrow)[pack]
+    del pack
     laid_out = np.empty(len(order), dtype=np.int64)
-    laid_out[offsets[pack] + slot] = order
+    laid_out[slot] = order
     return laid_out, offsets

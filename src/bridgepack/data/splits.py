@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from bridgepack.records import VALIDATION, InputRecord, PackPlan, SplitStatistic
 _SHARD_TOKENS = 1 << 25
 _MAX_SHARDS = 64
 _SMALLEST_BUCKET = 32
+#: Lines of a row group of the provenance; bounds memory.
+_PROVENANCE_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,20 +163,32 @@ def shard_plans(
 
 def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
     """Write which source row became which sequence of which pack: one line per sequence, in pack order."""
-    order = plan.sequence_order
-    sizes = np.diff(plan.pack_offsets)
+    starts = range(0, len(plan.sequence_order), _PROVENANCE_ROWS)
+    tables = (_provenance(split, plan, first, first + _PROVENANCE_ROWS) for first in starts)
+    first_table = next(tables)
+    with (
+        replaced_when_whole(path) as temporary,
+        pq.ParquetWriter(temporary, first_table.schema, compression="zstd", store_schema=False) as writer,
+    ):
+        for table in chain([first_table], tables):
+            writer.write_table(table, row_group_size=_PROVENANCE_ROWS)
+
+
+def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) -> pa.Table:
+    """Return the lines `first` to `stop - 1`."""
+    order = plan.sequence_order[first:stop]
+    places = np.arange(first, first + len(order))
+    packs = np.searchsorted(plan.pack_offsets, places, side="right") - 1
     files = split.store_files[order]
     columns: dict[str, npt.NDArray[Any]] = {
-        "pack": np.repeat(np.arange(plan.num_packs), sizes),
-        "position": (np.arange(len(order)) - np.repeat(plan.pack_offsets[:-1], sizes)).astype(np.int32),
+        "pack": packs,
+        "position": (places - plan.pack_offsets[packs]).astype(np.int32),
         "file_index": split.file_indices[files].astype(np.int32),
         "row": split.first_rows[files] + split.row_offsets[order],
         "runtime_length": split.stored_lengths[order] - np.int32(1),
         "is_truncated": split.is_truncated[order],
     }
-    table = pa.table({name: arrow_array(values) for name, values in columns.items()})
-    with replaced_when_whole(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", store_schema=False)
+    return pa.table({name: arrow_array(values) for name, values in columns.items()})
 
 
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
