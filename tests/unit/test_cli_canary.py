@@ -49,6 +49,14 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
             "--pipeline is 4; the canary's tiny model has 6 layers; allowed: 1, 2, 3, 6.",
         ),
         (["{artifact}", "--tensor", "4", "--context", "8"], "ask for 32 processes; allowed: at most 16."),
+        (
+            ["{artifact}", "--tensor", "3"],
+            "--tensor is 3; the canary's tiny model has 8 heads; allowed: 1, 2, 4, 8, or",
+        ),
+        (
+            ["{artifact}", "--set", "packing.packed_sequence_size=8192"],
+            "is built, and its packs stay as they are. Build it again with packing.packed_sequence_size",
+        ),
         (["{artifact}", "--context", "0"], "'0' is not a whole number of at least 1."),
         (["{artifact}", "--tensor", "two"], "'two' is not a whole number of at least 1."),
         (["{artifact}", "--plant", "mask"], "'mask' is not one of"),

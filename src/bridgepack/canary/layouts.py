@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bridgepack.canary.records import HostFacts, Layout
-from bridgepack.canary.tiny_model import NUM_LAYERS
+from bridgepack.canary.tiny_model import NUM_HEADS, NUM_LAYERS
 from bridgepack.errors import ConfigError
 
 #: Most processes of a layout.
@@ -97,6 +97,12 @@ def _problems(layout: Layout) -> Iterator[str]:
         yield (
             f"--pipeline is {layout.pipeline}; the canary's tiny model has {NUM_LAYERS} layers; allowed: {allowed}. "
             "Choose one of these."
+        )
+    if NUM_HEADS % layout.tensor:
+        allowed = ", ".join(str(size) for size in range(1, NUM_HEADS + 1) if NUM_HEADS % size == 0)
+        yield (
+            f"--tensor is {layout.tensor}; the canary's tiny model has {NUM_HEADS} heads; allowed: {allowed}, or less "
+            "where heads share keys. Choose one of these."
         )
     if layout.world_size > MAX_PROCESSES:
         yield (

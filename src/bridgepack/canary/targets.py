@@ -27,6 +27,8 @@ from bridgepack.records import TRAIN, PackedRow
 _BUILD_FOLDER = Path("artifacts")
 _FINGERPRINT = re.compile(r"[0-9a-f]+")
 _FOLDERS_NAMED = 4
+#: Sections of a recipe that say what packs are made of and how, and what they say of the run alone.
+_BUILT_FROM, _OF_THE_RUN = ("data", "preprocessing", "packing"), ("packing.pad_cu_seqlens",)
 #: Packs among which the canary chooses, evenly spread over the split.
 _NUM_CANDIDATES = 32
 #: Stored tokens of a sequence: one that is read and one that is predicted.
@@ -85,6 +87,12 @@ def open_target(
     if Path(text).is_dir():
         if artifact is not None:
             raise ConfigError(f"--artifact is given, and {text!r} is an artifact itself. Leave --artifact out.")
+        for path in overrides:
+            if path.split(".")[0] in _BUILT_FROM and path not in _OF_THE_RUN:
+                raise ConfigError(
+                    f"--set {path}; {text!r} is built, and its packs stay as they are. Build it again with {path}, or "
+                    "give the recipe in its place."
+                )
         folder = Path(text)
         recipe = SFTRecipe.from_mapping(plain(opened_artifact(folder).manifest.recipe)).override(overrides)
         return _with_artifact(text, recipe, folder, num_packs)
