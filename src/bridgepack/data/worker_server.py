@@ -30,6 +30,8 @@ from bridgepack.errors import BridgepackError
 
 _TAIL_BYTES = 2000
 _OUTPUT = 2
+#: Objects made before Python looks for cycles among them: tasks make many, and next to no cycles.
+_COLLECTED_AFTER = 50_000
 #: Threads that libraries would start on loading, and that a fork would lose.
 ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -47,6 +49,7 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     socket, from a process of its own; ("fork", memory limit in bytes or None) and a socket answer the worker's process
     number; ("wait", number) answers its exit status and the end of its error output.
     """
+    gc.set_threshold(_COLLECTED_AFTER)
     hide_frameworks()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
