@@ -11,7 +11,7 @@ import numpy as np
 from benchlib.settings import PACKED_SEQUENCE_SIZE
 from bridgepack.data.assembly import ShardPlan
 from bridgepack.data.shard_tasks import WriteTask
-from bridgepack.data.shards import shard_name
+from bridgepack.data.shard_writing import shard_name
 from bridgepack.data.token_files import count_tokens
 from bridgepack.records import PackPlan
 

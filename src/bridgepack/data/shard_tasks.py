@@ -14,7 +14,7 @@ from bridgepack.data.assembly import ShardPlan, assemble_rows
 from bridgepack.data.execution import Beat
 from bridgepack.data.files import write_text
 from bridgepack.data.inputs import hash_file
-from bridgepack.data.shards import rows_per_group, write_shard
+from bridgepack.data.shard_writing import rows_per_group, write_shard
 from bridgepack.data.token_files import TokenFiles
 from bridgepack.errors import DataError
 from bridgepack.records import ShardRecord

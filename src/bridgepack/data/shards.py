@@ -1,4 +1,4 @@
-"""Writes packed rows as Parquet shards that the host's loader reads fast in random order, and reads them back."""
+"""Reads the Parquet shards of packed rows, and finds them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.parquet_writing import row_group_writer
 from bridgepack.data.row_groups import batch_of_table, iter_row_groups, one_line, tokens_in
+from bridgepack.data.shard_writing import SHARD_SUFFIX
 from bridgepack.errors import ArtifactError
 from bridgepack.records import PackedRow, RowBatch, ShardFacts
-
-SHARD_SUFFIX = ".idx.parquet"
-#: The host decodes a whole row group for every row it draws and keeps one, and its sampler shuffles; a row group also
-#: costs about 6 KB of memory per process. Measured optimum: 32k to 64k tokens.
-ROW_GROUP_TOKENS = 1 << 15
-
-
-def shard_name(index: int, num_shards: int) -> str:
-    """Return a shard's file name: (0, 8) -> `shard-00000-of-00008.idx.parquet`."""
-    return f"shard-{index:05d}-of-{num_shards:05d}{SHARD_SUFFIX}"
-
-
-def rows_per_group(packed_sequence_size: int) -> int:
-    """Return how many rows a row group holds: 4096 -> 8, 8192 -> 4, 32768 and longer -> 1."""
-    return max(1, ROW_GROUP_TOKENS // packed_sequence_size)
-
-
-def write_shard(path: Path, batches: Iterator[RowBatch], *, packed_sequence_size: int) -> int:
-    """Write one shard and return its number of rows; the file appears under its name when it is whole.
-
-    The same rows give the same bytes. int32 ids as they are, int8 mask as bits, all compressed by zstd.
-    """
-    group_rows = rows_per_group(packed_sequence_size)
-    with replaced_when_whole(path) as temporary, row_group_writer(temporary) as writer:
-        for batch in batches:
-            assert writer.num_rows % group_rows == 0
-            writer.add(batch, rows_per_group=group_rows)
-    return writer.num_rows
 
 
 def iter_shard_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:

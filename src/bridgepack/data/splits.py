@@ -21,7 +21,7 @@ from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.ledger import SplitDrops, gather_drops
 from bridgepack.data.packing import plan_packs
 from bridgepack.data.range_tasks import RangeResult
-from bridgepack.data.shards import shard_name
+from bridgepack.data.shard_writing import shard_name
 from bridgepack.data.token_files import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths

@@ -10,7 +10,8 @@ import pytest
 
 from bridgepack.data import assembly
 from bridgepack.data.assembly import ShardPlan, assemble_rows
-from bridgepack.data.shards import iter_shard_batches, write_shard
+from bridgepack.data.shard_writing import write_shard
+from bridgepack.data.shards import iter_shard_batches
 from bridgepack.data.token_files import TokenFiles, write_token_file
 from bridgepack.records import RowBatch
 

@@ -15,7 +15,7 @@ import pytest
 from bridgepack.data.checking import ArtifactInParts, opened_for_check
 from bridgepack.data.inputs import hash_file
 from bridgepack.data.plain_runner import plain_runner
-from bridgepack.data.shards import shard_name, write_shard
+from bridgepack.data.shard_writing import shard_name, write_shard
 from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
 from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
 from tests.unit.rules.in_memory_artifact import Row, row_batch
