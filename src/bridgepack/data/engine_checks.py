@@ -117,7 +117,7 @@ def _sound_engine(tokenizer: ChatTokenizer, name: str) -> Engine:
     Raises:
         EngineError: when it is not installed, cannot load the tokenizer, or differs.
     """
-    content = tokenizer.backend.to_str().encode()
+    content = tokenizer.encoding_json()
     engine = _LateEngine(name, content) if name == "fastokens" else load_engine(name, content)
     reference, texts = ReferenceEngine(tokenizer.backend), probe_texts(tokenizer)
     if not _run(name, lambda: _are_equal(engine, reference, texts)):

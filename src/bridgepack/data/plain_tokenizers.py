@@ -7,6 +7,7 @@ then. What it gives is compared with what transformers gives, byte by byte, in t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,18 @@ _NOT_PLAIN = (
     "model_specific_special_tokens",
     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
 )
+#: Settings of a byte-pair model.
+_OF_MODEL = (
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+)
+#: Where a token begins in its text has no part in which it is.
+_WITHOUT_OFFSETS = re.compile(rb'"trim_offsets":(true|false),?')
 
 
 class _NotPlainError(Exception):
@@ -71,6 +84,7 @@ def _loaded(folder: Path, config: TokenizerConfig) -> PlainTokenizer:
     if _as_texts(tokenizer.get_added_tokens_decoder()) != _as_texts(declared):
         raise _NotPlainError
     _merge_special_tokens_file(folder, options)
+    in_file = _what_encodes(tokenizer)
     added = _added_tokens(options, declared)
     named, extra = _special_tokens(options, added, kind)
     _make_class(tokenizer, kind, {**options, **named})
@@ -79,7 +93,17 @@ def _loaded(folder: Path, config: TokenizerConfig) -> PlainTokenizer:
         _let_nothing_be_added(tokenizer)
     if kind.adds_plain_specials:
         _add_plain_specials(tokenizer, named, extra)
-    return PlainTokenizer(tokenizer, named, _template(folder, options))
+    is_as_in_file = _what_encodes(tokenizer) == in_file
+    template = _template(folder, options)
+    return PlainTokenizer(tokenizer, named, template, encoding_json=content if is_as_in_file else None)
+
+
+def _what_encodes(tokenizer: Any) -> list[Any]:
+    """Return all that decides which ids a text gets, but the vocabulary and the merges, which nothing here changes."""
+    steps = [tokenizer.normalizer, tokenizer.pre_tokenizer]
+    states = [step and _WITHOUT_OFFSETS.sub(b"", step.__getstate__()) for step in steps]
+    settings = [getattr(tokenizer.model, name, None) for name in _OF_MODEL]
+    return [*states, *settings, _as_texts(tokenizer.get_added_tokens_decoder())]
 
 
 def _class_of(folder: Path, config: TokenizerConfig, options: Mapping[str, Any]) -> TokenizerClass:

@@ -86,6 +86,10 @@ class ChatTokenizer:
         """Let `tokenizers` encode texts, or the tokenizer's own Python."""
         self.engine = PythonEngine(self._tokenizer) if self.backend is None else ReferenceEngine(self.backend)
 
+    def encoding_json(self) -> bytes:
+        """Return a tokenizer.json that gives the ids that the backend gives; only where there is a backend."""
+        return self._tokenizer.encoding_json()
+
     @property
     def eos_token_id(self) -> int:
         """Id of the end-of-sequence token, which also pads sequences to their multiple."""

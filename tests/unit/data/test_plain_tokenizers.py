@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from bridgepack.config.data import TokenizerConfig
-from bridgepack.data.loaded_tokenizers import LoadedTokenizer, TransformersTokenizer
+from bridgepack.data.loaded_tokenizers import LoadedTokenizer, PlainTokenizer, TransformersTokenizer
 from bridgepack.data.plain_tokenizers import load_plain
 from bridgepack.data.tokenizer_classes import CLASSES
 from bridgepack.examples import train_chatml_tokenizer
@@ -23,6 +24,7 @@ TEXTS = (
     "",
     " lead and trail \n\n",
 )
+_ENCODING = ("added_tokens", "normalizer", "pre_tokenizer", "model")
 CLASS_NAMES = sorted({"PreTrainedTokenizerFast", *CLASSES, *(f"{name}Fast" for name in CLASSES)})
 Options = Mapping[str, Any]
 
@@ -44,6 +46,7 @@ def _assert_same(folder: Path, loader: str = "transformers") -> None:
         tokenizer.backend.no_truncation()
         tokenizer.backend.no_padding()
     assert json.loads(plain.backend.to_str()) == json.loads(reference.backend.to_str())
+    _assert_same_encoding(plain)
     assert plain.special_tokens == reference.special_tokens
     assert plain.chat_template == reference.chat_template
     for name in ("bos_token", "eos_token", "unk_token", "sep_token"):
@@ -51,6 +54,7 @@ def _assert_same(folder: Path, loader: str = "transformers") -> None:
     stand_ins = {"sep_token": "<|im_end|>", "cls_token": "<new>"}
     for tokenizer in (plain, reference):
         tokenizer.set_special_tokens(stand_ins)
+    _assert_same_encoding(plain)
     assert plain.special_tokens == reference.special_tokens
     assert plain.num_tokens() == reference.num_tokens()
     assert plain.vocabulary() == reference.vocabulary()
@@ -60,6 +64,23 @@ def _assert_same(folder: Path, loader: str = "transformers") -> None:
     for text in TEXTS:
         for adds in (False, True):
             assert _outcome(plain, text, adds=adds) == _outcome(reference, text, adds=adds)
+
+
+def _assert_same_encoding(plain: PlainTokenizer) -> None:
+    """Assert that fast engines load what encodes as the tokenizer does."""
+    loaded = Tokenizer.from_buffer(plain.encoding_json())
+    loaded.no_truncation()
+    loaded.no_padding()
+    theirs, ours = (_without_offsets(json.loads(one.to_str())) for one in (loaded, plain.backend))
+    assert [theirs[name] for name in _ENCODING] == [ours[name] for name in _ENCODING]
+
+
+def _without_offsets(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_offsets(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_offsets(item) for name, item in value.items() if name != "trim_offsets"}
 
 
 def _outcome(tokenizer: LoadedTokenizer, text: str, *, adds: bool) -> tuple[list[int], str] | str:
