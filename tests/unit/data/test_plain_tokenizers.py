@@ -202,3 +202,34 @@ def test_truncation_and_padding_are_left_to_transformers(trained: Path, tmp_path
     folder = _variant(trained, tmp_path, config={}, files={"tokenizer.json": tokenizer})
 
     assert load_plain(folder, TokenizerConfig(name_or_path=str(folder))) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_given"),
+    [
+        ({}, True),
+        ({"normalizer": {"type": "NFKC"}}, False),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, False),
+        ({"model": {"ignore_merges": True}}, False),
+        ({"model": {"fuse_unk": True}}, False),
+        ({"added_tokens": []}, False),
+    ],
+)
+def test_engines_are_given_the_file_where_it_encodes_alike(
+    trained: Path, tmp_path: Path, changes: Options, *, is_given: bool
+) -> None:
+    first = _variant(trained, tmp_path / "first", config={"tokenizer_class": "Qwen2Tokenizer"})
+    as_loaded = load_plain(first, TokenizerConfig(name_or_path=str(first)))
+    assert as_loaded is not None
+    content = json.loads(as_loaded.backend.to_str())
+    for name, value in changes.items():
+        content[name] = {**content[name], **value} if name == "model" else value
+    second = _variant(
+        trained, tmp_path / "second", config={"tokenizer_class": "Qwen2Tokenizer"}, files={"tokenizer.json": content}
+    )
+
+    loaded = load_plain(second, TokenizerConfig(name_or_path=str(second)))
+
+    assert loaded is not None
+    assert (loaded.encoding_json() == (second / "tokenizer.json").read_bytes()) is is_given
+    _assert_same_encoding(loaded)
