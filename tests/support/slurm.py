@@ -1,4 +1,4 @@
-"""A Slurm of one node for the tests: started with tests/environment/slurm, asked through its own commands."""
+"""A Slurm on this machine for the tests: started with tests/environment/slurm, asked through its own commands."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Slurm:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
         return {**inherited, "PATH": os.pathsep.join((str(self.folder / "bin"), os.environ["PATH"])), **variables}
 
-    def run(self, command: str, *arguments: str) -> str:
-        """Return what one of Slurm's commands prints."""
+    def run(self, command: str, *arguments: str, **variables: str) -> str:
+        """Return what one of Slurm's commands prints, run with further environment variables."""
         finished = subprocess.run(
             [str(self.folder / "bin" / command), *arguments],
-            env=self.environment(),
+            env=self.environment(**variables),
             capture_output=True,
             text=True,
             timeout=_COMMAND_LIMIT_S,
@@ -91,8 +91,11 @@ def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 180) 
 
 
 @contextmanager
-def running_slurm() -> Iterator[Slurm]:
-    """Yield a Slurm of one node, with partitions `cpu` and `gpu`, four processors, two GPUs and accounting.
+def running_slurm(num_nodes: int = 1) -> Iterator[Slurm]:
+    """Yield a Slurm with partitions `cpu` and `gpu` and accounting; a node has four processors and two GPUs.
+
+    Args:
+        num_nodes: how many times this machine is a node.
 
     Raises:
         SlurmUnavailableError: this machine cannot have one.
@@ -102,7 +105,7 @@ def running_slurm() -> Iterator[Slurm]:
     parent.chmod(0o755)
     folder = parent / "slurm"
     try:
-        _script("start", str(folder), sys.prefix, limit_s=_START_LIMIT_S)
+        _script("start", str(folder), sys.prefix, str(num_nodes), limit_s=_START_LIMIT_S)
         yield Slurm(folder=folder)
     finally:
         if folder.exists():
