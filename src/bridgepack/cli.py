@@ -17,9 +17,10 @@ from bridgepack import __version__
 from bridgepack.cli_canary import canary
 from bridgepack.cli_launch import launch
 from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
-from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, INTERRUPTED, echo, has_colour, print_json, silence
+from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, silence
 from bridgepack.cli_proof import diff, masks, trace, verify
 from bridgepack.cli_recipes import recipes
+from bridgepack.cli_signals import StopSignals
 from bridgepack.cli_store import Options, build_options, repack, store
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
@@ -313,6 +314,7 @@ def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; a user's mistake is one message, never a traceback."""
     gc.set_threshold(_COLLECTED_AFTER)
+    stop = StopSignals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -337,7 +339,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort) as error:
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
-        code = INTERRUPTED
+        code = stop.code
     sys.exit(code)
 
 

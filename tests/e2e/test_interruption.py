@@ -144,23 +144,32 @@ def test_killed_builds_go_on_and_end_in_the_same_bytes(
     assert num_killed >= num_finished
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
 @pytest.mark.parametrize("is_far", [False, True])
+@pytest.mark.parametrize(
+    ("number", "num_workers", "expected_code"),
+    [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 2, 143), (signal.SIGHUP, 1, 129)],
+)
 def test_interrupted_build_says_so_in_one_line(
-    project: Project, reference: tuple[Path, dict[str, bytes], float], num_workers: int, is_far: bool
+    project: Project,
+    reference: tuple[Path, dict[str, bytes], float],
+    number: signal.Signals,
+    num_workers: int,
+    expected_code: int,
+    is_far: bool,
 ) -> None:
     process = project.start(num_workers)
     wait_until(lambda: any((project.staging / RECEIPTS).glob("*/*")) if is_far else project.staging.exists())
-    os.killpg(process.pid, signal.SIGINT)
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
 
     code, output, errors = project.finish(process)
 
     after_the_terminal_s_own_line = errors.removeprefix("\n")
-    assert (code, output) == (130, "")
+    assert (code, output) == (expected_code, "")
     assert after_the_terminal_s_own_line.startswith("interrupted; ")
     assert after_the_terminal_s_own_line.endswith(("goes on from there\n", "nothing is left behind\n"))
     assert after_the_terminal_s_own_line.count("\n") == 1
     assert "out" not in project.entries()
+    assert not list(project.folder.glob(".bridgepack-*"))
     assert project.finish(project.start(1))[0] == 0
     assert file_bytes(project.output) == reference[1]
 
