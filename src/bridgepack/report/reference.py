@@ -41,8 +41,8 @@ which executors have it. `bridgepack launch --list-executors` prints the same.
 _COMMANDS_INTRODUCTION = """\
 # Commands
 
-Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted. With `--json` a command prints one JSON document to
-standard output. Messages about what went wrong go to standard error.
+Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json` a
+command prints one JSON document to standard output. Messages about what went wrong go to standard error.
 """
 
 
