@@ -35,19 +35,11 @@ def run_rounds(
                 continue
             taken = run_once(contender, limit_s=limit_s, scratch=scratch)
             found.append({"part": work.part, "work": work.name, "contender": contender.name, "round": number, **taken})
-            tell(f"{work.part}: {work.name}: {contender.name}: {_told(taken)}")
+            times = ", ".join(f"{name} {value:.3f}" for name, value in taken.items() if name.endswith("seconds"))
+            tell(f"{work.part}: {work.name}: {contender.name}: {times if taken['is_finished'] else 'not finished'}")
             if not taken["is_finished"]:
                 given_up.add(key)
     return found
-
-
-def _told(taken: Measurement) -> str:
-    if not taken["is_finished"]:
-        return "not finished"
-    times = {name: value for name, value in taken.items() if name.endswith("seconds")}
-    return ", ".join(
-        f"{name.removesuffix('seconds').strip('_')} {value:.3f} s".lstrip() for name, value in times.items()
-    )
 
 
 def run_once(contender: Contender, *, limit_s: float, scratch: Path) -> Measurement:
