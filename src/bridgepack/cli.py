@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -22,12 +21,9 @@ from bridgepack.cli_proof import diff, masks, trace, verify
 from bridgepack.cli_recipes import recipes
 from bridgepack.cli_signals import StopSignals
 from bridgepack.cli_store import Options, build_options, repack, store
+from bridgepack.data.garbage import collect_rarely
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
-
-#: Objects made before Python looks for cycles among them. A command makes many that stay, and next to no cycles: with
-#: Python's own 700, a sixth of the time that writing shards takes goes into looking.
-_COLLECTED_AFTER = 50_000
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -313,7 +309,7 @@ def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code; a user's mistake is one message, never a traceback."""
-    gc.set_threshold(_COLLECTED_AFTER)
+    collect_rarely()
     stop = StopSignals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

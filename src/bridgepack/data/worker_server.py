@@ -13,7 +13,6 @@ import pickle
 import resource
 import select
 import signal
-import sys
 import threading
 import traceback
 import warnings
@@ -26,12 +25,11 @@ from typing import Any, NoReturn
 
 from bridgepack.data.execution import failure_of, is_meant_for_users
 from bridgepack.data.frameworks import hide_frameworks
+from bridgepack.data.garbage import collect_rarely
 from bridgepack.errors import BridgepackError
 
 _TAIL_BYTES = 2000
 _OUTPUT = 2
-#: Objects made before Python looks for cycles among them: tasks make many, and next to no cycles.
-_COLLECTED_AFTER = 50_000
 #: Threads that libraries would start on loading, and that a fork would lose.
 ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -49,7 +47,7 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     socket, from a process of its own; ("fork", memory limit in bytes or None) and a socket answer the worker's process
     number; ("wait", number) answers its exit status and the end of its error output.
     """
-    gc.set_threshold(_COLLECTED_AFTER)
+    collect_rarely()
     hide_frameworks()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
@@ -204,7 +202,3 @@ def _be_killed_first() -> None:
         Path("/proc/self/oom_score_adj").write_text("500", encoding="utf-8")
     except OSError:
         return
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
