@@ -8,7 +8,6 @@ has to end the others by itself. A process that does not end in time is killed, 
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import faulthandler
 import json
@@ -22,11 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridgepack.bridge.cpu_environment import ENVIRONMENT
+from bridgepack.canary.worker import die_with_parent
 from tests.support import sabotage
 from tests.support.train_on_cpu import import_host, run_on_cpu
-
-#: PR_SET_PDEATHSIG of linux/prctl.h: no rank outlives the process that forked it.
-_SET_DEATH_SIGNAL = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +105,7 @@ def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
     if process:
         return process
     code = 70
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    die_with_parent()
     try:
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(target, 1)
