@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import bridgepack
 from bridgepack.config.recipe import SFTRecipe
 from bridgepack.data.fingerprint import library_versions
 from bridgepack.data.token_files import TOKEN_FILE_VERSION
+from bridgepack.errors import DataError
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
 #: Settings that act on whole sequences after they were tokenised, or choose among equal ways of tokenising.
@@ -81,16 +83,23 @@ def range_key(tokenization: str, form: str, content: str) -> str:
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """Return a digest of this package's own source: another release, or an edited checkout, may tokenise otherwise."""
+    return source_digest(Path(bridgepack.__file__).parent)
+
+
+def source_digest(package: Path) -> str:
+    """Return a digest of every Python file of a package, at whatever depth, by its path and its bytes.
+
+    Raises:
+        DataError: there is no Python file, so the digest would stand for nothing.
+    """
+    sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).parts)
+    if not sources:
+        raise DataError(f"{package} holds no Python files, so tokens cannot be told from those of other code.")
     digest = hashlib.sha256()
-    for path in _sources(Path(__file__).parents[1]):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
+    for path in sources:
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:_KEY_CHARACTERS]
-
-
-def _sources(package: Path) -> Iterator[Path]:
-    for folder in ("config", "data", "records"):
-        yield from sorted((package / folder).glob("*.py"))
 
 
 def _digest(value: Any) -> str:
