@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, to_bridge
-    from bridgepack.config.recipe import SFTRecipe
+    from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch.api import launch
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "SFTRecipe": "bridgepack.config.recipe",
+    "SFTRecipe": "bridgepack.config.recipe.recipe",
     "build": "bridgepack.api",
     "check": "bridgepack.api",
     "forward_step_for": "bridgepack.api",

@@ -7,22 +7,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.packing_for import PackedConfig
-from bridgepack.bridge.packing_for import pack_for as pack_config
+from bridgepack.bridge.pack_for import PackedConfig
+from bridgepack.bridge.pack_for import pack_for as pack_config
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.bridge.to_container import forward_step_for as forward_step
-from bridgepack.check_options import CheckOptions, named_environment
-from bridgepack.checking import check_target
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.artifact import Artifact
+from bridgepack.bridge.write import forward_step_for as forward_step
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import PackView, view_pack
 from bridgepack.data.build_places import as_place, build_anywhere
-from bridgepack.data.build_values import BuildOptions, BuildResult, build_options
-from bridgepack.data.execution import Progress
-from bridgepack.data.inspection import PackView, view_pack
-from bridgepack.data.memory import parse_memory
 from bridgepack.data.repack import repack_artifact
-from bridgepack.data.token_store import store_folder
+from bridgepack.data.results import BuildOptions, BuildResult, build_options
+from bridgepack.data.store.store import store_folder
+from bridgepack.data.tasks import Progress
+from bridgepack.data.workers.memory import parse_memory
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 from bridgepack.rules.report import CheckReport
@@ -127,7 +127,7 @@ def check(target: Any, **options: Any) -> CheckReport:
     Args:
         target: an artifact's folder, or packed files of another tool; an SFTRecipe, a ConfigContainer, or where one
             is, as on the command line.
-        options: fields of `bridgepack.check_options.CheckOptions`: artifact, world_size, bridge_version, overrides,
+        options: fields of `bridgepack.checking.options.CheckOptions`: artifact, world_size, bridge_version, overrides,
             select, ignore, ... An artifact may be text, an environment `here` or a file; None is as if left out.
 
     Raises:

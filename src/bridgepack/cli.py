@@ -21,7 +21,7 @@ from bridgepack.cli_proof import diff, masks, trace, verify
 from bridgepack.cli_recipes import recipes
 from bridgepack.cli_signals import StopSignals
 from bridgepack.cli_store import Options, build_options, repack, store
-from bridgepack.data.garbage import collect_rarely
+from bridgepack.data.workers.garbage import collect_rarely
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
 
@@ -67,13 +67,13 @@ def build(
     a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With
     --check, it exits 1 when a rule of severity error is broken.
     """
-    from bridgepack.data.server_process import TOKENISING, worker_server
+    from bridgepack.data.workers.server_process import TOKENISING, worker_server
 
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
     with worker_server(TOKENISING) as server:  # it imports what workers need while this process imports the rest
-        from bridgepack.config.loading import load_recipe, parse_overrides
-        from bridgepack.data.stage_loading import StageLoading
+        from bridgepack.config.load import load_recipe, parse_overrides
+        from bridgepack.data.workers.stage_loading import StageLoading
 
         loaded = load_recipe(recipe, parse_overrides(overrides))
         loading = StageLoading(server, loaded)
@@ -93,7 +93,7 @@ def build(
                 print_json(plan.summary()) if as_json else echo(describe_plan(plan))
             return CLEAN
         if is_checked:  # what checking needs is imported while the workers load the tokenizer
-            Thread(target=import_module, args=("bridgepack.checking",), daemon=True).start()
+            Thread(target=import_module, args=("bridgepack.checking.check",), daemon=True).start()
         with TerminalProgress() as progress:
             result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
@@ -106,9 +106,9 @@ def build(
 
 def _check_built(recipe: str, overrides: tuple[str, ...], result: Any, *, num_workers: int, as_json: bool) -> int:
     """Judge what was built together with its recipe."""
-    from bridgepack.check_options import CheckOptions
-    from bridgepack.checking import check_target
-    from bridgepack.config.loading import parse_overrides
+    from bridgepack.checking.check import check_target
+    from bridgepack.checking.options import CheckOptions
+    from bridgepack.config.load import parse_overrides
     from bridgepack.report.checks import rendered
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.rules.output import report_to_dict
@@ -155,7 +155,7 @@ def check(target: str, **arguments: Any) -> int:
     (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
     saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
     """
-    from bridgepack.checking import check_target
+    from bridgepack.checking.check import check_target
     from bridgepack.report.checks import check_report_path, rendered, staged_report
     from bridgepack.report.progress import TerminalProgress
 
@@ -188,7 +188,7 @@ def _form(arguments: dict[str, Any]) -> str:
 
 def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
     """Print or write the changes, then the report of the changed settings."""
-    from bridgepack.fixing import fixed, write_fix
+    from bridgepack.checking.fix import fixed, write_fix
     from bridgepack.report.checks import describe_diff, describe_fix, rendered, staged_report
 
     outcome, output = fixed(target, options), arguments["output"]
@@ -210,8 +210,8 @@ def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int
 
 
 def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
-    from bridgepack.check_options import CheckOptions, named_environment, parse_given
-    from bridgepack.config.loading import parse_overrides
+    from bridgepack.checking.options import CheckOptions, named_environment, parse_given
+    from bridgepack.config.load import parse_overrides
 
     return CheckOptions(
         artifact=arguments["artifact"],
@@ -269,7 +269,7 @@ def explain(rule: str, as_json: bool) -> int:
 def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
     from bridgepack.api import inspect as inspect_pack
-    from bridgepack.data.manifest import read_manifest
+    from bridgepack.data.artifact.manifest import read_manifest
     from bridgepack.report.terminal import describe_histogram, describe_manifest, draw_pack
 
     if row is not None:

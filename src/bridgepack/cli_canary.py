@@ -70,7 +70,7 @@ def _check(arguments: dict[str, Any]) -> None:
 
 def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
     from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
-    from bridgepack.config.loading import parse_overrides
+    from bridgepack.config.load import parse_overrides
     from bridgepack.report.checks import check_report_path
     from bridgepack.report.progress import TerminalProgress
 

@@ -68,7 +68,7 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
 
 def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan:
     from bridgepack.config.cluster.loading import parse_cluster_overrides
-    from bridgepack.config.loading import parse_overrides
+    from bridgepack.config.load import parse_overrides
     from bridgepack.launch.plan import plan_launch
     from bridgepack.report.progress import TerminalProgress
 

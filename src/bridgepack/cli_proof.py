@@ -60,8 +60,8 @@ class _Folder(click.Path):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path, **arguments: Any) -> int:
     """Say what every rank reads at a step of ARTIFACT's run, down to source rows and text; or where a row went."""
-    from bridgepack.proving.packs import opened_artifact
-    from bridgepack.proving.runs import TracedRun
+    from bridgepack.proof.packs import opened_artifact
+    from bridgepack.proof.runs import TracedRun
 
     _check_question(arguments)
     run = TracedRun(opened_artifact(artifact), _run_options(arguments))
@@ -87,8 +87,8 @@ def _check_question(arguments: dict[str, Any]) -> None:
 
 
 def _run_options(arguments: dict[str, Any]) -> Any:
-    from bridgepack.config.loading import parse_overrides
-    from bridgepack.proving.runs import RunOptions
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.proof.runs import RunOptions
 
     version = {"bridge_version": arguments["bridge_version"]} if arguments["bridge_version"] is not None else {}
     return RunOptions(
@@ -103,8 +103,8 @@ def _run_options(arguments: dict[str, Any]) -> Any:
 
 def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
     """Return what was found, and what gives its text."""
-    from bridgepack.proving.trace import trace_pack, trace_step
-    from bridgepack.proving.trace_source import parse_source, trace_source
+    from bridgepack.proof.trace.source import parse_source, trace_source
+    from bridgepack.proof.trace.trace import trace_pack, trace_step
     from bridgepack.report.traces import describe_pack, describe_source, describe_step
 
     limit, split = arguments["limit"], arguments["split"]
@@ -143,8 +143,8 @@ def verify(artifact: Path, **arguments: Any) -> int:
     Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
     itself is not what it was. Exit 2 when sources are gone; what could be compared without them is said.
     """
-    from bridgepack.config.loading import parse_overrides
-    from bridgepack.proving.verify import DEFAULT_SAMPLE, DEFAULT_SEED, VerifyOptions, verify_artifact
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.proof.verify.verify import DEFAULT_SAMPLE, DEFAULT_SEED, VerifyOptions, verify_artifact
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.report.verifications import describe_verification
 
@@ -195,7 +195,7 @@ def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
 
     Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
     """
-    from bridgepack.proving.diff import DEFAULT_LIMIT, diff_artifacts
+    from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
     from bridgepack.report.diffs import describe_artifact_diff
     from bridgepack.report.progress import TerminalProgress
 
@@ -222,8 +222,8 @@ def masks(target: str, **arguments: Any) -> int:
     sources are. Conversations are derived from the template's generation blocks, from renders of their beginnings, and
     from the text around turns. Exit 2 when no row could be judged.
     """
-    from bridgepack.config.loading import parse_overrides
-    from bridgepack.proving.masks import DEFAULT_LIMIT, DEFAULT_SAMPLE, DEFAULT_SEED, MaskOptions, check_masks
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.proof.masks.masks import DEFAULT_LIMIT, DEFAULT_SAMPLE, DEFAULT_SEED, MaskOptions, check_masks
     from bridgepack.report.masks import describe_masks
     from bridgepack.report.progress import TerminalProgress
 

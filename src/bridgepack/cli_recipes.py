@@ -45,8 +45,8 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str, ...], form: str, as_json: bool) -> int:
     """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
-    from bridgepack.config.loading import load_recipe, parse_overrides
-    from bridgepack.config.writing import recipe_to_toml, recipe_to_yaml, written_values
+    from bridgepack.config.load import load_recipe, parse_overrides
+    from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
 
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:

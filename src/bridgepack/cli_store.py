@@ -37,7 +37,7 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
         **arguments: Any,
     ) -> int:
         def options() -> Any:
-            from bridgepack.data.build_values import build_options as options_of
+            from bridgepack.data.results import build_options as options_of
 
             chosen = options_of(
                 store=store,
@@ -70,7 +70,7 @@ def repack(
 
     The tokens come from the token store; the inputs are not read and nothing is tokenised.
     """
-    from bridgepack.config.loading import parse_overrides
+    from bridgepack.config.load import parse_overrides
     from bridgepack.data.repack import plan_repack, repack_artifact
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.report.stores import describe_repack_plan
@@ -102,7 +102,7 @@ _store_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_command(folder: Path | None, as_json: bool) -> int:
     """List what the store holds: tokenisations, their sizes and last use, and the artifacts made of them."""
-    from bridgepack.data.store_upkeep import list_store
+    from bridgepack.data.store.upkeep import list_store
     from bridgepack.report.stores import describe_store
 
     listing = list_store(_named(folder))
@@ -126,8 +126,8 @@ def prune(
     dry_run: bool,
 ) -> int:
     """Remove tokens by age, by size, or that no artifact uses. No build may use the store meanwhile."""
-    from bridgepack.data.memory import parse_size
-    from bridgepack.data.store_upkeep import PruneRules, prune_store
+    from bridgepack.data.store.upkeep import PruneRules, prune_store
+    from bridgepack.data.workers.memory import parse_size
     from bridgepack.report.stores import describe_pruned
 
     if not (unused or older_than is not None or max_size is not None):
@@ -149,7 +149,7 @@ def prune(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool) -> int:
     """Read every byte of the store and compare it with its checksums; exit 1 when a file is broken."""
-    from bridgepack.data.store_upkeep import verify_store
+    from bridgepack.data.store.upkeep import verify_store
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.report.stores import describe_verified
 
@@ -162,6 +162,6 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
 def _named(folder: Path | None) -> Path:
     """Return the store that is meant: as for an artifact in the folder that builds use by default."""
     from bridgepack.data.build import DEFAULT_FOLDER
-    from bridgepack.data.token_store import default_store
+    from bridgepack.data.store.store import default_store
 
     return folder or default_store(Path(DEFAULT_FOLDER) / "any")

@@ -14,11 +14,11 @@ import pytest
 import bridgepack.api
 from bridgepack.bridge.adopt import from_bridge, pack_for
 from bridgepack.bridge.differences import as_written, differences
-from bridgepack.bridge.packing_for import PackedConfig
+from bridgepack.bridge.pack_for import PackedConfig
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.bridge.to_container import host_config, to_bridge
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.write import host_config, to_bridge
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host

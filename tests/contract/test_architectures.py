@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.container import config_of_container
 from bridgepack.rules.families import ARCHITECTURES, family_of
 from bridgepack.rules.run_subject import RunSubject
 from bridgepack.rules.versions import target_versions

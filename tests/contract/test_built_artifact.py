@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import splits
-from bridgepack.data.artifact import Artifact
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.data.stages import split as splits
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.proof.collate import CollateMetadata, CollateSettings
 from bridgepack.records import SPLITS, PackedRow
+from bridgepack.replay.collate import CollateMetadata, CollateSettings
 from tests.support.host_datasets import (
     assert_same_batches,
     build_host_datasets,

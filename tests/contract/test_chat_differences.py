@@ -29,8 +29,8 @@ from jinja2.exceptions import TemplateError
 from transformers import AutoTokenizer
 
 import bridgepack
-from bridgepack.config.preprocessing import ChatPreprocessing
-from bridgepack.data.conversation import read_conversation
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import read_conversation
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.conversations import rows

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.bridge_metadata import (
+from bridgepack.data.artifact.bridge_metadata import (
     BRIDGE_METADATA_FILE,
     BridgeMetadataEntry,
     bridge_metadata_entry,
@@ -21,8 +21,8 @@ from bridgepack.data.bridge_metadata import (
     write_bridge_metadata,
 )
 from bridgepack.errors import ArtifactError
-from bridgepack.proof.collate import CollateMetadata, CollateSettings, predict_batch
 from bridgepack.records import PackedRow, SplitStatistics
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.host_datasets import (
     assert_same_batch,
     assert_same_batches,

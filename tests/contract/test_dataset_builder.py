@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, BridgeMetadataEntry, write_bridge_metadata
-from bridgepack.proof.collate import CollateMetadata, CollateSettings
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, BridgeMetadataEntry, write_bridge_metadata
 from bridgepack.records import TRAIN, VALIDATION, PackedRow
+from bridgepack.replay.collate import CollateMetadata, CollateSettings
 from tests.support.host_datasets import (
     assert_same_batches,
     build_host_datasets,

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.artifact import Artifact
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.errors import DataError, TokenizerError
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer
@@ -425,7 +425,7 @@ def test_turn_start_is_never_trained_unless_asked(tmp_path: Path, tokenizer: Pat
 def test_never_trained_tokens_are_the_host_s() -> None:
     from megatron.bridge.data.token_utils import PAD_TOKENS
 
-    from bridgepack.data.tokenizer import NEVER_TRAINED_TOKENS
+    from bridgepack.data.tokenizers.tokenizer import NEVER_TRAINED_TOKENS
 
     assert NEVER_TRAINED_TOKENS == PAD_TOKENS
     assert len(PAD_TOKENS) == 24

@@ -14,9 +14,9 @@ from ruamel.yaml import YAML
 
 import bridgepack
 from bridgepack.bridge.shipped import shipped_recipes
-from bridgepack.checking import CheckOptions, check_target
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.catalogue import catalogue
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, new_recipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.rules.rule import Severity

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.artifact import Artifact
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.docs_blocks import blocks
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer, snapshot

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from bridgepack.api import build
-from bridgepack.bridge.cpu_environment import ENVIRONMENT
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.canary.cpu.environment import ENVIRONMENT
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.running.folder import RunFolder
 from tests.support.guarded_runs import RunRequest

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.guarding import GuardConfig
+from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.records.guarded import GroupSizes, RankPlace
-from bridgepack.running import guard as guard_module
-from bridgepack.running.guard import Guard, GuardViolationError, Notice
+from bridgepack.running.guard import callback as guard_module
+from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 
 pytestmark = pytest.mark.bridge
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bridgepack.records.guarded import RankFacts, RankPlace
-from bridgepack.running.guard_facts import Boundaries, digest_of, facts_without_reading, rank_facts
-from bridgepack.running.guard_watch import StepWatch, mixers_of
+from bridgepack.running.guard.facts import Boundaries, digest_of, facts_without_reading, rank_facts
+from bridgepack.running.guard.watch import StepWatch, mixers_of
 
 pytestmark = pytest.mark.bridge
 

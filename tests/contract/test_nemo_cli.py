@@ -23,10 +23,10 @@ from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from typer.testing import CliRunner
 
 from bridgepack.config.catalogue import catalogue
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
-from bridgepack.data.artifact import Artifact
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli import as_config, build, check, train
 from bridgepack.launch.preflight import PreflightPlugin

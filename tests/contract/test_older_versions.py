@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.artifact import Artifact
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
 from bridgepack.data.export import export_artifact
-from bridgepack.proof.collate import CollateMetadata, CollateSettings, predict_batch
 from bridgepack.records import SPLITS, PackedRow
-from bridgepack.records.host_releases import release_of
+from bridgepack.releases import release_of
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, predict_batch
 from tests.support.older_host_probe import MODULES, answer, mapped_settings
 from tests.support.older_hosts import ask, locked_versions, overlay, positions_on_rank, zigzag
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

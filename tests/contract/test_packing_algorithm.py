@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 
 import bridgepack
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.artifact import Artifact
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.build import BuildResult
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.records import TRAIN, DropReason

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.to_container import to_bridge
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.write import to_bridge
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.rule import Severity
 from tests.support.catalogue import catalogue, function_of

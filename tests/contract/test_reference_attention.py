@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.proof.slicing import thd_positions
+from bridgepack.replay.slicing import thd_positions
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -34,7 +34,7 @@ def _oracle(tensors: tuple[Any, Any, Any], token: int, head: int, first: int) ->
 
 
 def _attention(tensors: tuple[Any, Any, Any], positions: Any, **changes: Any) -> Any:
-    from bridgepack.bridge.reference_attention import packed_attention
+    from bridgepack.canary.cpu.reference_attention import packed_attention
 
     query, key, value = tensors
     options = {"offsets": OFFSETS, "max_seqlen": 16, "scale": 0.3, **changes}

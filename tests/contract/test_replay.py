@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.data.shards import iter_shard_batches
+from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
+from bridgepack.data.shards.read import iter_shard_batches
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
-from bridgepack.proof.collate import CollateSettings
-from bridgepack.proof.replay import FILLER, replay_order
-from bridgepack.proof.replay_random import torch_permutation
-from bridgepack.proof.replay_rows import trained_runtime_tokens
-from bridgepack.proof.replay_run import evaluation_schedule, replay_settings
-from bridgepack.proof.replay_settings import ReplaySettings
-from bridgepack.proof.replay_steps import StepSizes
-from bridgepack.proof.replay_topology import Topology
 from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
+from bridgepack.replay.collate import CollateSettings
+from bridgepack.replay.order import FILLER, replay_order
+from bridgepack.replay.rows import trained_runtime_tokens
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.steps import StepSizes
+from bridgepack.replay.topology import Topology
+from bridgepack.replay.torch_random import torch_permutation
 from tests.support.host_datasets import build_word_tokenizer, host_dataset_config
 from tests.support.older_hosts import overlay
 from tests.support.packed_rows import EOS_TOKEN_ID, write_shards

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.proof.collate import CollateSettings, predict_batch
-from bridgepack.proof.slicing import dense_positions, slice_row, thd_positions
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.slicing import dense_positions, slice_row, thd_positions
 from tests.support.host_datasets import build_word_tokenizer, open_host_dataset
 from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 

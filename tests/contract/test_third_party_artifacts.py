@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from bridgepack.data.artifact import ArtifactOnDisk
+from bridgepack.data.artifact.artifact import ArtifactOnDisk
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
-from bridgepack.proof.collate import CollateSettings
+from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules import CheckContext, CheckReport, check_artifact
 from tests.support.host_datasets import assert_same_batches, build_host_datasets, load_host_tokenizer
 

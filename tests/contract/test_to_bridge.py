@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.shipped import load_shipped, shipped_recipes
-from bridgepack.bridge.to_container import forward_step_for, host_config, to_bridge
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.write import forward_step_for, host_config, to_bridge
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, errors_and_warnings, quiet_host, recipe_of
 from tests.support.gpu_host import pretend_gpu_host

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.bridge.to_container import to_bridge
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.write import to_bridge
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, quiet_host
 from tests.support.gpu_host import pretend_gpu_host

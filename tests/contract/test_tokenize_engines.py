@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.chat import ChatEncoder
-from bridgepack.data.engine_checks import CheckedEngine, EngineDiffersError, check_texts, probe_texts, use_engine
-from bridgepack.data.engines import FlatIds, ReferenceEngine, joined
-from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.engine_checks import (
+    CheckedEngine,
+    EngineDiffersError,
+    check_texts,
+    probe_texts,
+    use_engine,
+)
+from bridgepack.data.tokenizers.engines import FlatIds, ReferenceEngine, joined
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import Example
 from tests.support.tokenizers import CHATML, FAMILIES, Family, write_tokenizer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.from_container import changed, config_of_container
+from bridgepack.bridge.container import changed, config_of_container
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.rule import Severity
 from bridgepack.rules.run_engine import judge_run

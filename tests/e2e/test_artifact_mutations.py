@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bridgepack
-from bridgepack.data import checking
+from bridgepack.data.artifact import checking
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Finding
 from bridgepack.rules import CheckReport

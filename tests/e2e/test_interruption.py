@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.staging import RECEIPTS
+from bridgepack.data.output import RECEIPTS
 from tests.support.small_builds import (
     chat_row,
     environment,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
 from tests.support.small_builds import CLI

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build_places import build_anywhere
-from bridgepack.data.build_values import BuildOptions, BuildResult
-from bridgepack.data.execution import SilentProgress
-from bridgepack.data.inputs import find_inputs
-from bridgepack.data.uploading import Upload, upload_artifact
+from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.tasks import SilentProgress
+from bridgepack.data.upload import Upload, upload_artifact
 from bridgepack.errors import ArtifactError, ConfigError, DataError
 from tests.support.object_store import running_object_store, s3_client
 from tests.support.small_builds import (

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bridgepack.cli import main
-from bridgepack.proof.replay import replay_order
-from bridgepack.proof.replay_settings import ReplaySettings
-from bridgepack.proof.replay_topology import Topology
+from bridgepack.replay.order import replay_order
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.topology import Topology
 from tests.support.small_builds import Row, chat_row, write_json_lines
 from tests.support.traced_artifacts import change_shard
 

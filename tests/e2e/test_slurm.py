@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from bridgepack.api import build
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm, wait_until

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.loading import load_recipe
+from bridgepack.config.load import load_recipe
 from tests.support.docs_blocks import blocks
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm, wait_until
 from tests.support.small_builds import (

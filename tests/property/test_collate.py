@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.proof.collate import (
+from bridgepack.records import PackedRow
+from bridgepack.replay.collate import (
     CollateMetadata,
     CollateSettings,
     HostBatch,
     padding_row,
     predict_batch,
 )
-from bridgepack.records import PackedRow
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 Drawn = tuple[list[PackedRow], CollateSettings]

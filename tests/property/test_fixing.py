@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.checking.fix import fixed
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.fixing import fixed
 from bridgepack.rules.rule import Severity
 
 COMMENTS = ("# the run of the week", "# rows of chat", "# agreed on with everybody")

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import RowError
-from bridgepack.proof.mask_prefixes import NO_PROMPT
-from bridgepack.proving.mask_chats import MARKS, PREFIXES
+from bridgepack.proof.masks.chats import MARKS, PREFIXES
+from bridgepack.proof.masks.prefixes import NO_PROMPT
 from tests.support.conversations import CONTROL_TOKENS, rows
 from tests.support.judged_masks import JUDGED_FAMILIES, PROMPTED, Judged
 from tests.support.tokenizers import AMBIGUOUS, Family

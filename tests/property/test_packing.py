@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.packing import ALGORITHMS, plan_packs
+from bridgepack.data.packing.plan import ALGORITHMS, plan_packs
 from bridgepack.records import PackPlan
 
 Packs = list[list[int]]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data import parquet_columns
-from bridgepack.data.parquet_writing import row_group_writer
+from bridgepack.data.shards import parquet_columns
+from bridgepack.data.shards.parquet_writing import row_group_writer
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
 

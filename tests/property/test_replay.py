@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import ConfigError
-from bridgepack.proof.replay import FILLER, PackOrder, replay_order
-from bridgepack.proof.replay_settings import ReplaySettings
-from bridgepack.proof.replay_steps import StepSizes
-from bridgepack.proof.replay_topology import Topology
+from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.steps import StepSizes
+from bridgepack.replay.topology import Topology
 
 
 @st.composite

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from bridgepack.bridge.from_recipe import config_of_recipe
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.rule import ArtifactFacts

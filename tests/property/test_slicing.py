@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.geometry import cu_seqlens
-from bridgepack.proof.collate import CollateSettings, predict_batch
-from bridgepack.proof.slicing import attention_pairs, dense_positions, misplaced_tokens, slice_row, thd_positions
-from bridgepack.proof.slicing_totals import slicing_totals
 from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.slicing import attention_pairs, dense_positions, misplaced_tokens, slice_row, thd_positions
+from bridgepack.replay.slicing_totals import slicing_totals
 from tests.support.older_hosts import positions_on_rank, zigzag
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.chat import ChatEncoder
-from bridgepack.data.encoding import Encoded
-from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import TURN_END, TURN_START, chatml_template
 from bridgepack.records import DropReason, Example

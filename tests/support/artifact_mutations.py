@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.data.inputs import hash_file
+from bridgepack.data.reading.inputs import hash_file
 from tests.support.packed_rows import SCHEMA
 
 #: One pack: column name -> values.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bridgepack.checking import CheckOptions, check_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.checking.check import CheckOptions, check_target
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.rule import Severity
 
 DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"

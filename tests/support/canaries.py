@@ -13,7 +13,7 @@ from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Layout, Precision
 from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import open_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.tiny_recipes import write_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridgepack.bridge.reference_attention import ReferenceAttention, local_spec_with
+from bridgepack.canary.cpu.reference_attention import ReferenceAttention, local_spec_with
 
 
 class ThdAttention(ReferenceAttention):  # type: ignore[misc]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.encoding import Encoded
-from bridgepack.data.over_long import OverLongPolicy
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.errors import RowError
 
 

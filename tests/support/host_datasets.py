@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.proof.collate import CollateSettings, HostBatch, padding_row, predict_batch
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.records import TRAIN, VALIDATION, PackedRow
+from bridgepack.replay.collate import CollateSettings, HostBatch, padding_row, predict_batch
 from tests.support.packed_rows import EOS_TOKEN_ID, NUM_TOKEN_IDS
 
 #: Each tensor of the host's batch, and the field of the prediction it equals.

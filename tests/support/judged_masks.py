@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.encoding import Encoded, Encoder, encode_examples
-from bridgepack.data.tokenization import Tokenization
-from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.sequences.encoder import Tokenization
+from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.proving.mask_judges import Judge, judge_of
-from bridgepack.proving.mask_records import RowVerdict
+from bridgepack.proof.masks.judges import Judge, judge_of
+from bridgepack.proof.masks.records import RowVerdict
 from bridgepack.records import Example
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.cpu_environment import ENVIRONMENT
+from bridgepack.canary.cpu.environment import ENVIRONMENT
 
 PROJECT = Path(__file__).parents[2]
 _SITE = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
 from tests.support.small_builds import tokenized_row, write_json_lines
 
 

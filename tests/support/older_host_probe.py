@@ -18,8 +18,8 @@ from typing import Any
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.versions import VersionSettings, configured, packing_objects, settings_for
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.wiring import Packs, host_settings
+from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.hub_configs import offline_hub
 
 #: Shipped by every version, and what the recipes of the tests are laid over.

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
-from bridgepack.data.build_values import BuildOptions, BuildResult
-from bridgepack.data.execution import Progress
+from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.tasks import Progress
 from bridgepack.records import Manifest
 
 CLI = (sys.executable, "-c", "from bridgepack.cli import main; main()")

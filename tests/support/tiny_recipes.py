@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 
 NUM_LAYERS = 2
 NUM_STEPS = 10
@@ -174,7 +174,7 @@ def main(requests_path: str, results_path: str) -> None:
     from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
-    from bridgepack.bridge.run_on_cpu import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+    from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.small_builds import Row, build, tokenized_recipe, tokenized_row, with_changes
 
 #: Source row that is too long for a pack, and the line that is blank.

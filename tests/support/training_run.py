@@ -68,7 +68,7 @@ def main(requests_path: str, results_path: str) -> None:
     from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
-    from bridgepack.bridge.run_on_cpu import run_cuda_calls_on_cpu
+    from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu
 
     run_cuda_calls_on_cpu()
     requests = [TrainingRequest(**request) for request in json.loads(Path(requests_path).read_text())]

@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow.parquet as pq
 from jinja2.exceptions import TemplateError
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.config.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.chat import ChatEncoder
-from bridgepack.data.encoding import Encoded
-from bridgepack.data.over_long import OverLongPolicy
-from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.over_long import OverLongPolicy
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import ROW_COLUMNS, Example
 from tests.support.cutting import cut, policy_for

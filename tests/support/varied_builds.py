@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import splits
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
+from bridgepack.data.stages import split as splits
 from tests.support.small_builds import chat_row, tokenized_row, write_json_lines
 
 PACKED_SEQUENCE_SIZE = 256

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.data.shard_writing import write_shard
+from bridgepack.data.shards.write import write_shard
 from bridgepack.records import RowBatch
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"

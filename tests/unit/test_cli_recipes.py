@@ -11,10 +11,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.cli import main
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import recipe_schema
-from bridgepack.config.writing import TOML_HEADER, YAML_HEADER
+from bridgepack.config.write import TOML_HEADER, YAML_HEADER
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
 NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")

@@ -22,12 +22,12 @@ from ruamel.yaml import YAML
 
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
-from bridgepack.config.base import Section, meanings_of
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.packing import PackingConfig
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.bridge_metadata import BridgeMetadataEntry
-from bridgepack.data.packing import ALGORITHMS
+from bridgepack.config.recipe.packing import PackingConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.section import Section, meanings_of
+from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
+from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
 from bridgepack.report.reference import commands_page, recipe_page, reference_pages

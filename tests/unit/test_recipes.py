@@ -12,8 +12,8 @@ import pytest
 import tomlkit
 from ruamel.yaml import YAML
 
-from bridgepack.config.loading import load_object, load_recipe, read_sections
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.load import load_object, load_recipe, read_sections
+from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import RECIPES, catalogue, function_of
 
 TARGETS = catalogue()
@@ -95,7 +95,7 @@ def test_sequence_parallel_goes_with_tensor_parallel(target: str) -> None:
 def test_recipes_load_without_heavy_libraries() -> None:
     code = (
         "import sys\n"
-        "from bridgepack.config.loading import load_recipe\n"
+        "from bridgepack.config.load import load_recipe\n"
         "for target in sys.argv[1:]: load_recipe(target)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchlib.digests import digest_of
-from bridgepack.data.shards import iter_shard_batches, list_shards
+from bridgepack.data.shards.read import iter_shard_batches, list_shards
 
 _BATCH_TOKENS = 1 << 24
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchlib.packs import EOS_TOKEN_ID, VOCAB_SIZE
-from bridgepack.data.checking import ArtifactInParts
-from bridgepack.data.plain_runner import PlainRunner, plain_runner
+from bridgepack.data.artifact.checking import ArtifactInParts
+from bridgepack.data.workers.plain_runner import PlainRunner, plain_runner
 from bridgepack.rules import CheckContext, check_artifact
 from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
 from bridgepack.rules.scanning import PartScan, PartTask, batches_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from bridgepack.data.shards import list_shards
+from bridgepack.data.shards.read import list_shards
 from bridgepack.records import INPUT_IDS, ROW_COLUMNS, SEQ_START_ID
 
 _BATCH_ROWS = 512

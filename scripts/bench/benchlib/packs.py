@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bridgepack.data.shard_writing import shard_name, write_shard
+from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.records import TRAIN, VALIDATION, RowBatch
 
 EOS_TOKEN_ID = 2

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchlib.settings import PACKED_SEQUENCE_SIZE
 from benchlib.side import timed
-from bridgepack.data.token_files import TokenFiles
+from bridgepack.data.store.token_file import TokenFiles
 
 
 def seqpacker_plan(lengths: str, size: int, algorithm: str) -> dict[str, Any]:

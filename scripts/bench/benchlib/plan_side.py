@@ -26,7 +26,7 @@ def bridgepack(lengths: str, size: int, is_native: bool) -> dict[str, Any]:
     runtime_lengths = np.load(lengths)
     found: dict[str, Any] = {}
     with timed(found, "start_"):
-        from bridgepack.data.packing import plan_packs
+        from bridgepack.data.packing.plan import plan_packs
 
         plan_packs(runtime_lengths[:10], packed_sequence_size=size, is_native=is_native)
     with timed(found):

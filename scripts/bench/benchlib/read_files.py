@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchlib.full_rows import batch_of
-from bridgepack.data.shard_writing import write_shard
+from bridgepack.data.shards.write import write_shard
 
 
 def write_both(folder: Path, ids: Any, size: int, upstream: str, bridgepack: str) -> None:

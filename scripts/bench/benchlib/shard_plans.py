@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from benchlib.settings import PACKED_SEQUENCE_SIZE
-from bridgepack.data.assembly import ShardPlan
-from bridgepack.data.shard_tasks import WriteTask
-from bridgepack.data.shard_writing import shard_name
-from bridgepack.data.token_files import count_tokens
+from bridgepack.data.shards.assembly import ShardPlan
+from bridgepack.data.shards.write import shard_name
+from bridgepack.data.stages.shard_tasks import WriteTask
+from bridgepack.data.store.token_file import count_tokens
 from bridgepack.records import PackPlan
 
 #: As in a build.

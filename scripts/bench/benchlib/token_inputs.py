@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from benchlib.lengths import draw_lengths
 from benchlib.real_chats import iter_texts
-from bridgepack.data.token_files import write_token_file
+from bridgepack.data.store.token_file import write_token_file
 
 TokenArray = npt.NDArray[np.int32]
 #: Distinct tokens; more are these over again, far beyond what compression looks back at.

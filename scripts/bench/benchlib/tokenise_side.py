@@ -12,8 +12,8 @@ from benchlib.bridgepack_side import recipe
 from benchlib.digests import digest_of
 from benchlib.settings import BEST_FIT_DECREASING
 from benchlib.side import timed
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.worker_server import ENVIRONMENT
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.workers.server import ENVIRONMENT
 
 #: As in a build's worker.
 _TEXT_BYTES, _MAX_ROW_BYTES = 4 << 20, 32 << 20
@@ -22,10 +22,10 @@ _TEXT_BYTES, _MAX_ROW_BYTES = 4 << 20, 32 << 20
 def bridgepack(data: str, tokenizer: str, engine: str) -> dict[str, Any]:
     """Return what rows to batches of tokens take; loading the tokenizer and the engine is measured apart."""
     os.environ.update(ENVIRONMENT)
-    from bridgepack.data.inputs import InputFile
-    from bridgepack.data.ranges import iter_ranges
-    from bridgepack.data.reading import read_range
-    from bridgepack.data.stages import load_stage
+    from bridgepack.data.reading.inputs import InputFile
+    from bridgepack.data.reading.ranges import iter_ranges
+    from bridgepack.data.reading.rows import read_range
+    from bridgepack.data.sequences.loading import load_stage
 
     found: dict[str, Any] = {}
     values = SFTRecipe.model_validate(recipe(data, tokenizer, BEST_FIT_DECREASING))

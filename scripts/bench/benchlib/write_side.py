@@ -13,11 +13,11 @@ from benchlib.raw_side import fresh
 from benchlib.settings import PACKED_SEQUENCE_SIZE
 from benchlib.shard_plans import write_tasks
 from benchlib.side import timed
-from bridgepack.data.execution import InThisProcess, result_of
-from bridgepack.data.packing import plan_packs
-from bridgepack.data.server_process import PACKING, worker_server
-from bridgepack.data.shard_tasks import write_planned_shard
-from bridgepack.data.worker_pool import worker_pool
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.stages.shard_tasks import write_planned_shard
+from bridgepack.data.tasks import InThisProcess, result_of
+from bridgepack.data.workers.pool import worker_pool
+from bridgepack.data.workers.server_process import PACKING, worker_server
 
 
 def bridgepack(folder: str, output: str, num_workers: int) -> dict[str, Any]:

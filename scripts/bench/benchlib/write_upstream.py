@@ -10,7 +10,7 @@ import numpy as np
 from benchlib.settings import FIRST_FIT_SHUFFLE, PACKED_SEQUENCE_SIZE, SEED
 from benchlib.side import timed
 from benchlib.upstream_modules import install
-from bridgepack.data.token_files import TokenFiles
+from bridgepack.data.store.token_file import TokenFiles
 
 
 def upstream(folder: str, output: str, kind: str) -> dict[str, Any]:

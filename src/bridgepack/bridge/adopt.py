@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from bridgepack.bridge.container import is_container
 from bridgepack.bridge.differences import MISSING, as_written, differences, is_representable, without_classes
-from bridgepack.bridge.from_container import is_container
 from bridgepack.bridge.host_fields import value_at
-from bridgepack.bridge.host_values import declared_types
 from bridgepack.bridge.kept import is_without_effect, is_written_over
-from bridgepack.bridge.packing_for import PackedConfig, pack_for
-from bridgepack.bridge.reading_back import sections_of
+from bridgepack.bridge.pack_for import PackedConfig, pack_for
+from bridgepack.bridge.recipe_of import sections_of
 from bridgepack.bridge.shipped import shipped_name, shipped_recipes
-from bridgepack.bridge.to_container import HostConfig, host_config
-from bridgepack.config.packing import ParallelismConfig
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.training import ModelConfig
-from bridgepack.config.wiring import OVERRIDES
+from bridgepack.bridge.values import declared_types
+from bridgepack.bridge.wiring import OVERRIDES
+from bridgepack.bridge.write import HostConfig, host_config
+from bridgepack.config.recipe.packing import ParallelismConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
 
 __all__ = ["PackedConfig", "from_bridge", "pack_for"]

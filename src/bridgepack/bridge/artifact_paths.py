@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.config.wiring import Packs
+from bridgepack.bridge.wiring import Packs
 from bridgepack.records import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
-    from bridgepack.data.discovery import FoundShards
+    from bridgepack.data.artifact.discovery import FoundShards
 
 _PARQUET = frozenset({".parquet", ".pq"})
 _MANIFEST = "manifest.json"
@@ -17,7 +17,7 @@ _MANIFEST = "manifest.json"
 
 def packs_in(artifact: Path) -> Packs:
     """Return what a run would read of an artifact; without a manifest the number of packs is not known."""
-    from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+    from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 
     if not (artifact / MANIFEST_FILE).is_file():
         return Packs(folder=str(artifact), num_packs={})
@@ -42,7 +42,7 @@ def paths_of_artifact(artifact: Path, *, has_validation: bool) -> dict[str, Any]
             "packed_val_data_path": str(artifact / VALIDATION) if has_validation else None,
             "packed_metadata_path": artifact / "bridge_metadata.json",
         }
-    from bridgepack.data.discovery import find_shards
+    from bridgepack.data.artifact.discovery import find_shards
 
     found = find_shards(artifact)
     train = str(artifact) if is_pattern and set(found.splits) == {TRAIN} else _path_of(found, TRAIN)

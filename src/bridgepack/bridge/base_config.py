@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.shipped import PREFIX, import_host, load_shipped
-from bridgepack.config.messages import shown
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.training import AdapterMethod, ModelConfig
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
 from bridgepack.errors import ConfigError
 
 _DIFFUSION = "megatron.bridge.diffusion"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.bridge.assigning import assign
-from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.assign import assign
+from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.host_fields import value_at
-from bridgepack.config.wiring import Setting
+from bridgepack.bridge.wiring import Setting
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding
 from bridgepack.rules.registry import RUN_RULES

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.shipped import import_host
-from bridgepack.config.data import HuggingFaceDataset, Source, Sources, as_sources
-from bridgepack.config.messages import shown
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.data import HuggingFaceDataset, Source, Sources, as_sources
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 _BUILDERS = "megatron.bridge.data.builders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.bridge.from_container import config_of_container
+from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.host_fields import field_names
 from bridgepack.bridge.shipped import import_host
 from bridgepack.rules.families import family_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.shipped import import_host
-from bridgepack.config.wiring import OVERRIDES, Setting
+from bridgepack.bridge.wiring import OVERRIDES, Setting
 
 #: Module with the registered kinds of mixed precision.
 PRECISIONS = "megatron.bridge.training.mixed_precision"

@@ -7,8 +7,8 @@ from typing import Any
 
 from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.topology import has_biased_experts
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.wiring import Setting
+from bridgepack.bridge.wiring import Setting
+from bridgepack.config.recipe.recipe import SFTRecipe
 
 _MTP = "model.mtp_num_layers"
 _QUANTIZED_ROUTERS = ("model.moe_router_padding_for_quantization", "model.moe_router_padding_for_fp8")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.bridge.host_fields import field_names, field_of, named_precision, value_at
-from bridgepack.config.messages import shown
-from bridgepack.config.wiring import Setting
+from bridgepack.bridge.wiring import Setting
+from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
 #: What decides fields of other sections when a run starts, where it is set -> those sections.

@@ -9,7 +9,7 @@ from inspect import isfunction
 from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
 
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.

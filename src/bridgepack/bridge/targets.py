@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bridgepack.bridge.from_container import (
+from bridgepack.bridge.container import (
     changed,
     config_of_container,
     config_of_saved,
     is_container,
     is_saved_container,
 )
-from bridgepack.bridge.from_recipe import config_of_recipe
 from bridgepack.bridge.import_on_cpu import install_import_hook
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.loading import RECIPE_SUFFIX, load_object, load_recipe, read_sections
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 

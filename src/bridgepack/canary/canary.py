@@ -17,7 +17,7 @@ from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import CanaryTarget, open_target
-from bridgepack.data.execution import Progress
+from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 
 DEFAULT_PACKS = 4

@@ -10,8 +10,8 @@ import numpy as np
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.records import FloatArray, Layout, RunOutcome, SeenRank
 from bridgepack.canary.weights import merged
-from bridgepack.proof.collate import predict_batch
-from bridgepack.proof.slicing import slice_row
+from bridgepack.replay.collate import predict_batch
+from bridgepack.replay.slicing import slice_row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunOutcome
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, Outcome, PacksRecord
 from bridgepack.canary.targets import CanaryTarget
-from bridgepack.data.execution import Progress
+from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 

@@ -66,7 +66,7 @@ def _model_values(request: RunRequest) -> dict[str, Any]:
         values["calculate_per_token_loss"] = True
     if request.kernel != "reference":
         return values
-    from bridgepack.bridge.reference_attention import reference_layer_spec
+    from bridgepack.canary.cpu.reference_attention import reference_layer_spec
 
     return {**values, **WITHOUT_KERNELS, "transformer_layer_spec": reference_layer_spec}
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
-from bridgepack.bridge.to_container import to_bridge
+from bridgepack.bridge.write import to_bridge
 from bridgepack.canary.families import family_at_hand, with_model_at_hand
 from bridgepack.canary.records import HostFacts
 from bridgepack.canary.tiny_model import cut_down, left_out, require_covered
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 _DISTRIBUTIONS = ("megatron-bridge", "megatron-core", "torch", "transformer-engine")

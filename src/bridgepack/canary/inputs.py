@@ -18,8 +18,8 @@ from bridgepack.canary import faults
 from bridgepack.canary.packs import ChosenPacks, laid_out
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunRequest
 from bridgepack.canary.rows import METADATA_FILE, PACKS_FOLDER, SEQUENCES_FILE
-from bridgepack.proof.collate import CollateMetadata, CollateSettings
 from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateMetadata, CollateSettings
 
 #: Rows are as wide as a multiple of it where packs are not padded to one length; the host's own multiple.
 _WIDTH_MULTIPLE = 16

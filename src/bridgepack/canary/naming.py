@@ -11,8 +11,8 @@ from bridgepack import geometry
 from bridgepack.canary import faults
 from bridgepack.canary.inputs import PackedInput, multiple_for
 from bridgepack.canary.records import IntArray, RunOutcome, SeenBatch, SeenRank
-from bridgepack.proof.collate import predict_batch
-from bridgepack.proof.slicing import RankSlices, slice_row
+from bridgepack.replay.collate import predict_batch
+from bridgepack.replay.slicing import RankSlices, slice_row
 
 TOKENS_DIFFER = "tokens-differ"
 UNKNOWN = "cause-unknown"

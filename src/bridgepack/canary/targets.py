@@ -13,14 +13,14 @@ import numpy as np
 
 from bridgepack.bridge.targets import load_target
 from bridgepack.canary.packs import TokenSequence, choice_of, laid_out
-from bridgepack.config.messages import shown
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
-from bridgepack.data.manifest import MANIFEST_FILE
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.geometry import runtime_segment_lengths
-from bridgepack.proving.packs import opened_artifact, read_packs, split_record
-from bridgepack.proving.runs import plain
+from bridgepack.proof.packs import opened_artifact, read_packs, split_record
+from bridgepack.proof.runs import plain
 from bridgepack.records import TRAIN, PackedRow
 
 #: Where `build` puts artifacts, as NAME-FINGERPRINT.

@@ -117,7 +117,7 @@ def _rank(config: Any, request: RunRequest, rank: int, port: int) -> int:
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": request.layout.world_size, "MASTER_PORT": port}
     os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in own.items()}})
     if request.kernel == "reference":
-        from bridgepack.bridge.run_on_cpu import run_cuda_calls_on_cpu, run_the_rest_on_cpu
+        from bridgepack.canary.cpu.training import run_cuda_calls_on_cpu, run_the_rest_on_cpu
 
         run_cuda_calls_on_cpu(is_wide=request.precision == "float64")
         run_the_rest_on_cpu()

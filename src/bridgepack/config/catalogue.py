@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.loading import FORMS, RECIPE_SUFFIX, as_recipe, load_module, load_recipe, run_user_code
-from bridgepack.config.messages import nearest_name
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.errors import nearest_name
+from bridgepack.config.load import FORMS, RECIPE_SUFFIX, as_recipe, load_module, load_recipe, run_user_code
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 LOCAL_FOLDER = "recipes"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 
 #: Where the documentation publishes the schema.
 SCHEMA_URL = "https://bridgepack.readthedocs.io/recipe.schema.json"

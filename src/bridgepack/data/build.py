@@ -7,21 +7,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bridgepack.config.data import as_sources
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import staging
+from bridgepack.config.recipe.data import as_sources
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data import output as staging
 from bridgepack.data.build_errors import Kept, kept_on_errors
-from bridgepack.data.build_values import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.building import Building
 from bridgepack.data.built import existing_manifest, refuse_unwritable
-from bridgepack.data.execution import Progress, SilentProgress
-from bridgepack.data.fingerprint import fingerprint
-from bridgepack.data.hashing import hashing
-from bridgepack.data.inputs import InputFile, file_stamp, find_inputs
-from bridgepack.data.server_process import TOKENISING, worker_server
-from bridgepack.data.stage_loading import StageLoading
-from bridgepack.data.store_keys import code_digest
-from bridgepack.data.token_store import default_store, opened_store
+from bridgepack.data.identity import fingerprint
+from bridgepack.data.reading.hashing import hashing
+from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
+from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
+from bridgepack.data.store.keys import code_digest
+from bridgepack.data.store.store import default_store, opened_store
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.data.workers.server_process import TOKENISING, worker_server
+from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.records import TRAIN, VALIDATION
 
 DEFAULT_FOLDER = "artifacts"

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridgepack.data.range_tasks import RangeResult
-from bridgepack.data.shard_tasks import WrittenShard
+from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.stages.shard_tasks import WrittenShard
 from bridgepack.errors import ArtifactError
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
-from bridgepack.data.build_values import BuildOptions, BuildResult
-from bridgepack.data.cloud import scheme_of
-from bridgepack.data.execution import Progress, SilentProgress
-from bridgepack.data.uploading import upload_artifact, upload_place
+from bridgepack.data.reading.remote import scheme_of
+from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.data.upload import upload_artifact, upload_place
 
 
 def as_place(text: str | Path | None) -> Path | str | None:

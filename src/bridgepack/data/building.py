@@ -6,25 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridgepack.data import build_records, staging
-from bridgepack.data.artifact_writing import ArtifactSpec, ArtifactWriter
+from bridgepack.data import output as staging
 from bridgepack.data.build_errors import Kept
-from bridgepack.data.build_values import BuildOptions, BuildPlan
-from bridgepack.data.engines import REFERENCE, EngineDiffersError
-from bridgepack.data.execution import InThisProcess, Progress, Runner
 from bridgepack.data.files import make_folders
-from bridgepack.data.fingerprint import library_versions
-from bridgepack.data.inputs import InputFile, file_stamp
-from bridgepack.data.memory import plan_memory
-from bridgepack.data.range_tasks import RangeResult
-from bridgepack.data.ray_cluster import RaySettings, ray_runner
-from bridgepack.data.ray_tasks import WorkerSetup
+from bridgepack.data.identity import library_versions
+from bridgepack.data.reading.inputs import InputFile, file_stamp
+from bridgepack.data.results import BuildOptions, BuildPlan
 from bridgepack.data.space import SpaceWatch
-from bridgepack.data.stage_loading import StageLoading, node_load
-from bridgepack.data.store_keys import code_digest, tokenization_identity, tokenization_key
-from bridgepack.data.token_store import TokenStore
-from bridgepack.data.tokenizing import SplitInputs, Tokenizing
-from bridgepack.data.worker_pool import worker_pool
+from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.stages.tokenise import SplitInputs, Tokenizing
+from bridgepack.data.stages.write import ArtifactSpec, ArtifactWriter
+from bridgepack.data.store import records as build_records
+from bridgepack.data.store.keys import code_digest, tokenization_identity, tokenization_key
+from bridgepack.data.store.store import TokenStore
+from bridgepack.data.tasks import InThisProcess, Progress, Runner
+from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
+from bridgepack.data.workers.memory import plan_memory
+from bridgepack.data.workers.pool import worker_pool
+from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner
+from bridgepack.data.workers.ray_tasks import WorkerSetup
+from bridgepack.data.workers.stage_loading import StageLoading, node_load
 from bridgepack.errors import DataError
 from bridgepack.records import Manifest
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ArtifactError, BridgepackError, StoreError
 from bridgepack.records import Manifest
 

@@ -14,18 +14,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bridgepack.data import staging
-from bridgepack.data.artifact import PLAN_FOLDER, Artifact
-from bridgepack.data.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.execution import Progress, SilentProgress
+from bridgepack.data import output as staging
+from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.manifest import write_manifest
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.inputs import hash_file
-from bridgepack.data.manifest import write_manifest
-from bridgepack.data.npy_shards import NPY_SUFFIX
-from bridgepack.data.npy_writing import write_npy_rows
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.npy import NPY_SUFFIX
+from bridgepack.data.shards.npy_writing import write_npy_rows
+from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
-from bridgepack.records.host_releases import packed_file_name, release_of
+from bridgepack.releases import packed_file_name, release_of
 
 #: Of what an export writes for the same rows; part of an export's fingerprint.
 _EXPORT_VERSION = 1

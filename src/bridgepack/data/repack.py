@@ -8,27 +8,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import staging
-from bridgepack.data.artifact_writing import ArtifactSpec, ArtifactWriter
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data import output as staging
+from bridgepack.data.artifact.manifest import FORMAT_VERSION, read_manifest
 from bridgepack.data.build_errors import Kept, kept_on_errors
-from bridgepack.data.build_records import BuildRecord, RangeRecord, find_build_record, write_build_record
-from bridgepack.data.build_values import BuildOptions, BuildResult
 from bridgepack.data.built import existing_manifest, is_built, refuse_unwritable
-from bridgepack.data.execution import InThisProcess, Progress, Runner, SilentProgress, result_of
 from bridgepack.data.files import make_folders
-from bridgepack.data.fingerprint import library_versions
-from bridgepack.data.finishing import RangePlace
-from bridgepack.data.manifest import FORMAT_VERSION, read_manifest
-from bridgepack.data.memory import plan_memory
-from bridgepack.data.range_tasks import RangeResult, TokenizeTask, tokenize_range
-from bridgepack.data.ranges import COLUMNS, InputRange
-from bridgepack.data.ray_cluster import ray_runner
-from bridgepack.data.ray_tasks import WorkerSetup
-from bridgepack.data.server_process import PACKING, worker_server
-from bridgepack.data.store_keys import code_digest, tokenization_settings
-from bridgepack.data.token_store import TokenStore, default_store, existing_store, opened_store
-from bridgepack.data.worker_pool import worker_pool
+from bridgepack.data.identity import library_versions
+from bridgepack.data.reading.ranges import COLUMNS, InputRange
+from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.stages.finish import RangePlace
+from bridgepack.data.stages.range_tasks import RangeResult, TokenizeTask, tokenize_range
+from bridgepack.data.stages.write import ArtifactSpec, ArtifactWriter
+from bridgepack.data.store.keys import code_digest, tokenization_settings
+from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, write_build_record
+from bridgepack.data.store.store import TokenStore, default_store, existing_store, opened_store
+from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
+from bridgepack.data.workers.memory import plan_memory
+from bridgepack.data.workers.pool import worker_pool
+from bridgepack.data.workers.ray_cluster import ray_runner
+from bridgepack.data.workers.ray_tasks import WorkerSetup
+from bridgepack.data.workers.server_process import PACKING, worker_server
 from bridgepack.errors import ConfigError, StoreError
 from bridgepack.records import InputRecord, Manifest
 from bridgepack.records.fingerprints import fingerprint_of

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bridgepack.data.forecast import BYTES_PER_TOKEN, json_bytes
-from bridgepack.data.inputs import InputFile
-from bridgepack.data.range_tasks import RangeResult
+from bridgepack.data.reading.forecast import BYTES_PER_TOKEN, json_bytes
+from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.stages.range_tasks import RangeResult
 from bridgepack.errors import ArtifactError
 
 #: Bytes of a token in the store (id and mask), and in an artifact.

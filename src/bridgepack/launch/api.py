@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.config.cluster.config import ClusterConfig
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.launch.installed import require_nemo_run
 from bridgepack.launch.plan import plan_launch
 from bridgepack.launch.results import LaunchResult

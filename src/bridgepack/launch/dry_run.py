@@ -17,7 +17,7 @@ from nemo_run.config import get_nemorun_home, set_nemorun_home
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from bridgepack.config.writing import recipe_to_yaml, written_values
+from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.errors import LaunchError
 from bridgepack.launch.experiment import add_tasks, make_experiment, output_on_stderr, refuse_detaching
 from bridgepack.launch.plan import LaunchPlan

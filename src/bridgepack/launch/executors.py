@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS, NoLauncher
 from bridgepack.config.cluster.processes import Processes

@@ -15,8 +15,8 @@ from nemo_run.cli.api import RunContext
 from nemo_run.cli.cli_parser import parse_cli_args
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.loading import load_recipe, parse_overrides
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli_recipes import as_config
 from bridgepack.launch.preflight import PreflightPlugin

@@ -12,9 +12,9 @@ import nemo_run as run
 from nemo_run.config import get_type_namespace
 
 from bridgepack.config.catalogue import catalogue_names
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import written_values
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import written_values
 from bridgepack.launch.nemo_cli_types import with_types
 
 

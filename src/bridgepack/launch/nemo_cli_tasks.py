@@ -9,7 +9,7 @@ from typing import Any
 
 import nemo_run as run
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launch.nemo_cli_context import RecipeContext, TrainContext
 from bridgepack.launch.nemo_cli_recipes import register_factories
@@ -92,7 +92,7 @@ def train(recipe: SFTRecipe, artifact: OptionalText = None, folder: OptionalText
     Raises:
         SystemExit: with the exit code of the training, where it is not 0.
     """
-    from bridgepack.config.writing import recipe_to_yaml
+    from bridgepack.config.write import recipe_to_yaml
     from bridgepack.running.train import main
 
     with tempfile.TemporaryDirectory() as scratch:

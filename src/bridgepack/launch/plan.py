@@ -12,15 +12,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.installed import environment_here
-from bridgepack.check_options import CheckOptions, named_environment
-from bridgepack.checking import check_target
+from bridgepack.bridge.environment import environment_here
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.loading import load_cluster
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.execution import Progress
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.git_state import GitState, git_state
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable

@@ -10,9 +10,9 @@ from typing import Any
 from nemo_run import Executor, Plugin, Script
 from nemo_run.core.frontend.console.api import CONSOLE
 
-from bridgepack.check_options import CheckOptions, named_environment
-from bridgepack.checking import check_target
-from bridgepack.config.messages import shown
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions, named_environment
+from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli_types import OptionalFlag, OptionalNumber, OptionalText, with_types
 from bridgepack.launch.preflight_target import Launched, launched

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from nemo_run import Executor, Script
 
-from bridgepack.bridge.from_container import ALL_SECTIONS
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.bridge.container import ALL_SECTIONS
+from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
 from bridgepack.launch.preflight_world import reads_arguments_by_shell
 

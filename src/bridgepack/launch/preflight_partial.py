@@ -9,11 +9,11 @@ from typing import Any
 import fiddle as fdl
 from fiddle import daglish
 
-from bridgepack.bridge.from_container import is_container
+from bridgepack.bridge.container import is_container
 from bridgepack.bridge.targets import quiet
-from bridgepack.config.loading import RECIPE_SUFFIX
-from bridgepack.config.messages import shown
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.errors import shown
+from bridgepack.config.load import RECIPE_SUFFIX
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError
 
 #: What functions that give one are called, and the arguments of training functions that take one.

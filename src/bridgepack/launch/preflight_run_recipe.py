@@ -13,7 +13,7 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.bridge.shipped import MODULE, import_host
 from bridgepack.bridge.targets import quiet
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
 from bridgepack.launch.preflight_command import MODES, Command
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from nemo_run import Executor, Script
 
-from bridgepack.bridge.from_container import changed, config_of_container, is_container
+from bridgepack.bridge.container import changed, config_of_container, is_container
 from bridgepack.bridge.targets import SHIPPED, Target, load_target, load_value
-from bridgepack.config.loading import parse_overrides
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.wiring import OVERRIDES
+from bridgepack.bridge.wiring import OVERRIDES
+from bridgepack.config.load import parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.launch.preflight_command import Command, read_overrides, read_strictly
 from bridgepack.launch.preflight_partial import SAY_IT, config_in, function_name

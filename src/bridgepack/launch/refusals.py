@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bridgepack.config.cluster.base import TASKS, Task
-from bridgepack.config.cluster.config import ClusterConfig
-from bridgepack.config.data import HuggingFaceDataset, as_sources
-from bridgepack.config.messages import nearest_name
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.inputs import find_inputs
-from bridgepack.data.tokenizer_loading import refuse_missing_folder
+from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.errors import nearest_name
+from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import nemo_run as run
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.launch.executors import make_executor
 from bridgepack.launch.plan import DEFAULT_PYTHON, LaunchPlan

@@ -1,1 +1,5 @@
-"""Proof of an artifact: replays of what the host will feed the model, and comparisons with the truth."""
+"""Compares an artifact with its sources, and with what a run will read.
+
+In: an artifact, its sources or the store, a run's settings. Out: traces, verifications, differences, mask judgements.
+Read first: `trace/trace`, then `verify/verify`.
+"""

@@ -19,7 +19,7 @@ from bridgepack.rules.report import CheckReport
 from bridgepack.rules.sarif import render_github, render_sarif
 
 if TYPE_CHECKING:
-    from bridgepack.fixing import Fixed
+    from bridgepack.checking.fix import Fixed
 
 
 def rendered(report: CheckReport, form: str, *, has_colour: bool, shows_advice: bool, shows_skipped: bool) -> str:

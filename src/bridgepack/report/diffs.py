@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bridgepack.proving.diff_records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
+from bridgepack.proof.diff.records import DiffReport, SequenceDifference, SequencePlace, SplitDiff
 from bridgepack.report.text import printable
 
 _FATES = {

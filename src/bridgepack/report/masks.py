@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.proving.mask_records import DerivationCount, MaskFinding, MaskReport
+from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport
 from bridgepack.report.text import printable
 
 _REASONS_SHOWN = 4

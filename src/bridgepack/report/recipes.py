@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.wiring.settings import Scope
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.editing.yaml_values import flow
-from bridgepack.config.packing import ParallelismConfig
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.wiring import Packs, Setting, host_settings
-from bridgepack.config.wiring.settings import Scope
-from bridgepack.data.forecast import forecast_packs
+from bridgepack.config.recipe.packing import ParallelismConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.forecast import forecast_packs
 from bridgepack.errors import ConfigError
 
 _COLUMNS = ("recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP")

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from bridgepack.config.messages import nearest_name
+from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
 from bridgepack.rules.groups import group_of, judges
 from bridgepack.rules.output import rule_page

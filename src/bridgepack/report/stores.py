@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bridgepack.data.repack import RepackPlan
-from bridgepack.data.store_upkeep import Pruned, StoreListing, Verified
+from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
 from bridgepack.report.text import printable
 
 _SHOWN_FILES = 20

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridgepack.data.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.records import Manifest, SplitRecord
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
-    from bridgepack.data.build_values import BuildPlan, BuildResult
-    from bridgepack.data.inspection import PackView, SequenceView
+    from bridgepack.data.artifact.inspection import PackView, SequenceView
+    from bridgepack.data.results import BuildPlan, BuildResult
 
 TOKENIZER_WARNING = (
     "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bridgepack.proving.trace_records import (
+from bridgepack.proof.trace.records import (
     ContextSlice,
     PackTrace,
     Placement,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.proving.verify_records import RowDifference, VerifyReport
+from bridgepack.proof.verify.records import RowDifference, VerifyReport
 from bridgepack.report.text import printable
 
 _MARKS = {"same": "ok", "differs": "DIFFERS", "could not run": "not run"}

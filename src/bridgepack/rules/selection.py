@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridgepack.config.messages import nearest_name
+from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
 from bridgepack.rules.rule import Rule
 

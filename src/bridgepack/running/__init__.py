@@ -1,1 +1,5 @@
-"""What runs inside the jobs of a launch: the run's folder, the training job, and its guard."""
+"""What runs inside the jobs of a launch.
+
+In: an assignment. Out: the run's folder, an artifact, a checked recipe, a training run under its guard.
+Read first: `assignment`, then `train`.
+"""

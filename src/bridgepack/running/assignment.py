@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.loading import load_recipe, parse_overrides
-from bridgepack.config.messages import shown
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import written_values
+from bridgepack.config.errors import shown
+from bridgepack.config.load import load_recipe, parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 from bridgepack.running.folder import ARTIFACT_FILE, RunFolder
 

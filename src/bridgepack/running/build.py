@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.build import DEFAULT_FOLDER, build_artifact, planned_build
-from bridgepack.data.build_values import BuildOptions, BuildResult
-from bridgepack.data.manifest import MANIFEST_FILE
+from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactInUseError, ConfigError
 from bridgepack.report.terminal import describe_build
 from bridgepack.running.assignment import Assignment, assignment_of, record

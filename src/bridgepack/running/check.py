@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bridgepack.bridge.installed import environment_here
-from bridgepack.check_options import CheckOptions
-from bridgepack.checking import check_target
-from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.bridge.environment import environment_here
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.report.checks import rendered
 from bridgepack.rules.output import report_to_dict
 from bridgepack.running.assignment import artifact_of, assignment_of, record

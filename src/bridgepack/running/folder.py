@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.files import write_text
 from bridgepack.errors import ConfigError
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.files import write_text
-from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ConfigError
-from bridgepack.proof.replay_run import replay_settings
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
 from bridgepack.rules.guard import RESUME_RULES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from bridgepack import __version__
-from bridgepack.bridge.installed import environment_here
+from bridgepack.bridge.environment import environment_here
 
 #: Distributions that can change what a run computes, or how it is started.
 _STACK = (

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.from_container import config_of_container
-from bridgepack.bridge.from_recipe import config_of_recipe
-from bridgepack.bridge.installed import environment_here
+from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.environment import environment_here
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.targets import Target
-from bridgepack.check_options import CheckOptions
-from bridgepack.checking import check_target
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.manifest import MANIFEST_FILE, read_manifest
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import DataOrder

@@ -23,8 +23,8 @@ from bridgepack.report.text import printable
 from bridgepack.rules.output import report_to_dict
 from bridgepack.running.assignment import assignment_of, record
 from bridgepack.running.folder import RunFolder
-from bridgepack.running.guard import Alarm, Guard, GuardViolationError, Notice
-from bridgepack.running.guard_report import findings_text
+from bridgepack.running.guard.callback import Alarm, Guard, GuardViolationError, Notice
+from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
 from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say
 from bridgepack.running.starting import Start, checked, facts_of, keep_order, resumed, start_of

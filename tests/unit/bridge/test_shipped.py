@@ -6,7 +6,7 @@ import pytest
 
 from bridgepack.bridge.base_config import is_shipped_model
 from bridgepack.bridge.shipped import shipped_name
-from bridgepack.config.training import ModelConfig
+from bridgepack.config.recipe.training import ModelConfig
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from bridgepack.bridge.artifact_paths import paths_of_artifact
-from bridgepack.bridge.from_recipe import recipe_field
 from bridgepack.bridge.locations import line_of
 from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.recipe import recipe_field
 from bridgepack.bridge.targets import load_target
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 RECIPE = """\

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.versions import RELEASES, VersionSettings, release_of, settings_for
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 PACKS = Packs(folder="packs", num_packs={"training": 64, "validation": 8})
@@ -148,6 +148,6 @@ def test_every_version_since_03_is_of_one_release() -> None:
 
 
 def test_by_default_the_installed_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridgepack.records.host_releases.version", lambda name: "0.4.1")
+    monkeypatch.setattr("bridgepack.releases.version", lambda name: "0.4.1")
 
     assert settings_for(_settings()).bridge_version == "0.4.1"

@@ -12,8 +12,8 @@ from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.judging import Reference, judged
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
 from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
-from bridgepack.proof.collate import CollateSettings, predict_batch
 from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateSettings, predict_batch
 
 ROW = PackedRow(
     input_ids=np.array([5, 6, 7, 8, 9, 10, 11], dtype=np.int32),

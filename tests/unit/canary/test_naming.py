@@ -16,9 +16,9 @@ from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import ADVICE, TOKENS_DIFFER, named_faults
 from bridgepack.canary.packs import laid_out, sequences_of
 from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
-from bridgepack.proof.collate import CollateSettings, predict_batch
-from bridgepack.proof.slicing import slice_row
 from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.slicing import slice_row
 
 EOS = 0
 ROW = PackedRow(

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.catalogue import PACKAGED_FOLDER, catalogue, catalogue_folders, catalogue_target
-from bridgepack.config.loading import load_recipe
+from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 from tests.support import catalogue as own
 
 RECIPE = """
 from bridgepack import SFTRecipe
-from bridgepack.config.loading import load_recipe
+from bridgepack.config.load import load_recipe
 
 
 def small_recipe() -> SFTRecipe:

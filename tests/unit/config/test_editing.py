@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edit_file, edited_text
-from bridgepack.config.loading import load_recipe
+from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 
 YAML = """\
@@ -28,7 +28,7 @@ packed_sequence_size = 16
 """
 PYTHON = """\
 from bridgepack import SFTRecipe
-from bridgepack.config.packing import PackingConfig
+from bridgepack.config.recipe.packing import PackingConfig
 
 def small_recipe():
     return SFTRecipe(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bridgepack.config.preprocessing import PromptCompletionPreprocessing, TokenizedPreprocessing
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing, TokenizedPreprocessing
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
 VALUES: dict[str, Any] = {

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from bridgepack.config.loading import load_recipe
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import SCHEMA_URL, recipe_schema, schema_text
-from bridgepack.config.writing import YAML_HEADER, recipe_to_yaml
+from bridgepack.config.write import YAML_HEADER, recipe_to_yaml
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import catalogue
 

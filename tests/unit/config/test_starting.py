@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from bridgepack.checking import CheckOptions, check_target
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.catalogue import CatalogueEntry, catalogue
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting import MethodKind, Wish, new_recipe, write_new
 from bridgepack.config.starting.models import ModelSize, model_size, name_words
 from bridgepack.config.starting.nearest import recipes_of_model
 from bridgepack.config.starting.topology import BUDGET_GB, choose_topology
-from bridgepack.config.writing import YAML_HEADER
+from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError
 from bridgepack.rules.rule import Severity
 

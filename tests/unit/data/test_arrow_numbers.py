@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridgepack.data.arrow_numbers import arrow_array, numpy_array
+from bridgepack.data.shards.arrow_numbers import arrow_array, numpy_array
 
 TYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32", "float64", "bool")
 
@@ -42,7 +42,7 @@ def test_nulls_and_texts_are_left_to_arrow() -> None:
 def test_pandas_is_not_imported() -> None:
     pytest.importorskip("pandas")
     program = (
-        "import sys, numpy; from bridgepack.data.arrow_numbers import arrow_array, numpy_array; "
+        "import sys, numpy; from bridgepack.data.shards.arrow_numbers import arrow_array, numpy_array; "
         "numpy_array(arrow_array(numpy.arange(3))); assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
 from bridgepack.errors import ArtifactError
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 

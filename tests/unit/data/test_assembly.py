@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridgepack.data import assembly
-from bridgepack.data.assembly import ShardPlan, assemble_rows
-from bridgepack.data.shard_writing import write_shard
-from bridgepack.data.shards import iter_shard_batches
-from bridgepack.data.token_files import TokenFiles, write_token_file
+from bridgepack.data.shards import assembly
+from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
+from bridgepack.data.shards.read import iter_shard_batches
+from bridgepack.data.shards.write import write_shard
+from bridgepack.data.store.token_file import TokenFiles, write_token_file
 from bridgepack.records import RowBatch
 
 Rows = list[tuple[list[int], list[int], list[int]]]

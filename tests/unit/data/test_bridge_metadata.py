@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.bridge_metadata import (
+from bridgepack.data.artifact.bridge_metadata import (
     BRIDGE_METADATA_FILE,
     BridgeMetadataEntry,
     bridge_metadata_entry,

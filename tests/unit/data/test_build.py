@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import build as build_module
-from bridgepack.data import building, line_blocks, splits
-from bridgepack.data.artifact import Artifact, ArtifactOnDisk
-from bridgepack.data.execution import SilentProgress
+from bridgepack.data import building
+from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.stages import split as splits
+from bridgepack.data.tasks import SilentProgress
 from bridgepack.errors import ArtifactError, DataError
 from bridgepack.rules.engine import check_artifact
 from tests.support.small_builds import (

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.checking import ArtifactInParts, opened_for_check
-from bridgepack.data.inputs import hash_file
-from bridgepack.data.plain_runner import plain_runner
-from bridgepack.data.shard_writing import shard_name, write_shard
+from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.write import shard_name, write_shard
+from bridgepack.data.workers.plain_runner import plain_runner
 from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
 from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
 from tests.unit.rules.in_memory_artifact import Row, row_batch
@@ -39,8 +39,8 @@ class Sleepy:
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from bridgepack.data.checking import ArtifactInParts
-from bridgepack.data.plain_runner import plain_runner
+from bridgepack.data.artifact.checking import ArtifactInParts
+from bridgepack.data.workers.plain_runner import plain_runner
 from bridgepack.rules import check_artifact
 from bridgepack.rules.engine import Execution
 from sleepy import Sleepy

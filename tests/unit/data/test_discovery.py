@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.artifact import ArtifactOnDisk
-from bridgepack.data.discovery import find_shards
+from bridgepack.data.artifact.artifact import ArtifactOnDisk
+from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.errors import ArtifactError
 from bridgepack.rules import CheckContext, check_artifact
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.data import engine_checks
-from bridgepack.data.engine_sample import sampled_rows
-from bridgepack.data.engines import FlatIds, ReferenceEngine
-from bridgepack.data.inputs import find_inputs
-from bridgepack.data.stages import forget_stage
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.sequences.loading import forget_stage
+from bridgepack.data.tokenizers import engine_checks
+from bridgepack.data.tokenizers.engine_sample import sampled_rows
+from bridgepack.data.tokenizers.engines import FlatIds, ReferenceEngine
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.records import Example
 from tests.support.small_builds import build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 

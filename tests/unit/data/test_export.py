@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.data import splits
-from bridgepack.data.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact, plan_export
-from bridgepack.data.manifest import read_manifest
+from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.rules.engine import check_artifact
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.data import HuggingFaceDataset
-from bridgepack.data.inputs import find_inputs, hash_file
-from bridgepack.data.ranges import iter_ranges
-from bridgepack.data.reading import read_range
+from bridgepack.config.recipe.data import HuggingFaceDataset
+from bridgepack.data.reading.inputs import find_inputs, hash_file
+from bridgepack.data.reading.ranges import iter_ranges
+from bridgepack.data.reading.rows import read_range
 from bridgepack.errors import DataError
 from tests.support.small_builds import write_json_lines
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.artifact import Artifact
-from bridgepack.data.inspection import PackView, view_pack
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import PackView, view_pack
 from bridgepack.errors import ArtifactError
 from bridgepack.report.terminal import draw_pack
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines

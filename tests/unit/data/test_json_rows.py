@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridgepack.data import json_rows
-from bridgepack.data.json_rows import read_line
+from bridgepack.data.reading import json_rows
+from bridgepack.data.reading.json_rows import read_line
 from bridgepack.errors import RowError
 from bridgepack.records import Example
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import DataError
 from bridgepack.records import DropReason, Manifest
 from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data import memory
-from bridgepack.data.memory import free_bytes, parse_memory, parse_size, plan_memory
+from bridgepack.data.workers import memory
+from bridgepack.data.workers.memory import free_bytes, parse_memory, parse_size, plan_memory
 from bridgepack.errors import ConfigError
 
 

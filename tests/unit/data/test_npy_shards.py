@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.npy_shards import iter_npy_batches, read_npy_facts
+from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
 

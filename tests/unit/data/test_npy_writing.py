@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.npy_shards import iter_npy_batches, read_npy_facts
-from bridgepack.data.npy_writing import write_npy_rows
+from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
+from bridgepack.data.shards.npy_writing import write_npy_rows
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
 

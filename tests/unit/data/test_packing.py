@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bridgepack.data.packing import ALGORITHMS, plan_packs
-from bridgepack.data.packing_order import seeded_hash, seeded_order
+from bridgepack.data.packing.order import seeded_hash, seeded_order
+from bridgepack.data.packing.plan import ALGORITHMS, plan_packs
 from bridgepack.records import PackPlan
 
 

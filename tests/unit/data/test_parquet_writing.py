@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data import parquet_columns
-from bridgepack.data.parquet_writing import row_group_writer
+from bridgepack.data.shards import parquet_columns
+from bridgepack.data.shards.parquet_writing import row_group_writer
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
 

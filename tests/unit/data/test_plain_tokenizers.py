@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.data.loaded_tokenizers import LoadedTokenizer, PlainTokenizer, TransformersTokenizer
-from bridgepack.data.plain_tokenizers import load_plain
-from bridgepack.data.tokenizer_classes import CLASSES
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.classes import CLASSES
+from bridgepack.data.tokenizers.loaded import LoadedTokenizer, PlainTokenizer, TransformersTokenizer
+from bridgepack.data.tokenizers.plain import load_plain
 from bridgepack.examples import train_chatml_tokenizer
 
 TEXTS = (

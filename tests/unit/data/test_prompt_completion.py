@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.config.preprocessing import PromptCompletionPreprocessing
-from bridgepack.data.encoding import Encoded
-from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer import ChatTokenizer
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import Example
 from tests.support.cutting import cut, policy_for

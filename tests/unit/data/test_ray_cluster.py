@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.build_values import build_options
-from bridgepack.data.execution import SilentProgress
-from bridgepack.data.ray_cluster import RaySettings, ray_runner, ray_settings
-from bridgepack.data.ray_tasks import WorkerSetup, node_facts, software_versions
-from bridgepack.data.store_keys import code_digest
+from bridgepack.data.results import build_options
+from bridgepack.data.store.keys import code_digest
+from bridgepack.data.tasks import SilentProgress
+from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner, ray_settings
+from bridgepack.data.workers.ray_tasks import WorkerSetup, node_facts, software_versions
 from bridgepack.errors import ConfigError
 
 

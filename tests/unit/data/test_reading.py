@@ -16,11 +16,12 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data import json_arrays, line_blocks, ranges
-from bridgepack.data.inputs import PARQUET, InputFile, find_inputs, hash_file
-from bridgepack.data.json_arrays import OversizedElement, iter_element_texts
-from bridgepack.data.ranges import InputRange
-from bridgepack.data.reading import BlankLine, read_range, rows_apart
+from bridgepack.data.reading import json_arrays, ranges
+from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.reading.inputs import PARQUET, InputFile, find_inputs, hash_file
+from bridgepack.data.reading.json_arrays import OversizedElement, iter_element_texts
+from bridgepack.data.reading.ranges import InputRange
+from bridgepack.data.reading.rows import BlankLine, read_range, rows_apart
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import Example
 
@@ -469,7 +470,7 @@ def test_large_elements_of_an_array_are_told_by_their_size(
 def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridgepack.data import decompression
+    from bridgepack.data.reading import decompression
 
     monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
     num_checked = 0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import line_blocks
-from bridgepack.data.build_values import BuildOptions, BuildResult
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactError, ConfigError, DataError, StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.tokenization import TokenizedEncoder
+from bridgepack.data.sequences.encoder import TokenizedEncoder
 from tests.support.small_builds import build, dropped, run_cli, tokenized_recipe, tokenized_row, write_recipe
 
 POISON = 111
@@ -20,7 +20,7 @@ SITE = """
 import os, sys
 exec(open({without_torch!r}).read())
 sys.dont_write_bytecode = True
-import bridgepack.data.tokenization as module
+import bridgepack.data.sequences.encoder as module
 prepare = module.TokenizedEncoder.prepare
 
 def poisoned(self, columns):

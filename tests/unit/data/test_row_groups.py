@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.row_groups import iter_row_groups
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
 

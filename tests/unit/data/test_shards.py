@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.shard_writing import rows_per_group, shard_name, write_shard
-from bridgepack.data.shards import iter_shard_batches, list_shards, read_shard_facts, read_shard_row
+from bridgepack.data.shards.read import iter_shard_batches, list_shards, read_shard_facts, read_shard_row
+from bridgepack.data.shards.write import rows_per_group, shard_name, write_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
 

@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.data import space
 from bridgepack.data.built import refuse_unwritable
-from bridgepack.data.inputs import JSON_LINES, InputFile
+from bridgepack.data.reading.inputs import JSON_LINES, InputFile
 from bridgepack.data.space import SpaceWatch
 from bridgepack.errors import ArtifactError, StoreError
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bridgepack.config.preprocessing import ChatPreprocessing
-from bridgepack.data.conversation import read_conversation
-from bridgepack.data.templates import ChatTemplate
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import read_conversation
+from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER

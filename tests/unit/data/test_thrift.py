@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridgepack.data.thrift import TRUE, byte, i32, i64, list_of, struct, text, varint
+from bridgepack.data.shards.thrift import TRUE, byte, i32, i64, list_of, struct, text, varint
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bridgepack.data import token_files
-from bridgepack.data.token_files import (
+from bridgepack.data.store import token_file as token_files
+from bridgepack.data.store.token_file import (
     TokenFiles,
     TokenFileWriter,
     check_token_file,

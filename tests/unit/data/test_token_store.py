@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data import line_blocks
-from bridgepack.data.store_upkeep import PruneRules, list_store, prune_store, verify_store
-from bridgepack.data.token_store import default_store, emptied_store, opened_store, store_folder
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.store.store import default_store, emptied_store, opened_store, store_folder
+from bridgepack.data.store.upkeep import PruneRules, list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.config.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
-from bridgepack.data.chat import ChatEncoder
-from bridgepack.data.encoding import Encoded
-from bridgepack.data.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, Example
 from tests.support.tokenizers import CHATML, THINKING, TokenizerJson, write_tokenizer

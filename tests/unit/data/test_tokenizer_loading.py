@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.data.tokenizer_loading import load_tokenizer
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.examples import train_chatml_tokenizer
 
 TEXT = "Hello world, 12345.\n    def f(x):\n\treturn x"

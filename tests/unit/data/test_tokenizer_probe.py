@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.data import TokenizerConfig
-from bridgepack.data.tokenizer_loading import load_tokenizer
-from bridgepack.data.tokenizer_probe import drops_tool_names, end_of_turn_ids
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from tests.support.tokenizers import FAMILIES, Family, write_tokenizer
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.engines import joined
-from bridgepack.data.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.masks import mask_from_scan
-from bridgepack.data.turn_scan import can_scan, find_all, scan_turns
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.sequences.scan import can_scan, find_all, scan_turns
+from bridgepack.data.sequences.spans import mask_from_scan
+from bridgepack.data.tokenizers.engines import joined
 
 #: 1 begins a turn, 2 and 3 say whose; 4 ends one, 5 may follow it.
 MARKERS = TurnMarkers(starts={ASSISTANT: (1, 2), "user": (1, 3), "tool": (1, 2, 6)}, ends=((4, 5), (4,), (7,)))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data import worker_pool as module
-from bridgepack.data.execution import Beat, TaskFailure
-from bridgepack.data.plain_runner import plain_runner
-from bridgepack.data.server_process import ending, worker_server
-from bridgepack.data.worker_pool import WorkerPool, worker_pool
+from bridgepack.data.tasks import Beat, TaskFailure
+from bridgepack.data.workers import pool as module
+from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import WorkerPool, worker_pool
+from bridgepack.data.workers.server_process import ending, worker_server
 from bridgepack.errors import DataError
 
 

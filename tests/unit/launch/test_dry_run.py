@@ -16,7 +16,7 @@ from nemo_run.config import get_nemorun_home
 from ruamel.yaml import YAML
 
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launch.dry_run import DryRun, preview
 from bridgepack.launch.plan import plan_launch

@@ -21,7 +21,7 @@ import nemo_run as run
 from nemo_run.config import get_nemorun_home, set_nemorun_home
 
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launch.experiment import make_experiment, submit
 from bridgepack.launch.plan import LaunchPlan, plan_launch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.rules.run_subject import Environment

@@ -16,8 +16,8 @@ from nemo_run.config import get_nemorun_home, set_nemorun_home
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.run.job import Job
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import recipe_to_yaml
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli_recipes import section_of
 from bridgepack.launch.preflight import PreflightPlugin

@@ -13,7 +13,7 @@ pytest.importorskip("nemo_run")
 import nemo_run as run
 
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.launch.plan import plan_launch
 from bridgepack.launch.tasks import LaunchTask, make_tasks

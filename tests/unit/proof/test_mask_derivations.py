@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bridgepack.proof import mask_markers, mask_prefixes
-from bridgepack.proof.mask_markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.mask_prefixes import derive_from_prefixes
-from bridgepack.proof.masks import Derivation, common_prefix
+from bridgepack.proof.masks import markers as mask_markers
+from bridgepack.proof.masks import prefixes as mask_prefixes
+from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.prefixes import derive_from_prefixes
+from bridgepack.proof.masks.votes import Derivation, common_prefix
 
 Messages = Sequence[Mapping[str, Any]]
 Template = Callable[[Messages, bool], str | None]

@@ -1,116 +1,446 @@
-"""Votes on characters and tokens, and where a mask is not what they say; every case can be checked by hand."""
+"""Masks of rows against independent derivations: what is found, what it is called, and what cannot be judged."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from bridgepack.proof.masks import (
-    Derivation,
-    Differences,
-    Span,
-    common_prefix,
-    differences,
-    leave_blanks,
-    only_last_turn,
-    silent,
-    token_bounds,
-    token_votes,
-    tokens_within,
-    window,
-    without_tokens,
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError, DataError
+from bridgepack.proof.masks.chats import BLOCKS, EVERYTHING, MARKS, PREFIXES
+from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
+from bridgepack.proof.masks.markers import MARKS_IN_WORDS, NO_END
+from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT, PROMPT_GOES_ON
+from bridgepack.proof.masks.records import MaskReport, RowFinding
+from tests.support.judged_masks import PROMPTED, Judged
+from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
+from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, Family, write_tokenizer
+
+Mask = list[int]
+
+ROW = {
+    "messages": [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Who asks?"},
+        {"role": "assistant", "content": "The user asks."},
+        {"role": "user", "content": "And what then?"},
+        {"role": "assistant", "content": "Then the assistant answers."},
+    ]
+}
+CALL = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "words", "limit": 10}}}
+CALLING = {
+    "messages": [
+        {"role": "user", "content": "Look it up."},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "found"},
+        {"role": "assistant", "content": "It was found."},
+    ]
+}
+GENERATION = next(family for family in FAMILIES if family.name == "chatml-generation")
+
+
+@pytest.fixture(scope="module")
+def chatml(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    return Judged.of(tmp_path_factory.mktemp("chatml"), CHATML)
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    return Judged.of(tmp_path_factory.mktemp("marked"), GENERATION)
+
+
+def _own(judged: Judged, row: Any = ROW) -> Mask:
+    return list(judged.encode(row).mask)  # type: ignore[union-attr]
+
+
+def _texts(judged: Judged, row: Any = ROW) -> list[str]:
+    return [judged.tokenizer.decode([token]) for token in judged.encode(row).ids]  # type: ignore[union-attr]
+
+
+def _runs(mask: Mask) -> list[tuple[int, int]]:
+    """Return the first and one past the last token of each run of ones."""
+    padded = [0, *mask, 0]
+    starts = [index for index in range(len(mask) + 1) if padded[index + 1 : index + 2] == [1] and not padded[index]]
+    return [(start, mask.index(0, start) if 0 in mask[start:] else len(mask)) for start in starts]
+
+
+def _without_ends(judged: Judged) -> Mask:
+    pairs = zip(_own(judged), _texts(judged), strict=True)
+    return [0 if text == "<|im_end|>" else bit for bit, text in pairs]
+
+
+def _without_second_turn(judged: Judged) -> Mask:
+    start, stop = _runs(_own(judged))[1]
+    return [0 if start <= index < stop else bit for index, bit in enumerate(_own(judged))]
+
+
+def _without_a_word(judged: Judged) -> Mask:
+    start, _ = _runs(_own(judged))[0]
+    return [0 if index == start + 1 else bit for index, bit in enumerate(_own(judged))]
+
+
+def _with_a_user(judged: Judged) -> Mask:
+    texts = _texts(judged)
+    place = "".join(texts).index("Who asks?")
+    ends = [len("".join(texts[: index + 1])) for index in range(len(texts))]
+    return [1 if place < end <= place + 9 else bit for bit, end in zip(_own(judged), ends, strict=True)]
+
+
+MUTATIONS: tuple[tuple[str, Callable[[Judged], Mask], str, str], ...] = (
+    ("shifted right", lambda judged: [0, *_own(judged)[:-1]], "mask-shifted", "one token from where it belongs"),
+    ("shifted left", lambda judged: [*_own(judged)[1:], 0], "mask-shifted", "one token from where it belongs"),
+    (
+        "a user's turn",
+        _with_a_user,
+        "other-turn-trained",
+        "that the assistant does not write; the first is of the user",
+    ),
+    ("the end of turns", _without_ends, "end-of-turn-not-trained", "what ends 2 assistant turns is not trained"),
+    ("a whole turn", _without_second_turn, "turn-not-trained", "nothing of an assistant turn is trained"),
+    ("a word", _without_a_word, "answer-not-trained", "1 token not trained that the assistant writes"),
+    ("a short mask", lambda judged: _own(judged)[:-1], "mask-malformed", "a mask of"),
+    ("a mask of twos", lambda judged: [2 * bit for bit in _own(judged)], "mask-malformed", "each must be 0 or 1"),
 )
-
-
-def _votes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-    """Return votes as they are drawn: `1`, `0`, and `.` for none."""
-    return np.array([{"1": 1, "0": 0, ".": -1}[character] for character in text], dtype=np.int8)
 
 
 @pytest.mark.parametrize(
-    ("votes", "offsets", "expected"),
-    [
-        ("0011", [(0, 2), (2, 4)], "01"),
-        ("0011", [(0, 1), (1, 3), (3, 4)], "0.1"),
-        ("00.1", [(0, 2), (2, 3), (3, 4)], "0.1"),
-        ("0111", [(0, 1), (1, 2), (1, 2), (2, 4)], "0111"),
-        ("01", [(0, 1), (1, 1), (1, 2)], "0.1"),
-        ("01", [], ""),
-    ],
+    ("change", "kind", "detail"), [row[1:] for row in MUTATIONS], ids=[row[0] for row in MUTATIONS]
 )
-def test_a_token_has_the_vote_that_all_its_characters_have(votes: str, offsets: list[Span], expected: str) -> None:
-    bounds = token_bounds(offsets, closes_gaps=False)
+@pytest.mark.parametrize("name", ["chatml", "marked"])
+def test_a_changed_mask_is_found_and_named(
+    name: str, change: Callable[[Judged], Mask], kind: str, detail: str, request: pytest.FixtureRequest
+) -> None:
+    judged: Judged = request.getfixturevalue(name)
+    assert judged.kinds(ROW) == []
 
-    assert token_votes(_votes(votes), bounds).tolist() == _votes(expected).tolist()
+    (finding,) = judged.verdict(ROW, change(judged)).findings
 
-
-def test_a_space_that_offsets_leave_out_is_of_the_later_token() -> None:
-    offsets = [(0, 2), (3, 5)]
-
-    assert token_bounds(offsets, closes_gaps=True).tolist() == [[0, 2], [2, 5]]
-    assert token_bounds(offsets, closes_gaps=False).tolist() == [[0, 2], [3, 5]]
-
-
-def test_tokens_within_a_span_lie_in_it_whole() -> None:
-    bounds = token_bounds([(0, 2), (2, 4), (4, 4), (3, 5)], closes_gaps=False)
-
-    assert tokens_within((2, 4), bounds).tolist() == [1]
+    assert finding.kind == kind
+    assert detail in finding.detail
+    assert finding.advice
+    if kind != "mask-malformed":
+        assert {PREFIXES, MARKS} <= set(finding.derivations)
+        assert set(finding.texts) == {"mask", *finding.derivations}
 
 
-def test_white_space_at_the_end_of_a_turn_is_not_judged() -> None:
-    votes = _votes("0111100")
-    leave_blanks(votes, "uabc \n\n", [(1, 5), None])
+def test_a_finding_shows_what_is_trained(chatml: Judged) -> None:
+    (finding,) = chatml.verdict(ROW, _with_a_user(chatml)).findings
 
-    assert votes.tolist() == _votes("0111...").tolist()
-
-
-def test_only_the_last_turn() -> None:
-    derivation = Derivation(votes=_votes("0110.11"), turns=((1, 3), (5, 7)))
-
-    assert only_last_turn(derivation).votes.tolist() == _votes("0000.11").tolist()
+    assert "user\n⟦Who asks?⟧<|im_end|>" in finding.texts["mask"]
+    assert "user\nWho asks?<|im_end|>" in finding.texts[PREFIXES]
+    assert finding.message == 2
+    assert finding.num_tokens > 1
 
 
-def test_only_the_last_turn_where_it_is_not_known() -> None:
-    judged = only_last_turn(Derivation(votes=_votes("0110"), turns=(None,)))
+@pytest.mark.parametrize("mode", ["assistant", "last_turn", "full"])
+def test_modes(tmp_path: Path, mode: str) -> None:
+    judged = Judged.of(tmp_path, GENERATION, loss_mode=mode)
+    verdict = judged.verdict(ROW)
 
-    assert judged.votes.tolist() == _votes("0..0").tolist()
-    assert judged.reasons == ("nothing tells where the last assistant turn begins",)
-    nothing = silent("abc", "why")
-    assert only_last_turn(nothing) is nothing
-    assert nothing.is_silent
+    assert verdict.findings == ()
+    assert set(verdict.reasons) == ({EVERYTHING} if mode == "full" else {BLOCKS, PREFIXES, MARKS})
+    other = {"assistant": "last_turn", "last_turn": "assistant", "full": "assistant"}[mode]
+    kinds = judged.kinds(ROW, _own(Judged.of(tmp_path / "other", GENERATION, loss_mode=other)))
+    assert (
+        kinds
+        == {"assistant": ["turn-not-trained"], "last_turn": ["other-turn-trained"], "full": ["answer-not-trained"]}[
+            mode
+        ]
+    )
 
 
-def test_tokens_that_are_never_trained() -> None:
-    votes = without_tokens(_votes("01.1"), np.array([7, 7, 7, 8], dtype=np.int32), {7})
+def test_tokens_of_another_text(chatml: Judged) -> None:
+    made = chatml.encode(ROW)
+    other = {"messages": [*ROW["messages"][:-1], {"role": "assistant", "content": "No."}]}
+    verdict = chatml.judge.judge(other, made)  # type: ignore[arg-type]
 
-    assert votes.tolist() == [0, 0, 0, 1]
+    assert [finding.kind for finding in verdict.findings] == ["tokens-differ"]
+    assert verdict.num_judges == 0
+    assert set(verdict.findings[0].texts) == {"tokens", "wanted"}
+
+
+def test_tool_calls_survive_and_are_missed(chatml: Judged, tmp_path: Path) -> None:
+    assert chatml.kinds(CALLING) == []
+    silent = Judged.of(
+        tmp_path, replace(CHATML, template=CHATML.template.replace("message.tool_calls", "message.none"))
+    )
+    (finding,) = silent.verdict(CALLING).findings
+
+    assert finding.kind == "tool-call-lost"
+    assert "the name 'lookup'" in finding.detail
+    assert finding.message == 2
+    assert "tokenizer.chat_template" in finding.advice
+
+
+def test_a_template_whose_blocks_are_wrong(tmp_path: Path) -> None:
+    """The user's turns are in generation blocks: the mask follows them, and the other derivations tell."""
+    template = CHATML.template.replace(
+        "{%- for message in messages", "{%- generation -%}{%- for message in messages", 1
+    )
+    head, _, tail = template.rpartition("{%- endfor -%}")
+    wrong = Judged.of(tmp_path, replace(CHATML, template=f"{head}{{%- endfor -%}}{{%- endgeneration -%}}{tail}"))
+    (finding,) = wrong.verdict(ROW).findings
+
+    assert finding.kind == "other-turn-trained"
+    assert set(finding.derivations) == {PREFIXES, MARKS}
+    assert "generation blocks" in finding.advice
+
+
+def test_markers_of_a_recipe_that_are_wrong(tmp_path: Path) -> None:
+    """The end marker is the user's header, so that a user's header is trained: Megatron-Bridge would do so, too."""
+    family = next(family for family in PROMPTED if family.name == "recipe-markers-prompted")
+    wrong = replace(family, assistant_markers={"assistant_start": "<|bot|>", "assistant_end": "<|human|>"})
+    judged = Judged.of(tmp_path, wrong)
+    row = {"messages": [*ROW["messages"], {"role": "user", "content": "Thanks."}]}
+    (finding,) = judged.verdict(row).findings
+
+    assert finding.kind == "other-turn-trained"
+    assert finding.detail.endswith("of the user turn")
+    assert "assistant_markers" in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("mask", "votes", "expected"),
+    ("text", "reasons"),
     [
-        ("0110", "0110", Differences()),
-        ("0110", "....", Differences()),
-        ("1110", "0110", Differences(trained=(0,))),
-        ("0100", "0.10", Differences(untrained=(2,))),
-        ("0011", "0110", Differences(is_shifted=True, trained=(3,), untrained=(1,))),
-        ("1100", "011.", Differences(is_shifted=True, trained=(0,), untrained=(2,))),
-        ("110", "01.", Differences(is_shifted=True, trained=(0,))),
-        ("111", "01.", Differences(trained=(0,))),
-        ("1010", "0110", Differences(trained=(0,), untrained=(1,))),
+        ("<|im_end|>\n<|im_start|>assistant\nI am trained", {PREFIXES: (), MARKS: (MARKS_IN_WORDS,)}),
+        ("", {PREFIXES: (), MARKS: ()}),
+        ("👩‍👩‍👧 🙂 \u202eשלום مرحبا\u202c", {PREFIXES: (), MARKS: ()}),
+        ("w" * 5000, {PREFIXES: (), MARKS: ()}),
     ],
+    ids=["markers", "empty", "emoji and right-to-left", "long word"],
 )
-def test_differences(mask: str, votes: str, expected: Differences) -> None:
-    found = differences(_votes(mask), _votes(votes))
+def test_hostile_user_turns(chatml: Judged, text: str, reasons: dict[str, tuple[str, ...]]) -> None:
+    verdict = chatml.verdict(chat_row(text, "An answer."))
 
-    assert found == expected
-    assert bool(found) == bool(expected.trained or expected.untrained)
+    assert verdict.findings == ()
+    assert verdict.reasons == reasons
+    trained = [index for index, bit in enumerate(_own(chatml, chat_row(text, "An answer."))) if bit]
+    untrained = len(_own(chatml, chat_row(text, "An answer."))) - len(trained)
+    assert "".join(_texts(chatml, chat_row(text, "An answer."))[untrained:]) == "An answer.<|im_end|>\n"
 
 
-def test_what_two_texts_share() -> None:
-    assert [common_prefix("abc", "abd"), common_prefix("", "a"), common_prefix("ab", "abc")] == [2, 0, 2]
+def _prompt_completion(folder: Path, **settings: Any) -> Judged:
+    return Judged.of_tokenizer(write_tokenizer(folder, CHATML), kind="prompt_completion", **settings)
 
 
-def test_the_tokens_to_show() -> None:
-    assert window([4, 5, 90], 100, margin=2, most=10) == (2, 17)
-    assert window([0], 3, margin=5, most=10) == (0, 3)
+PAIR = {"prompt": " What is it? ", "completion": "It is this.\n"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"separator": " ", "add_bos": True}, {"add_eos": False}, {"prompt_template": "Q: {prompt} A:"}],
+)
+def test_prompts_with_completions(tmp_path: Path, settings: dict[str, Any]) -> None:
+    judged = _prompt_completion(tmp_path, **settings)
+    mask = _own(judged, PAIR)
+
+    assert judged.verdict(PAIR).reasons == {PARTS: (), DECODED: ()}
+    assert judged.kinds(PAIR) == []
+    assert judged.kinds(PAIR, [0, *mask[:-1]]) == ["answer-not-trained"] or settings.get("add_eos") is False
+    assert judged.kinds(PAIR, [1] * len(mask)) == ["other-turn-trained"]
+
+
+def test_completions_that_the_tokenizer_does_not_keep(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path, NOT_SPACE_SENSITIVE)
+    judged = Judged.of_tokenizer(folder, kind="prompt_completion")
+    verdict = judged.verdict(PAIR)
+
+    assert verdict.silent == {DECODED}
+    assert verdict.findings == ()
+    assert _own(Judged.of_tokenizer(folder, kind="prompt_completion", loss_mode="full"), PAIR)
+    assert Judged.of_tokenizer(folder, kind="prompt_completion", loss_mode="full").verdict(PAIR).reasons == {
+        EVERYTHING: ()
+    }
+
+
+def test_rows_of_tokens(chatml_tokenizer: Path) -> None:
+    judged = Judged.of_tokenizer(chatml_tokenizer, kind="tokenized")
+    labelled, masked = tokenized_row(5, 6, 7), {"input_ids": [5, 6, 7], "loss_mask": [0, 1, 0]}
+
+    assert judged.verdict(labelled).reasons == {COLUMNS: ()}
+    assert judged.kinds(labelled) == judged.kinds(masked) == []
+    assert judged.kinds(masked, [0, 1, 1]) == ["other-turn-trained"]
+    assert judged.kinds(labelled, [0, 1, 0]) == ["answer-not-trained"]
+
+
+def test_a_template_without_marks_or_prompt_is_judged_in_part(tmp_path: Path) -> None:
+    """Turns end with a line end, as answers may have: only renders of beginnings tell, and no header is judged."""
+    lines = Family(
+        name="lines",
+        template="{%- for message in messages -%}{{ message.role + ': ' + message.content + '\\n' }}{%- endfor -%}",
+        assistant_markers={"assistant_start": "assistant: ", "assistant_end": "\n"},
+    )
+    verdict = Judged.of(tmp_path, lines).verdict(chat_row("Who asks?", "The user."))
+
+    assert verdict.reasons[MARKS] == (NO_END,)
+    assert verdict.silent == {MARKS}
+    assert set(verdict.reasons[PREFIXES]) == {NO_PROMPT}
+
+
+@pytest.mark.parametrize("always", [True, False], ids=["in every answer", "in the last answer"])
+def test_a_prompt_that_begins_the_answer_leaves_headers_unjudged(tmp_path: Path, always: bool) -> None:
+    """Megatron-Bridge trains `<think>` where the prompt writes it for the model; that is neither right nor wrong."""
+    thinking = "<|im_start|>assistant\\n<think>\\n"
+    template = (
+        "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
+        "{%- if message.role == 'assistant' and (LAST) -%}{{- '<think>\\n' -}}{%- endif -%}"
+        "{{- message.content + '<|im_end|>\\n' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- 'PROMPT' -}}{%- endif -%}"
+    ).replace("PROMPT", thinking)
+    last = "false" if always else "loop.last"
+    judged = Judged.of(tmp_path, replace(CHATML, template=template.replace("LAST", last)))
+    begun = {"messages": [*ROW["messages"][:-1], {"role": "assistant", "content": "<think>\nyes</think>It does."}]}
+    verdict = judged.verdict(begun if always else ROW)
+
+    assert verdict.findings == ()
+    assert verdict.reasons[MARKS] == (OTHER_PROMPT,)
+    assert PROMPT_GOES_ON in verdict.reasons[PREFIXES]
+
+
+ROWS = [chat_row(f"question {number}?", f"answer {number}.") for number in range(30)]
+
+
+def _recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
+    train = write_json_lines(folder / "chats.jsonl", [*ROWS, {"messages": []}])
+    return with_changes(tokenized_recipe(train, tokenizer), {"preprocessing": {"kind": "chat"}, **changes})
+
+
+def test_a_report_counts_every_row(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    report = check_masks(_recipe(tmp_path, chatml_tokenizer), MaskOptions(num_rows=None))
+
+    assert (report.outcome, report.mode, report.seed) == ("agree", "all", None)
+    assert (report.num_rows, report.num_rows_read, report.num_sequences, report.num_agreed) == (31, 31, 30, 30)
+    assert report.drops == {"empty_conversation": 1}
+    assert report.judged_by == {2: 30}
+    assert [(item.name, item.num_judged, item.reasons) for item in report.derivations] == [
+        (PREFIXES, 30, {}),
+        (MARKS, 30, {}),
+    ]
+
+
+def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(_calls_everything(tmp_path)))
+    reports = [check_masks(recipe, MaskOptions(num_rows=5, seed=seed, limit=99)) for seed in (3, 3, 4)]
+    rows = [[item.row for item in report.findings] for report in reports]
+
+    assert rows[0] == rows[1] == sorted(rows[0])
+    assert rows[0] != rows[2]
+    assert all(report.num_rows_read == 5 and report.num_rows == 31 for report in reports)
+    assert all(report.num_with_findings == report.num_sequences for report in reports)
+
+
+def _calls_everything(folder: Path) -> Path:
+    """Write a template whose only generation block is the user's turn, so that every row has a finding."""
+    path = folder / "wrong.jinja"
+    path.write_text(
+        "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
+        "{%- if message.role == 'user' -%}{%- generation -%}{{- message.content -}}{%- endgeneration -%}"
+        "{%- else -%}{{- message.content -}}{%- endif -%}{{- '<|im_end|>\\n' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+    )
+    return path
+
+
+def test_findings_are_counted_and_the_first_are_kept(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, tokenizer__chat_template=str(_calls_everything(tmp_path)))
+    report = check_masks(recipe, MaskOptions(num_rows=None, limit=1))
+
+    assert report.outcome == "disagree"
+    assert report.num_with_findings == 30
+    assert report.num_agreed == 0
+    assert report.kinds == {"other-turn-trained": 30, "answer-not-trained": 30}
+    assert {item.finding.kind for item in report.findings} == set(report.kinds)
+    assert {(item.split, item.row) for item in report.findings} == {("training", 1)}
+
+
+def test_an_artifact_is_judged_by_its_own_recipe(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path, chatml_tokenizer, packing__packed_sequence_size=256)
+    artifact = build(recipe, tmp_path / "artifact").output
+    report = check_masks(artifact)
+
+    assert (report.outcome, report.num_agreed) == ("agree", 30)
+    assert "verify" in report.notes[0]
+    (tmp_path / "chats.jsonl").rename(tmp_path / "moved.jsonl")
+    with pytest.raises(DataError, match=r"chats\.jsonl"):
+        check_masks(artifact)
+    moved = {"data.train": str(tmp_path / "moved.jsonl")}
+    assert check_masks(artifact, MaskOptions(overrides=moved)).num_agreed == 30
+    with pytest.raises(ConfigError, match=r"packing\.seed; allowed: data\.train"):
+        check_masks(artifact, MaskOptions(overrides={"packing.seed": 3}))
+
+
+def test_splits(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    held_out = write_json_lines(tmp_path / "held_out.jsonl", ROWS[:4])
+    recipe = _recipe(tmp_path, chatml_tokenizer, data__validation=str(held_out))
+
+    assert check_masks(recipe, MaskOptions(num_rows=None)).num_sequences == 34
+    assert check_masks(recipe, MaskOptions(num_rows=None, split="validation")).num_sequences == 4
+    with pytest.raises(ConfigError, match=r"--split is 'validation'"):
+        check_masks(_recipe(tmp_path, chatml_tokenizer), MaskOptions(split="validation"))
+
+
+def test_nothing_to_judge_is_no_agreement(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    empty = write_json_lines(tmp_path / "empty.jsonl", [{"messages": []}])
+    recipe = with_changes(_recipe(tmp_path, chatml_tokenizer), {"data__train": str(empty)})
+
+    assert check_masks(recipe).outcome == "could not run"
+
+
+def _finding(report: MaskReport) -> RowFinding:
+    return report.findings[0].finding
+
+
+REFERENCE_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
+REFERENCE_ROWS = {"gsm8k_train.jsonl": 7473, "fastchat_dummy_conversation.json": 500, "glaive_toolcall_demo.json": 300}
+
+
+@pytest.mark.parametrize("name", REFERENCE_ROWS)
+@pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: str) -> None:
+    preprocessing: dict[str, Any] = {"kind": "chat", "loss_mode": mode}
+    if tokenizer == "deepseek_v3":
+        preprocessing["assistant_markers"] = REFERENCE_MARKERS
+    if name.startswith("gsm8k"):
+        preprocessing |= {"prompt_column": "question", "completion_column": "answer"}
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "reference",
+            "data": {"train": str(reference_data / "data" / name)},
+            "tokenizer": {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"},
+            "preprocessing": preprocessing,
+            "packing": {"packed_sequence_size": 4096},
+        }
+    )
+    report = check_masks(recipe, MaskOptions(num_rows=300))
+
+    assert report.findings == ()
+    assert report.num_rows == REFERENCE_ROWS[name]
+    assert report.judged_by == {2: report.num_sequences}
+    # DeepSeek-V3's template leaves calls out that have an empty content; such rows have no mask, and are dropped.
+    is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
+    assert report.drops == ({"no_assistant_mask": 153} if is_losing else {})
+
+
+def test_calls_that_deepseeks_template_leaves_out(reference_data: Path) -> None:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "reference",
+            "data": {"train": str(reference_data / "data" / "glaive_toolcall_demo.json")},
+            "tokenizer": {
+                "name_or_path": str(reference_data / "tokenizers" / "deepseek_v3"),
+                "loader": "tokenizer_json",
+            },
+            "preprocessing": {"kind": "chat", "loss_mode": "full"},
+            "packing": {"packed_sequence_size": 4096},
+        }
+    )
+    report = check_masks(recipe, MaskOptions(num_rows=None, limit=1))
+
+    assert report.kinds == {"tool-call-lost": 153}
+    assert _finding(report).texts["turn"] == "<｜end▁of▁sentence｜>"

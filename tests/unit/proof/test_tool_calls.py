@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.proof.tool_calls import lost_parts
+from bridgepack.proof.masks.tool_calls import lost_parts
 
 ARGUMENTS = {"city": 'Zürich "old"', "days": 3, "exact": True, "near": [{"name": "Bern"}], "unit": None}
 

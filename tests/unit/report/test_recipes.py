@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.catalogue import CatalogueEntry
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bridgepack.checking import CheckOptions, check_target
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.records import RunConfig
 from bridgepack.rules.earlier_names import in_current_names
 from bridgepack.rules.registry import RUN_RULES

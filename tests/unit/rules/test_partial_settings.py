@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.from_recipe import config_of_recipe
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.run_engine import RunJudgement, judge_run

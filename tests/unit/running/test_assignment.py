@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
 from bridgepack.running.assignment import Assignment, artifact_of, assignment_of, decode, encode, record

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.data.staging import staging
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.output import staging
 from bridgepack.running import build as task
 from bridgepack.running.assignment import Assignment, encode
 from bridgepack.running.folder import RunFolder

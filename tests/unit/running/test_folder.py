@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running.folder import ArtifactPlace, RunFolder
 

@@ -9,8 +9,8 @@ import pytest
 
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.running.guard_facts import Boundaries, digest_of
-from bridgepack.running.guard_plan import Planner, RunStart
+from bridgepack.running.guard.facts import Boundaries, digest_of
+from bridgepack.running.guard.plan import Planner, RunStart
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
 START = RunStart(world_size=2, version="0.6.2", num_steps_done=0, num_packs_read=0)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
 from bridgepack.rules.guard import STEP_RULES
 from bridgepack.rules.tally import findings_of
-from bridgepack.running.guard_exchange import from_numbers, to_numbers
-from bridgepack.running.guard_report import Alarm, GuardViolationError, watched_notice
+from bridgepack.running.guard.exchange import from_numbers, to_numbers
+from bridgepack.running.guard.report import Alarm, GuardViolationError, watched_notice
 from tests.support.docs_blocks import blocks
 
 

@@ -6,7 +6,7 @@ version `configured(base, mapped)`, or `packing_objects(mapped)` for the dataset
 
 from bridgepack.bridge.versions.mapping import LostSetting, VersionSettings, settings_for
 from bridgepack.bridge.versions.objects import PackingObjects, configured, host_class, packing_objects
-from bridgepack.records.host_releases import RELEASES, HostRelease, installed_host, release_of
+from bridgepack.releases import RELEASES, HostRelease, installed_host, release_of
 
 __all__ = [
     "RELEASES",

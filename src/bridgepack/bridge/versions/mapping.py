@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from bridgepack.config.wiring import SPECS, Setting
+from bridgepack.bridge.wiring import SPECS, Setting
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.records.host_releases import HostRelease, installed_host, packed_file_name, release_of
+from bridgepack.releases import HostRelease, installed_host, packed_file_name, release_of
 
 _DATASET = "dataset"
 _PATHS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}

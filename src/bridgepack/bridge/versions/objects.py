@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.assigning import assign
-from bridgepack.bridge.from_recipe import PATH_SETTINGS
-from bridgepack.bridge.host_values import declared_types, host_value
+from bridgepack.bridge.assign import assign
+from bridgepack.bridge.recipe import PATH_SETTINGS
 from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.values import declared_types, host_value
 from bridgepack.bridge.versions.mapping import VersionSettings
-from bridgepack.config.wiring import Setting
+from bridgepack.bridge.wiring import Setting
 from bridgepack.errors import ConfigError
-from bridgepack.records.host_releases import installed_host, release_of
+from bridgepack.releases import installed_host, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

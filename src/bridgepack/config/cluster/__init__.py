@@ -1,6 +1,6 @@
 """Cluster files: where and how a run's tasks are started, for every executor that nemo-run has."""
 
-from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.loading import load_cluster
 
 __all__ = ["ClusterConfig", "load_cluster"]

@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from bridgepack.config.base import Section
 from bridgepack.config.cluster.launchers import Launcher, NoLauncher
 from bridgepack.config.cluster.packagers import NoPackager, Packager
+from bridgepack.config.section import Section
 
 Task = Literal["build", "check", "train"]
 TASKS: tuple[Task, ...] = ("build", "check", "train")

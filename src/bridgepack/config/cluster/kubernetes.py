@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.base import Section
 from bridgepack.config.cluster.base import Count, ExecutorSection, FreeForm, NotNegative, Switch, Text, TextOrNumber
 from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
 from bridgepack.config.cluster.mounts import check_absolute
+from bridgepack.config.section import Section
 
 _Objects = tuple[FreeForm, ...]
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-.]*[a-z0-9])*$", max_length=63)]

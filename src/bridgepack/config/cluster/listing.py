@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridgepack.config.base import meanings_of
 from bridgepack.config.cluster.base import ExecutorSection
 from bridgepack.config.cluster.executors import EXECUTORS
 from bridgepack.config.cluster.kubernetes import KubeRayWorkerGroup
@@ -19,6 +18,7 @@ from bridgepack.config.cluster.packagers import Packager
 from bridgepack.config.cluster.slurm import SlurmJobDetails
 from bridgepack.config.cluster.tunnels import Tunnel
 from bridgepack.config.cluster.walking import alternatives
+from bridgepack.config.section import meanings_of
 
 _NAMES: Mapping[Any, str] = types.MappingProxyType(
     {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}

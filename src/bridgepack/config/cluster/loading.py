@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.cluster.config import ClusterConfig
-from bridgepack.config.loading import parse_overrides, read_sections
-from bridgepack.config.messages import nearest_name, shown
+from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.load import parse_overrides, read_sections
 from bridgepack.errors import ConfigError
 
 #: Clusters that need no file: this machine.

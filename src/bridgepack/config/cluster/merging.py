@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.config.base import Section
-from bridgepack.config.messages import unknown_path_error
+from bridgepack.config.errors import unknown_path_error
+from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
 

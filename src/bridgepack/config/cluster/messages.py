@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from bridgepack.config.cluster.executors import EXECUTORS
 from bridgepack.config.cluster.walking import Place, kinds_at, walk
-from bridgepack.config.messages import allowed_text, known_names, nearest_name, shown, wrong_literal
+from bridgepack.config.errors import allowed_text, known_names, nearest_name, shown, wrong_literal
 from bridgepack.errors import ConfigError
 
 _EXECUTOR = "executor"

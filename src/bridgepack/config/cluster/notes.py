@@ -15,7 +15,7 @@ from bridgepack.config.cluster.references import is_secret_name, plain_secrets
 from bridgepack.config.cluster.slurm import SlurmExecutor
 
 if TYPE_CHECKING:
-    from bridgepack.config.cluster.config import ClusterConfig
+    from bridgepack.config.cluster.cluster import ClusterConfig
 
 _SAFER = MappingProxyType(
     {

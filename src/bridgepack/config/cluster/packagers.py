@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bridgepack.config.base import Section
+from bridgepack.config.section import Section
 
 _Text = Annotated[str, Field(min_length=1)]
 _MaybeEmpty = Annotated[str, Field(min_length=0)]

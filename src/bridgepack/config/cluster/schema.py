@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridgepack.config.cluster.config import ClusterConfig
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.schema import published_schema
 
 #: Where the documentation publishes the schema.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from bridgepack.config.base import Section
 from bridgepack.config.cluster.base import Count, ExecutorSection, NotNegative, Switch, Text, TextOrNumber
 from bridgepack.config.cluster.mounts import check_array, check_job, check_mount, check_slurm_time
 from bridgepack.config.cluster.tunnels import LocalTunnel, Tunnel
+from bridgepack.config.section import Section
 
 _GRES_GPUS = re.compile(r"(?:^|,)\s*gpu(?::[^:,]+)??(?::(\d+))?(?:\([^)]*\))?\s*(?=,|$)")
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from bridgepack.config.base import Section
 from bridgepack.config.cluster.mounts import absolute_path, check_absolute
+from bridgepack.config.section import Section
 
 _Text = Annotated[str, Field(min_length=1)]
 

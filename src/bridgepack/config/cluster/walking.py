@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 
 from pydantic import BaseModel
 
-from bridgepack.config.base import meanings_of
 from bridgepack.config.cluster.executors import EXECUTORS
+from bridgepack.config.section import meanings_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

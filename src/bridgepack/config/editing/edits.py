@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, Literal, NoReturn
 
-from bridgepack.config.messages import shown
+from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
 Kind = Literal["recipe", "container"]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bridgepack.config.catalogue import CatalogueEntry
-from bridgepack.config.messages import nearest_name, shown
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting.commented import commented_yaml
 from bridgepack.config.starting.models import model_size
 from bridgepack.config.starting.nearest import recipes_of_model, starting_recipe
 from bridgepack.config.starting.topology import Topology, choose_topology
-from bridgepack.config.writing import written_values
+from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 
 type MethodKind = Literal["full", "lora", "dora"]

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bridgepack.config.editing.yaml_values import flow
-from bridgepack.config.recipe import SFTRecipe
-from bridgepack.config.writing import YAML_HEADER, written_values
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.write import YAML_HEADER, written_values
 
 _STEP = "  "
 _COMMENTS: Mapping[str, str] = MappingProxyType(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bridgepack.config.catalogue import CatalogueEntry
-from bridgepack.config.loading import RECIPE_SUFFIX
-from bridgepack.config.recipe import SFTRecipe
+from bridgepack.config.load import RECIPE_SUFFIX
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting.models import name_words
 from bridgepack.errors import ConfigError
 

@@ -1,0 +1,194 @@
+"""A ConfigContainer of Megatron-Bridge, live or saved as YAML, as the settings that rules judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from types import NoneType
+from typing import Any
+
+from bridgepack.bridge.plain import plain_values
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.errors import ConfigError
+from bridgepack.records import RunConfig
+
+#: Sections that every ConfigContainer has; by them one is told from anything else.
+SECTIONS = ("model", "train", "dataset")
+_CONTAINER = "ConfigContainer"
+#: Sections of a ConfigContainer; `mixed_precision` may also be the name of a preset.
+#: Source: megatron/bridge/training/config.py, ConfigContainer.
+ALL_SECTIONS = frozenset(
+    {
+        "checkpoint",
+        "comm_overlap",
+        "dataset",
+        "ddp",
+        "dist",
+        "env_vars",
+        "ft",
+        "inprocess_restart",
+        "logger",
+        "mixed_precision",
+        "model",
+        "nvrx_straggler",
+        "optimizer",
+        "optimizer_config_override_provider",
+        "peft",
+        "profiling",
+        "rerun_state_machine",
+        "rng",
+        "scheduler",
+        "straggler",
+        "tensor_inspect",
+        "tokenizer",
+        "train",
+        "validation",
+    }
+)
+_NAMED_PRESET = "mixed_precision"
+_MAX_NAMES = 30
+
+
+def is_container(value: Any) -> bool:
+    """Say whether an object is a ConfigContainer, of whichever version."""
+    return not isinstance(value, (type, Mapping)) and all(hasattr(value, name) for name in SECTIONS)
+
+
+def is_saved_container(values: Any) -> bool:
+    """Say whether parsed YAML is a saved ConfigContainer."""
+    return isinstance(values, Mapping) and (
+        str(values.get("_target_", "")).endswith(_CONTAINER)
+        or all(isinstance(values.get(name), Mapping) and "_target_" in values[name] for name in SECTIONS)
+    )
+
+
+def config_of_container(container: Any, *, place: str) -> RunConfig:
+    """Return the settings of a live ConfigContainer; the object is only read.
+
+    Raises:
+        ConfigError: it has no model, train or dataset.
+    """
+    return _config(plain_values(container), place)
+
+
+def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
+    """Return the settings of a saved ConfigContainer.
+
+    Args:
+        values: the parsed YAML; no class that it names is imported.
+        place: the file.
+
+    Raises:
+        ConfigError: it is no whole config.
+    """
+    return _config(_restored(values), place)
+
+
+def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the settings with some values changed.
+
+    Args:
+        config: a complete config.
+        changes: dotted path -> value.
+
+    Raises:
+        ConfigError: a path leads nowhere, or a section would become a plain value.
+    """
+    values = _copied(config.values)
+    for path, value in changes.items():
+        _change(values, path, value)
+    return replace(config, values=values)
+
+
+def _change(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set a dotted path of nested values.
+
+    Raises:
+        ConfigError: it leads nowhere, or a section would become a plain value.
+    """
+    *sections, leaf = path.split(".")
+    node = values
+    for index, section in enumerate(sections):
+        known = node.get(section)
+        if known is None and section in node and index > 0:
+            known = {}
+        if not isinstance(known, dict):
+            raise _unknown(path, ".".join(sections[: index + 1]), section, node)
+        node[section] = node = known
+    if leaf not in node and "_target_" in node:
+        raise _unknown(path, path, leaf, node)
+    if path in ALL_SECTIONS:
+        check_section(f"--set {path}", path, value)
+    elif (
+        isinstance(node.get(leaf), Mapping) and "_target_" in node[leaf] and not isinstance(value, (Mapping, NoneType))
+    ):
+        raise ConfigError(f"--set {path} is {shown(value)}; allowed: named fields, or null. Set one of its fields.")
+    node[leaf] = value
+
+
+def check_section(place: str, name: str, value: Any) -> None:
+    """Accept the value of a section: named fields, or None for those that a run can be without.
+
+    Args:
+        place: what to call it in the message.
+        name: of the section.
+        value: its value.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    is_preset = name == _NAMED_PRESET and isinstance(value, str)
+    if isinstance(value, Mapping) or is_preset or (value is None and name not in SECTIONS):
+        return
+    none = "" if name in SECTIONS else ", or null for none"
+    raise ConfigError(f"{place} is {shown(value)}; allowed: a section with named fields{none}.")
+
+
+def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
+    """Return the error for a path that leads nowhere.
+
+    Args:
+        path: the whole path.
+        wrong: the part of it up to the name that leads nowhere.
+        name: that name.
+        node: where it was looked for.
+    """
+    known = sorted(key for key in node if not key.startswith("_"))
+    nearest = nearest_name(name, known)
+    more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
+    hint = f"Did you mean {nearest}?" if nearest else f"It has: {', '.join(known[:_MAX_NAMES])}{more}."
+    if name in node:
+        hint = f"{wrong} is {shown(node[name])}, which has no fields. Set {wrong} as a whole."
+        name = path.removeprefix(f"{wrong}.")
+    return ConfigError(f"--set {path}: the config has no field {shown(name)} there. {hint}")
+
+
+def _config(values: dict[str, Any], place: str) -> RunConfig:
+    for name in SECTIONS:
+        if not isinstance(values.get(name), Mapping) or "_target_" not in values[name]:
+            found = shown(values[name]) if name in values else "missing"
+            raise ConfigError(
+                f"{name} of {place} is {found}; allowed: an object of the host, saved as its fields with its class in "
+                "_target_. Give the whole config, as cfg.to_yaml(FILE) saves it."
+            )
+    for name in sorted(ALL_SECTIONS & values.keys()):
+        check_section(f"{name} of {place}", name, values[name])
+    model = values["model"]
+    if isinstance(model.get("transformer"), dict):
+        values["model"] = {**model["transformer"], **model}
+    return RunConfig(values=values, is_complete=True, place=place)
+
+
+def _copied(values: Any) -> Any:
+    return {key: _copied(value) for key, value in values.items()} if isinstance(values, Mapping) else values
+
+
+def _restored(value: Any) -> Any:
+    """Return saved values with path objects restored."""
+    if isinstance(value, Mapping):
+        if str(value.get("_target_", "")).startswith("pathlib."):
+            parts = value.get("_args_")  # megatron-bridge 0.6.2 saves none, so the path is lost
+            return PurePosixPath(*(str(part) for part in parts if part)) if isinstance(parts, list) else PurePosixPath()
+        return {str(key): _restored(item) for key, item in value.items()}
+    return [_restored(item) for item in value] if isinstance(value, list) else value

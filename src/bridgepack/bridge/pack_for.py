@@ -1,0 +1,164 @@
+"""Corrects a user's own ConfigContainer for packed rows, and says what was changed and why."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.assign import assign
+from bridgepack.bridge.container import is_container
+from bridgepack.bridge.corrections import Correction, correct, findings_on
+from bridgepack.bridge.host_fields import value_at
+from bridgepack.bridge.inherited import prediction_settings
+from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.wiring import SPECS, Setting
+from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN, VALIDATION, Finding
+from bridgepack.rules.run_subject import TEXT_DATASETS
+
+_OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
+_PER_TOKEN = "every trained token counts the same, whichever pack and rank it lies on"
+_HUB_FIELDS = (
+    "hf_dataset",
+    "hf_validation_dataset",
+    "hf_test_dataset",
+    "hf_output_root",
+    "hf_validation_proportion",
+)
+#: Rules that say that a model takes no packed rows, or that nobody trains it with them.
+_REFUSALS = frozenset({"BP901", "BP902", "BP903", "BP915", "BP917"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedConfig:
+    """A config that trains packed rows.
+
+    Attributes:
+        config: a corrected copy.
+        changes: what is different, each path once.
+        findings: errors and warnings that are left, which no safe change mends.
+    """
+
+    config: Any
+    changes: tuple[Correction, ...]
+    findings: tuple[Finding, ...]
+
+
+def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | None = None) -> PackedConfig:
+    """Return a copy of a ConfigContainer that trains packed rows, and what was changed and why.
+
+    Text is packed before the run, or comes from an artifact; images and sound are packed in the batch.
+
+    Example: `finetune(pack_for(config, "artifacts/mine").config, forward_step)`.
+
+    Args:
+        config: a ConfigContainer; it is not changed.
+        artifact: folder of packs that the run will read.
+        world_size: number of GPUs.
+
+    Raises:
+        ConfigError: the model takes no packed rows, or the data cannot be packed.
+        ArtifactError: the folder is no artifact.
+    """
+    if not is_container(config):
+        raise ConfigError(f"config is a {type(config).__name__}; allowed: a ConfigContainer. Pass one.")
+    packed = copy.deepcopy(config)
+    if type(packed.dataset).__name__ in TEXT_DATASETS:
+        settings = _offline_settings(packed, Path(artifact) if artifact is not None else None)
+    else:
+        settings = _in_batch_settings(packed, artifact, world_size)
+    made = {item.path: item for item in _write(packed, settings)}
+    made |= {item.path: item for item in _write(packed, prediction_settings(packed))}
+    _check_model_takes_packs(findings_on(packed, world_size=world_size))
+    for item in correct(packed, world_size=world_size):
+        old = made[item.path].old if item.path in made else item.old
+        made[item.path] = Correction(path=item.path, old=old, new=item.new, why=item.why)
+    changes = tuple(item for item in made.values() if item.old != item.new)
+    return PackedConfig(config=packed, changes=changes, findings=findings_on(packed, world_size=world_size))
+
+
+def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Correction]:
+    """Write what is different, and yield it."""
+    for setting in settings:
+        old = value_at(config, setting.path)
+        if old != setting.value or type(old) is not type(setting.value):
+            assign(config, [setting])
+            yield Correction(path=setting.path, old=old, new=setting.value, why=setting.because)
+
+
+def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:
+    if not config.dataset.enable_offline_packing:
+        specs = import_host("megatron.bridge.data.packing").PackedSequenceSpecs
+        yield _because(_OFFLINE, True, "sequences of text are packed before the run")
+        size = config.dataset.seq_length
+        yield _because(SPECS, specs(packed_sequence_size=size), f"packs of dataset.seq_length, {size}")
+    elif artifact is None and value_at(config, f"{SPECS}.packed_train_data_path") is None:
+        because = "as dataset.seq_length; nothing is packed yet"
+        yield _because(f"{SPECS}.packed_sequence_size", config.dataset.seq_length, because)
+    if artifact is not None:
+        yield from _artifact_settings(artifact)
+    yield _because("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
+    yield _because("dataset.do_test", False, "the host never packs a test split")
+    yield _because("model.calculate_per_token_loss", True, _PER_TOKEN)
+    yield _because("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+
+
+def _artifact_settings(folder: Path) -> Iterator[Setting]:
+    manifest = read_manifest(folder)
+    has_validation = VALIDATION in {split.name for split in manifest.splits}
+    because = "the packs of the artifact"
+    for path in ("model.seq_length", "dataset.seq_length", f"{SPECS}.packed_sequence_size"):
+        yield _because(path, manifest.packed_sequence_size, "as the packs were made")
+    yield _because(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
+    yield _because(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
+    yield _because(f"{SPECS}.packed_val_data_path", str(folder / VALIDATION) if has_validation else None, because)
+    yield _because(f"{SPECS}.packed_metadata_path", folder / "bridge_metadata.json", because)
+    for name in _HUB_FIELDS:
+        yield _because(f"dataset.{name}", None, "the packs are read, and nothing from the hub")
+    yield _because("dataset.hf_rewrite", False, "the packs are read, and nothing from the hub")
+    yield _because("dataset.dataset_root", str(folder), "the host wants one source; nothing in it is read")
+    yield _because("dataset.do_validation", has_validation, "whether the artifact has validation packs")
+
+
+def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int | None) -> Iterator[Setting]:
+    kind = type(config.dataset).__name__
+    if not hasattr(config.dataset, "enable_in_batch_packing") or artifact is not None:
+        reads = "reads no packs; leave artifact out" if artifact is not None else "cannot pack"
+        raise ConfigError(f"dataset is a {kind}, which {reads}. Allowed for text: a GPTSFTDatasetConfig.")
+    yield _because(_IN_BATCH, True, "sequences are packed in each micro batch")
+    if config.train.micro_batch_size == 1:
+        yield _because("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
+        yield from _batch_of_two(config, world_size)
+    yield _because("model.calculate_per_token_loss", True, _PER_TOKEN)
+    yield _because("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+
+
+def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
+    """Yield a global batch that micro batches of two rows make up, and the same for evaluation."""
+    model = config.model
+    ranks = model.tensor_model_parallel_size * model.pipeline_model_parallel_size * model.context_parallel_size
+    unit = 2 * max((world_size or ranks) // ranks, 1)
+    because = f"a multiple of {unit}, two rows on each data-parallel rank"
+    for path in ("train.global_batch_size", "validation.eval_global_batch_size"):
+        size = value_at(config, path)
+        if size is not None and size % unit:
+            yield _because(path, -(-size // unit) * unit, because)
+    if config.validation.eval_micro_batch_size == 1:
+        yield _because("validation.eval_micro_batch_size", 2, "as in training")
+
+
+def _because(path: str, value: Any, because: str) -> Setting:
+    return Setting(path=path, value=value, origin="derived", because=because)
+
+
+def _check_model_takes_packs(findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        if finding.code in _REFUSALS:
+            raise ConfigError(
+                f"{finding.where} is {finding.found}; allowed: {finding.allowed} ({finding.code}). "
+                "Train this model without packing, as its recipes do."
+            )

@@ -1,0 +1,116 @@
+"""What a ConfigContainer reads, as sections of a recipe: inputs, tokenizer, preprocessing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from bridgepack.bridge.shipped import import_host
+from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
+from bridgepack.errors import ConfigError
+from bridgepack.rules.run_subject import TEXT_DATASETS
+
+_SOURCES = "megatron.bridge.data.sources.hf"
+#: Columns of rows that the host takes for prompt and completion where nothing is said.
+#: Source: megatron/bridge/data/builders/gpt_sft.py of 0.6.2, _default_gpt_sft_preprocessing.
+_LEGACY = {"prompt_column": "input", "completion_column": "output", "separator": " "}
+
+
+def data_section(dataset: Any) -> dict[str, Any]:
+    """Return the inputs of a dataset config.
+
+    Rows of a data set that the host has an adapter for look otherwise on the hub: build packs from such with `data=`.
+
+    Raises:
+        ConfigError: the config names no data.
+    """
+    if getattr(dataset, "dataset_root", None) is not None:
+        root = str(dataset.dataset_root)
+        section: dict[str, Any] = {"train": f"{root}/training.jsonl"}
+        return section | ({"validation": f"{root}/validation.jsonl"} if dataset.do_validation else {})
+    is_text = type(dataset).__name__ in TEXT_DATASETS
+    source = dataset.hf_dataset if is_text else dataset.source
+    if source is None:
+        raise ConfigError("dataset names no data. Pass the inputs as data={'train': ...}.")
+    proportion = dataset.hf_validation_proportion if is_text else None
+    given = dataset.hf_validation_dataset if is_text else dataset.validation_source
+    return _of_sources(source, given, proportion if dataset.do_validation else None, dataset)
+
+
+def _of_sources(source: Any, validation: Any, proportion: float | None, dataset: Any) -> dict[str, Any]:
+    by_host = not getattr(dataset, "enable_offline_packing", False)
+    train = _source(source, by_host=by_host)
+    if not dataset.do_validation:
+        return {"train": train}
+    if validation is not None:
+        return {"train": train, "validation": _source(validation, by_host=by_host)}
+    if proportion is None:
+        return {"train": train, "validation": _source(source.with_split("validation"), by_host=by_host)}
+    if not by_host or not isinstance(train, dict):
+        return {"train": train, "validation_fraction": proportion}
+    percent = round(100 * proportion)
+    split = train["split"].partition("[")[0]
+    return {
+        "train": train | {"split": f"{split}[{percent}%:]"},
+        "validation": train | {"split": f"{split}[:{percent}%]"},
+    }
+
+
+def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
+    """Return a source; one that the host reads keeps the name that the host has for it."""
+    try:
+        resolved = import_host(_SOURCES).resolve_hf_dataset_source(source)
+    except ValueError as error:
+        raise ConfigError(f"dataset: {error} Pass the inputs as data={{'train': ...}}.") from error
+    options = resolved.load_kwargs or {}
+    files = options.get("data_files")
+    if isinstance(files, str) and resolved.path_or_dataset in ("json", "parquet", "arrow", "csv"):
+        return files
+    name = source.dataset_name if by_host else None
+    found: dict[str, Any] = {"dataset": name or resolved.path_or_dataset, "split": resolved.split}
+    if isinstance(resolved.subset, str) and name is None:
+        found["name"] = resolved.subset
+    if "revision" in options:
+        found["revision"] = options["revision"]
+    return found
+
+
+def tokenizer_section(config: Any) -> dict[str, Any]:
+    """Return the tokenizer of a config: its own, else that of its processor, else that of its model.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    tokenizer = config.tokenizer
+    candidates = (
+        tokenizer.tokenizer_model if tokenizer.tokenizer_type == "HuggingFaceTokenizer" else None,
+        getattr(config.dataset, "hf_processor_path", None),
+        getattr(config.model, "hf_model_id", None),
+    )
+    name = next((str(candidate) for candidate in candidates if candidate), None)
+    if name is None:
+        raise ConfigError(
+            f"tokenizer is a {tokenizer.tokenizer_type} without a name; allowed: a HuggingFaceTokenizer. "
+            "Set tokenizer.tokenizer_model."
+        )
+    options = tokenizer.hf_tokenizer_kwargs or {}
+    return {
+        "name_or_path": name,
+        "revision": options.get("revision"),
+        "chat_template": tokenizer.chat_template_path,
+        "trust_remote_code": bool(options.get("trust_remote_code", False)),
+    }
+
+
+def preprocessing_section(dataset: Any) -> dict[str, Any]:
+    """Return the preprocessing of a dataset config; where it has none, what the host takes then."""
+    preprocessing = dataset.preprocessing
+    if preprocessing is None:
+        kwargs = getattr(dataset, "dataset_kwargs", None) or {}
+        is_chat = kwargs.get("chat", dataset.hf_dataset is not None)
+        return {"kind": "chat"} if is_chat else {"kind": "prompt_completion", **_LEGACY}
+    if type(preprocessing).__name__ == "ChatSFTPreprocessingConfig":
+        return {"kind": "chat", "loss_mode": preprocessing.loss_mode}
+    known = PromptCompletionPreprocessing.model_fields
+    values = dataclasses.asdict(preprocessing)
+    return {"kind": "prompt_completion"} | {name: value for name, value in values.items() if name in known}

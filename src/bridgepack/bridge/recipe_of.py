@@ -1,0 +1,212 @@
+"""What a ConfigContainer says, as sections of a recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from bridgepack import geometry
+from bridgepack.bridge.host_fields import named_precision, value_at
+from bridgepack.bridge.recipe_data import data_section, preprocessing_section, tokenizer_section
+from bridgepack.bridge.wiring import SPECS
+from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
+from bridgepack.errors import ConfigError
+from bridgepack.rules.run_subject import TEXT_DATASETS
+
+_DIRECT = "DirectHFSFTDatasetConfig"
+_TOPOLOGY = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_tensor_parallel_size",
+)
+_OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
+_DETAILS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
+
+
+def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the sections that every recipe decides, as `SFTRecipe.from_mapping` takes them.
+
+    Args:
+        config: a ConfigContainer; only read.
+        num_gpus: GPUs of the run, which no config holds.
+        data: the inputs; by default as the config has them.
+
+    Raises:
+        ConfigError: the config reads or trains something that no recipe can say.
+    """
+    kind = type(config.dataset).__name__
+    if kind not in TEXT_DATASETS and kind != _DIRECT:
+        raise ConfigError(
+            f"dataset is a {kind}, which no recipe can say; allowed: GPTSFTDatasetConfig and {_DIRECT}. "
+            "Use the ConfigContainer as it is."
+        )
+    return {
+        "data": dict(data) if data is not None else data_section(config.dataset),
+        "tokenizer": tokenizer_section(config),
+        "preprocessing": preprocessing_section(config.dataset),
+        "packing": _packing(config),
+        "parallelism": _parallelism(config, num_gpus),
+        "batch": _batch(config),
+        "artifact": _artifact(config),
+        "method": _method(config.peft),
+        "schedule": _schedule(config),
+        "optimizer": _optimizer(config.optimizer),
+        "precision": {"recipe": precision_named(config.mixed_precision)},
+        "cuda_graphs": _graphs(config.model),
+        "logging": {"log_interval": config.logger.log_interval},
+    }
+
+
+def precision_named(value: Any) -> str:
+    """Return the registered mixed precision that has the formats of a config's; `bf16_mixed` where none has."""
+    names = get_args(PrecisionConfig.model_fields["recipe"].annotation)
+    if isinstance(value, str):
+        value = named_precision(value)
+    for name in names:
+        named = named_precision(name)
+        if value is not None and all(getattr(value, field) == getattr(named, field) for field in _DETAILS):
+            return str(name)
+    return str(PrecisionConfig().recipe)
+
+
+def train_iters_of(config: Any) -> int | None:
+    """Return the optimiser steps of a run; None where they follow from epochs."""
+    train = config.train
+    if train.num_epochs is not None:
+        return None
+    if train.train_samples is not None:
+        return max(int(train.train_samples) // int(train.global_batch_size), 1)
+    return int(train.train_iters)
+
+
+def _packing(config: Any) -> dict[str, Any]:
+    dataset = config.dataset
+    offline = bool(getattr(dataset, "enable_offline_packing", False))
+    in_batch = bool(getattr(dataset, "enable_in_batch_packing", False))
+    size = value_at(config, f"{SPECS}.packed_sequence_size") if offline else dataset.seq_length
+    section: dict[str, Any] = {
+        "mode": "offline" if offline else "in_batch" if in_batch else "none",
+        "packed_sequence_size": size,
+    }
+    if not offline:
+        return section
+    longest, multiple = (
+        value_at(config, f"{SPECS}.{name}") for name in ("max_single_sequence_length", "pad_seq_to_mult")
+    )
+    needed = _needed_multiple(config)
+    if longest is not None and longest < size:
+        section["max_sequence_length"] = longest
+    if multiple is not None and multiple != needed and multiple % needed == 0:
+        section["pad_seq_to_mult"] = multiple
+    section["pad_cu_seqlens"] = bool(value_at(config, f"{SPECS}.pad_cu_seqlens"))
+    section["seed"] = dataset.seed
+    return section
+
+
+def _needed_multiple(config: Any) -> int:
+    model = config.model
+    return geometry.pad_seq_to_mult(
+        context_parallel_size=model.context_parallel_size,
+        tensor_model_parallel_size=model.tensor_model_parallel_size,
+        sequence_parallel=bool(model.sequence_parallel),
+        eval_context_parallel_size=config.dist.eval_context_parallel_size,
+    )
+
+
+def _parallelism(config: Any, num_gpus: int | None) -> dict[str, Any]:
+    model = config.model
+    section = {name: getattr(model, name, None) for name in _TOPOLOGY}
+    section["expert_model_parallel_size"] = getattr(model, "expert_model_parallel_size", None) or 1
+    section["sequence_parallel"] = bool(model.sequence_parallel) and model.tensor_model_parallel_size > 1
+    section["eval_context_parallel_size"] = config.dist.eval_context_parallel_size
+    section["num_gpus"] = num_gpus
+    return section
+
+
+def _batch(config: Any) -> dict[str, Any]:
+    train, validation = config.train, config.validation
+    section = {
+        "micro_batch_size": train.micro_batch_size,
+        "global_batch_size": train.global_batch_size,
+        "eval_micro_batch_size": validation.eval_micro_batch_size or train.micro_batch_size,
+    }
+    if validation.eval_global_batch_size not in (None, train.global_batch_size):
+        section["eval_global_batch_size"] = validation.eval_global_batch_size
+    return section
+
+
+def _artifact(config: Any) -> str | None:
+    """Return the folder of the packs where they lie as bridgepack writes them."""
+    train, metadata = (value_at(config, f"{SPECS}.packed_{name}_path") for name in ("train_data", "metadata"))
+    if train is None or metadata is None or Path(metadata) != Path(train).parent / "bridge_metadata.json":
+        return None
+    return str(Path(train).parent) if Path(train).name == "training" else None
+
+
+def _method(peft: Any) -> dict[str, Any]:
+    if peft is None:
+        return {"kind": "full"}
+    kinds = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
+    if type(peft).__name__ not in kinds:
+        raise ConfigError(
+            f"peft is a {type(peft).__name__}, which no recipe can say; allowed: LoRA and DoRA. "
+            "Use the ConfigContainer as it is."
+        )
+    return {
+        "kind": kinds[type(peft).__name__],
+        "target_modules": list(peft.target_modules),
+        "dim": peft.dim,
+        "alpha": peft.alpha,
+        "dropout": peft.dropout,
+    }
+
+
+def _schedule(config: Any) -> dict[str, Any]:
+    scheduler, train = config.scheduler, config.train
+    iters = train_iters_of(config)
+    return {
+        "num_epochs": train.num_epochs,
+        "train_iters": iters,
+        "warmup_fraction": _warmup_fraction(scheduler, iters),
+        "lr_decay_style": scheduler.lr_decay_style,
+        "eval_interval": _evaluation(config, "eval_interval") or None,
+        "eval_iters": _evaluation(config, "eval_iters"),
+    }
+
+
+def _evaluation(config: Any, name: str) -> Any:
+    """Return a setting of evaluation; where it is set in its old place, that one counts."""
+    old = getattr(config.train, name, None)
+    return getattr(config.validation, name) if old is None else old
+
+
+def _warmup_fraction(scheduler: Any, iters: int | None) -> float:
+    """Return the fraction whose part of the steps, rounded up, is the warm-up; 0 where none is."""
+    if scheduler.lr_warmup_fraction is not None or iters is None:
+        return float(scheduler.lr_warmup_fraction or 0.0)
+    warmup = scheduler.lr_warmup_iters
+    if warmup >= iters:
+        return 0.0
+    fraction = warmup / iters
+    return float(fraction if math.ceil(fraction * iters) == warmup else (warmup - 0.5) / iters)
+
+
+def _optimizer(optimizer: Any) -> dict[str, Any]:
+    section = {name: getattr(optimizer, name) for name in _OPTIMIZER}
+    section["min_lr"] = min(optimizer.min_lr or 0.0, optimizer.lr)
+    return section
+
+
+def _graphs(model: Any) -> dict[str, Any]:
+    implementation = getattr(model, "cuda_graph_impl", "none")
+    if implementation == "full_iteration":
+        return {"implementation": implementation}
+    names = [getattr(module, "name", module) for module in getattr(model, "cuda_graph_modules", None) or []]
+    allowed = get_args(get_args(CudaGraphConfig.model_fields["modules"].annotation)[0])
+    if implementation == "transformer_engine" and names and set(names) <= set(allowed):
+        return {"implementation": implementation, "modules": names}
+    return {"implementation": "none"}

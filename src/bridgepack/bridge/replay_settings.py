@@ -1,0 +1,263 @@
+"""Replay settings of a recipe, or of a run's settings in the host's paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.version import Version
+
+from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN, RunConfig
+from bridgepack.releases import release_of
+from bridgepack.replay.evaluation import EvaluationSchedule
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.topology import Topology
+
+_FIRST_WITHOUT_RAMP_UP = Version("0.5")
+_FIRST_WITH_EVAL_SIZES = Version("0.5")
+_FIRST_WITH_DROP_LAST = Version("0.6")
+#: Defaults of the host's dataclasses, where settings leave a field out.
+#: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).
+_SEED, _EVAL_ITERS = 1234, 100
+
+
+def replay_settings(
+    source: SFTRecipe | RunConfig,
+    *,
+    num_packs: Mapping[str, int],
+    world_size: int | None,
+    version: str,
+    split: str = TRAIN,
+    resume_step: int = 0,
+) -> ReplaySettings:
+    """Return what the order of a split's packs depends on.
+
+    Args:
+        source: a recipe, as `to_bridge` wires it; or the settings of a run, which win where they differ from it.
+        num_packs: split -> rows, of every split that there is.
+        world_size: processes of the run; None for what `source` says.
+        version: of Megatron-Bridge.
+        split: `training` or `validation`.
+        resume_step: steps that the loaded checkpoint had done; 0 for a run from the start.
+
+    Raises:
+        ConfigError: a setting is missing, or the host does not run with it.
+    """
+    values = _Values(source, num_packs)
+    if num_packs.get(split, 0) < 1:
+        raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
+    ranks = _world_size(source, world_size)
+    if split == TRAIN:
+        return _training(values, num_packs[split], ranks, _release(version), resume_step)
+    schedule = _schedule(values, num_packs.get(TRAIN, 0), _release(version))
+    return _evaluation(values, num_packs[split], ranks, _release(version), schedule.batches_until(resume_step))
+
+
+def evaluation_schedule(
+    source: SFTRecipe | RunConfig, *, num_packs: Mapping[str, int], version: str
+) -> EvaluationSchedule:
+    """Return when a run evaluates, and on which batches; arguments as of `replay_settings`.
+
+    Raises:
+        ConfigError: a setting is missing or of the wrong kind.
+    """
+    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), _release(version))
+
+
+class _Values:
+    """Typed reads by the host's path; what is left out or null has the default."""
+
+    def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
+        self.place = source.place if isinstance(source, RunConfig) else source.name
+        if isinstance(source, SFTRecipe):
+            if source.packing.mode != "offline":
+                raise ConfigError(
+                    f"packing.mode is {source.packing.mode}; allowed: offline. Only packs on disk have an order that "
+                    "can be replayed."
+                )
+            packs = Packs(folder=source.artifact or "", num_packs=num_packs)
+            self._flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
+        else:
+            self._flat = _flattened(source.values)
+
+    def integer(self, path: str, default: int | None = None) -> int:
+        value = self._flat.get(path)
+        value = default if value is None else value
+        if value is None:
+            raise ConfigError(f"{self.place} does not state {path}, which the order of packs depends on. Set it.")
+        if type(value) is not int:
+            raise ConfigError(f"{path} is {value!r}; allowed: a whole number.")
+        return value
+
+    def integer_or_none(self, path: str) -> int | None:
+        return None if self._flat.get(path) is None else self.integer(path)
+
+    def flag(self, path: str, *, default: bool) -> bool:
+        value = self._flat.get(path)
+        if value is not None and type(value) is not bool:
+            raise ConfigError(f"{path} is {value!r}; allowed: true or false.")
+        return default if value is None else value
+
+    def number_or_none(self, path: str) -> float | None:
+        value = self._flat.get(path)
+        if value is not None and type(value) not in (int, float):
+            raise ConfigError(f"{path} is {value!r}; allowed: a number.")
+        return None if value is None else float(value)
+
+    def value(self, path: str, default: Any = None) -> Any:
+        found = self._flat.get(path)
+        return default if found is None else found
+
+    def has_null(self, path: str) -> bool:
+        return path in self._flat and self._flat[path] is None
+
+    def evaluation(self, name: str) -> int | None:
+        """Return a setting of `validation`; what `train` states, its place before 0.4, wins as in the host."""
+        old = self.integer_or_none(f"train.{name}")
+        return self.integer_or_none(f"validation.{name}") if old is None else old
+
+
+def _training(values: _Values, num_packs: int, world_size: int, version: Version, resume_step: int) -> ReplaySettings:
+    has_epochs = values.value("train.num_epochs") is not None
+    drop_last = not has_epochs and values.flag("dataset.drop_last", default=True)
+    ramp_up = values.value("train.rampup_batch_size") if version < _FIRST_WITHOUT_RAMP_UP else None
+    max_samples = _max_samples(values, "dataset.max_train_samples")
+    return ReplaySettings(
+        version=str(version),
+        num_packs=num_packs,
+        topology=_topology(values, world_size, values.integer("model.context_parallel_size", 1)),
+        loader=values.value("dataset.dataloader_type", "batch"),
+        micro_batch_size=values.integer("train.micro_batch_size"),
+        global_batch_size=values.integer("train.global_batch_size"),
+        seed=_seed(values, max_samples),
+        drop_last=drop_last or version < _FIRST_WITH_DROP_LAST,
+        data_sharding=values.flag("dataset.data_sharding", default=True),
+        max_samples=max_samples,
+        decrease_batch_size_if_needed=values.flag("train.decrease_batch_size_if_needed", default=False),
+        ramp_up=_three(ramp_up),
+        num_steps=_num_steps(values, max_samples or num_packs),
+        resume_step=resume_step,
+    )
+
+
+def _evaluation(
+    values: _Values, num_packs: int, world_size: int, version: Version, num_batches_done: int
+) -> ReplaySettings:
+    context = values.integer("model.context_parallel_size", 1)
+    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
+    if version >= _FIRST_WITH_EVAL_SIZES:
+        context = values.integer("dist.eval_context_parallel_size", context)
+        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
+        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
+    max_samples = _max_samples(values)
+    return ReplaySettings(
+        version=str(version),
+        num_packs=num_packs,
+        topology=_topology(values, world_size, context),
+        loader=values.value("dataset.dataloader_type", "batch"),
+        micro_batch_size=micro_batch,
+        global_batch_size=global_batch,
+        seed=_seed(values, max_samples),
+        data_sharding=values.flag("dataset.data_sharding", default=True),
+        max_samples=max_samples,
+        is_evaluation=True,
+        resume_step=num_batches_done,
+    )
+
+
+def _schedule(values: _Values, num_packs: int, version: Version) -> EvaluationSchedule:
+    max_samples = _max_samples(values, "dataset.max_train_samples")
+    eval_iters = values.evaluation("eval_iters")
+    is_skipped = values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False))
+    return EvaluationSchedule(
+        eval_interval=values.evaluation("eval_interval") or None,
+        eval_iters=_EVAL_ITERS if eval_iters is None else eval_iters,
+        start_eval_at_iter=(
+            values.integer_or_none("validation.start_eval_at_iter") if version >= _FIRST_WITH_EVAL_SIZES else None
+        ),
+        num_steps=_num_steps(values, max_samples or num_packs),
+        skips_training=is_skipped,
+    )
+
+
+def _release(version: str) -> Version:
+    """Return the release that a pre-release or local version counts as."""
+    release_of(version)
+    return Version(Version(version).base_version)
+
+
+def _world_size(source: SFTRecipe | RunConfig, given: int | None) -> int:
+    stated = source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
+    found = stated if given is None else given
+    if found is None:
+        raise ConfigError("world_size is not given, and parallelism.num_gpus is not set. Set one of them.")
+    return found
+
+
+def _topology(values: _Values, world_size: int, context_parallel_size: int) -> Topology:
+    decentralized = values.flag("dist.use_decentralized_pg", default=False)
+    return Topology(
+        world_size=world_size,
+        tensor_model_parallel_size=values.integer("model.tensor_model_parallel_size", 1),
+        pipeline_model_parallel_size=values.integer("model.pipeline_model_parallel_size", 1),
+        context_parallel_size=context_parallel_size,
+        pipeline_before_data=values.flag("dist.use_tp_pp_dp_mapping", default=False) and not decentralized,
+    )
+
+
+def _max_samples(values: _Values, field: str = "") -> int | None:
+    """Return how many packs the dataset is limited to; `dataset_kwargs` wins, and goes to every split.
+
+    Source: megatron-bridge 0.6.2, data/builders/gpt_sft.py (_build_datasets).
+    """
+    both = values.integer_or_none("dataset.dataset_kwargs.max_num_samples")
+    return values.integer_or_none(field) if both is None and field else both
+
+
+def _seed(values: _Values, max_samples: int | None) -> int:
+    """Return the seed of the loader; a dataset without one takes the run's.
+
+    Source: megatron-bridge 0.6.2, data/loaders.py (sampler_seed).
+    """
+    if values.has_null("dataset.seed"):
+        if max_samples is not None:
+            raise ConfigError("dataset.seed is null with a limit of packs, so each rank draws others. Set a seed.")
+        return values.integer("rng.seed", _SEED)
+    return values.integer("dataset.seed", _SEED)
+
+
+def _num_steps(values: _Values, num_samples: int) -> int | None:
+    """Return the steps of a run.
+
+    Source: megatron-bridge 0.6.2, training/config.py (TrainingConfig.finalize, _resolve_num_epochs).
+    """
+    epochs, samples = values.number_or_none("train.num_epochs"), values.integer_or_none("train.train_samples")
+    size = values.integer("train.global_batch_size")
+    if epochs is not None:
+        return math.ceil(epochs * math.ceil(num_samples / size))
+    if samples is not None:
+        return samples // size
+    return values.integer_or_none("train.train_iters")
+
+
+def _three(ramp_up: Any) -> tuple[int, int, int] | None:
+    if ramp_up is None:
+        return None
+    if not isinstance(ramp_up, (list, tuple)) or len(ramp_up) != len(("first", "increment", "packs")):
+        raise ConfigError(f"train.rampup_batch_size is {ramp_up!r}; allowed: [first batch, increment, packs], or null.")
+    first, increment, num_packs = (int(number) for number in ramp_up)
+    return first, increment, num_packs
+
+
+def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,0 +1,217 @@
+"""Plain values as the types that a field of the host's config declares: enums, dtypes, paths, nested objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePath
+from typing import Any
+
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.errors import ConfigError
+
+#: Origins of annotations of containers -> what a plain value must be.
+_LISTS = (list, tuple, set, frozenset)
+
+
+class _NoFit(Exception):
+    """A value does not fit; says what is allowed."""
+
+
+def host_value(value: Any, annotation: Any, *, field: str) -> Any:
+    """Return a plain value as the declared type has it.
+
+    Example: `"flash"` for an enum of attention kernels -> its member `flash`.
+
+    Args:
+        value: plain, or already of that type.
+        annotation: as `declared_type` gives it; `Any` takes everything.
+        field: what the user wrote it in, for the message.
+
+    Raises:
+        ConfigError: the value does not fit.
+    """
+    try:
+        return _fitted(value, annotation)
+    except _NoFit as allowed:
+        raise ConfigError(f"{field} is {shown(value)}; allowed: {allowed}. Use one of these.") from None
+
+
+def declared_types(kind: Any) -> Mapping[str, Any]:
+    """Return the field names of a class -> declared types; one that cannot be resolved is `Any`."""
+    return _declared_types(kind)
+
+
+@lru_cache(maxsize=256)
+def _declared_types(kind: Any) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for parent in reversed(kind.__mro__):
+        namespace = vars(sys.modules[parent.__module__]) if parent.__module__ in sys.modules else {}
+        for name, annotation in vars(parent).get("__annotations__", {}).items():
+            found[name] = _resolved(annotation, namespace)
+    return found
+
+
+def _resolved(annotation: Any, namespace: Mapping[str, Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"value": annotation}
+    try:
+        return typing.get_type_hints(holder, globalns=dict(namespace))["value"]
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return Any
+
+
+def dataclass_in(annotation: Any) -> type | None:
+    """Return the one dataclass that an annotation allows, e.g. of `CommOverlapConfig | None`; None for others."""
+    kinds = [
+        option
+        for option in (typing.get_args(annotation) or (annotation,))
+        if isinstance(option, type) and dataclasses.is_dataclass(option)
+    ]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def _fitted(value: Any, annotation: Any) -> Any:
+    origin = typing.get_origin(annotation)
+    if annotation is Any or isinstance(annotation, (typing.TypeVar, typing.ForwardRef, str)):
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _of_union(value, typing.get_args(annotation))
+    if origin is typing.Literal:
+        return _of_literal(value, typing.get_args(annotation))
+    if origin in (typing.Annotated, typing.ClassVar, typing.Final):
+        return _fitted(value, typing.get_args(annotation)[0])
+    if origin in _LISTS:
+        return _of_list(value, origin, typing.get_args(annotation))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return _of_kind(value, dict)
+    if annotation is Callable or origin in (Callable, type) or not isinstance(annotation, type):
+        return _of_callable(value)
+    return _of_class(value, annotation)
+
+
+def _of_class(value: Any, kind: type) -> Any:
+    if isinstance(value, kind):
+        return _not_a_truth_value(value, kind)
+    if value is None:
+        return _unset(kind)
+    if kind is bool and isinstance(value, int):
+        return value
+    if issubclass(kind, enum.Enum):
+        return _member(value, kind)
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return Path(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is float and isinstance(value, int):
+        return float(_not_a_truth_value(value, float))
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        return _dtype(value, kind)
+    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        return _object(value, kind)
+    raise _NoFit(_described(kind))
+
+
+def _unset(kind: type) -> None:
+    """Return None for a choice: the host's own recipes leave those unset, whatever is declared."""
+    if not issubclass(kind, enum.Enum):
+        raise _NoFit(_described(kind))
+
+
+def _not_a_truth_value(value: Any, kind: type) -> Any:
+    if isinstance(value, bool) and kind in (int, float):
+        raise _NoFit(_described(kind))
+    return value
+
+
+def _of_kind(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise _NoFit(_described(kind))
+    return value
+
+
+def _of_callable(value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise _NoFit("a function or class, which a recipe cannot hold. Set it on the ConfigContainer in Python")
+    return value
+
+
+def _of_literal(value: Any, options: tuple[Any, ...]) -> Any:
+    if value is None:
+        return None
+    for option in options:
+        if option == value and type(option) is type(value):
+            return option
+    raise _NoFit(", ".join(str(option) for option in options))
+
+
+def _of_union(value: Any, options: tuple[Any, ...]) -> Any:
+    if value is None and type(None) in options:
+        return None
+    allowed = []
+    target = value.get("_target_") if isinstance(value, Mapping) else None
+    if isinstance(target, str):
+        options = tuple(option for option in options if getattr(option, "__name__", "") == target.rpartition(".")[2])
+    exact = sorted(options, key=lambda option: not (isinstance(option, type) and type(value) is option))
+    for option in exact:
+        try:
+            return _fitted(value, option)
+        except _NoFit as reason:
+            allowed.append(str(reason))
+    raise _NoFit(" or ".join(dict.fromkeys(allowed)))
+
+
+def _of_list(value: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
+    if isinstance(value, str) or not isinstance(value, _LISTS):
+        raise _NoFit("a list")
+    item = arguments[0] if arguments and len(set(arguments) - {Ellipsis}) == 1 else Any
+    return origin(_fitted(one, item) for one in value)
+
+
+def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
+    if isinstance(value, Mapping):
+        value = value.get("_name_")
+    if isinstance(value, str) and value in kind.__members__:
+        return kind[value]
+    raise _NoFit(", ".join(kind.__members__))
+
+
+def _dtype(value: Any, kind: type) -> Any:
+    found = getattr(sys.modules["torch"], str(value).removeprefix("torch."), None)
+    if not isinstance(found, kind):
+        raise _NoFit("the name of a torch dtype, e.g. bfloat16")
+    return found
+
+
+def _object(values: Mapping[str, Any], kind: type) -> Any:
+    known = {field.name for field in dataclasses.fields(kind) if field.init}
+    for name in values:
+        if name not in known and name != "_target_":
+            nearest = nearest_name(name, known)
+            raise _NoFit(
+                f"fields of {kind.__name__}: {', '.join(sorted(known))}" + (f" ({nearest}?)" if nearest else "")
+            )
+    fields = declared_types(kind)
+    given = {name: _fitted(value, fields[name]) for name, value in values.items() if name != "_target_"}
+    try:
+        return kind(**given)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise _NoFit(f"what {kind.__name__} takes: {error}") from error
+
+
+def _described(kind: type) -> str:
+    texts = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a mapping"}
+    if issubclass(kind, enum.Enum):
+        return ", ".join(kind.__members__)
+    if issubclass(kind, PurePath):
+        return "a path"
+    return texts.get(kind, "null" if kind is type(None) else f"fields of {kind.__name__}")

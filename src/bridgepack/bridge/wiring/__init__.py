@@ -1,0 +1,63 @@
+"""What a recipe sets in Megatron-Bridge: every setting under the host's path, with where its value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bridgepack.bridge.wiring.data import dataset_settings, loss_settings, topology_settings
+from bridgepack.bridge.wiring.schedule import batch_settings, schedule_settings
+from bridgepack.bridge.wiring.settings import SPECS, Packs, Scope, Setting
+from bridgepack.bridge.wiring.training import bookkeeping_settings, kernel_settings, optimizer_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+__all__ = ["OVERRIDES", "SPECS", "Packs", "Setting", "host_settings"]
+
+OVERRIDES = "bridge_overrides"
+#: Deeper than any config of the host; a section that holds itself would be endless.
+_MAX_DEPTH = 12
+_SECTIONS = (
+    topology_settings,
+    loss_settings,
+    dataset_settings,
+    batch_settings,
+    schedule_settings,
+    optimizer_settings,
+    kernel_settings,
+    bookkeeping_settings,
+)
+
+
+def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Setting, ...]:
+    """Return every setting of a recipe, each path once; later ones win over those of the base recipe.
+
+    Nothing is judged here: a recipe that breaks a rule has settings that break it.
+
+    Args:
+        recipe: the recipe.
+        packs: what the run will read; without them what depends on their number is left to the host.
+
+    Raises:
+        ConfigError: `bridge_overrides` are nested without end.
+    """
+    scope = Scope(recipe=recipe, packs=packs)
+    found = {setting.path: setting for section in _SECTIONS for setting in section(scope)}
+    for path, value in _leaves(recipe.bridge_overrides):
+        found[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{path}")
+    return tuple(found.values())
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value); an empty mapping is a value.
+
+    Raises:
+        ConfigError: sections lie in each other without end, or deeper than any config of the host.
+    """
+    if prefix.count(".") > _MAX_DEPTH:
+        raise ConfigError(f"{OVERRIDES}.{prefix[:60]}... lies more than {_MAX_DEPTH} sections deep. Remove it.")
+    for name, value in section.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

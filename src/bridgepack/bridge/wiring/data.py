@@ -1,0 +1,136 @@
+"""Settings of the topology, the loss and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bridgepack import geometry
+from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
+
+_TOPOLOGY = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "sequence_parallel",
+)
+#: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
+_PROMPT_COMPLETION = (
+    "prompt_column",
+    "completion_column",
+    "prompt_template",
+    "separator",
+    "loss_mode",
+    "strip_whitespace",
+    "add_bos",
+    "add_sep",
+    "add_eos",
+    "truncation_method",
+)
+_IF_SET = ("cp_comm_type", "hierarchical_context_parallel_sizes")
+
+
+def topology_settings(scope: Scope) -> Iterator[Setting]:
+    """Yield how the model is spread over GPUs."""
+    topology = scope.recipe.parallelism
+    for name in _TOPOLOGY:
+        yield scope.of(f"model.{name}", f"parallelism.{name}")
+    for name in _IF_SET:
+        value = getattr(topology, name)
+        if value is not None:
+            yield scope.of(f"model.{name}", f"parallelism.{name}", list(value) if name == _IF_SET[1] else value)
+    yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
+    if scope.recipe.model is not None and "/" in scope.recipe.model.name:
+        yield scope.of("model.hf_model_id", "model.name")
+
+
+def loss_settings(scope: Scope) -> Iterator[Setting]:  # noqa: ARG001 (called like the others)
+    """Yield how the loss counts tokens."""
+    because = "every trained token counts the same, whichever pack and rank it lies on"
+    yield derived("model.calculate_per_token_loss", True, because)
+    yield derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+
+
+def dataset_settings(scope: Scope) -> Iterator[Setting]:
+    """Yield what is read."""
+    size = scope.recipe.packing.packed_sequence_size
+    yield scope.of("model.seq_length", "packing.packed_sequence_size", size)
+    yield scope.of("dataset.seq_length", "packing.packed_sequence_size", size)
+    yield derived("dataset.do_validation", scope.has_validation, "data.validation or data.validation_fraction")
+    yield derived("dataset.do_test", False, "the host never packs a test split")
+    yield from _tokenizer(scope)
+    if scope.recipe.packing.mode == "offline":
+        yield from _offline(scope)
+    else:
+        yield from _from_hub(scope)
+
+
+def _tokenizer(scope: Scope) -> Iterator[Setting]:
+    tokenizer = scope.recipe.tokenizer
+    yield scope.of("tokenizer.tokenizer_model", "tokenizer.name_or_path")
+    yield derived("tokenizer.tokenizer_type", "HuggingFaceTokenizer", "packs are made with such a one")
+    if tokenizer.chat_template is not None:
+        yield scope.of("tokenizer.chat_template_path", "tokenizer.chat_template")
+    for name in ("revision", "trust_remote_code"):
+        if getattr(tokenizer, name):
+            yield scope.of(f"tokenizer.hf_tokenizer_kwargs.{name}", f"tokenizer.{name}")
+
+
+def _offline(scope: Scope) -> Iterator[Setting]:
+    folder = scope.packs.folder if scope.packs else scope.recipe.artifact
+    yield scope.of("dataset.seed", "packing.seed")
+    yield derived("dataset.enable_offline_packing", True, "packing.mode is offline")
+    yield scope.of(f"{SPECS}.packed_sequence_size", "packing.packed_sequence_size")
+    yield _multiple(scope)
+    yield scope.of(f"{SPECS}.max_single_sequence_length", "packing.max_sequence_length")
+    yield scope.of(f"{SPECS}.pad_cu_seqlens", "packing.pad_cu_seqlens")
+    if folder is not None:
+        validation = f"{folder}/validation" if scope.has_validation else None
+        because = "the folder of the packs"
+        yield derived(f"{SPECS}.packed_train_data_path", f"{folder}/training", because)
+        yield derived(f"{SPECS}.packed_val_data_path", validation, because)
+        yield derived(f"{SPECS}.packed_metadata_path", f"{folder}/bridge_metadata.json", because)
+        yield derived("dataset.dataset_root", folder, "the host wants one source; nothing in it is read")
+    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
+    yield derived("dataset.dataloader_type", "batch", "the host's loader for packs")
+    yield derived("dataset.preprocessing", _preprocessing(scope), "as the packs were made; the host packs nothing")
+
+
+def _from_hub(scope: Scope) -> Iterator[Setting]:
+    in_batch = scope.recipe.packing.mode == "in_batch"
+    yield derived("dataset.enable_in_batch_packing", in_batch, f"packing.mode is {scope.recipe.packing.mode}")
+    yield derived("dataset.preprocessing", _preprocessing(scope), "preprocessing")
+    because = "the tokenizer, with what reads images and sound where the model has it"
+    yield derived("dataset.hf_processor_path", scope.recipe.tokenizer.name_or_path, because, "tokenizer.name_or_path")
+    if scope.recipe.tokenizer.trust_remote_code:
+        yield scope.of("dataset.trust_remote_code", "tokenizer.trust_remote_code")
+
+
+def _multiple(scope: Scope) -> Setting:
+    pinned = scope.recipe.packing.pad_seq_to_mult
+    path, field = f"{SPECS}.pad_seq_to_mult", "packing.pad_seq_to_mult"
+    if pinned is not None:
+        return Setting(path=path, value=pinned, origin="recipe", field=field)
+    topology = scope.recipe.parallelism
+    value = geometry.pad_seq_to_mult(
+        context_parallel_size=topology.context_parallel_size,
+        tensor_model_parallel_size=topology.tensor_model_parallel_size,
+        sequence_parallel=topology.sequence_parallel,
+        eval_context_parallel_size=topology.eval_context_parallel_size,
+    )
+    because = "lcm of 2 x context parallelism and, with sequence parallelism, context x tensor parallelism"
+    return Setting(path=path, value=value, origin="derived", field=field, because=because)
+
+
+def _preprocessing(scope: Scope) -> dict[str, Any] | None:
+    preprocessing, module = scope.recipe.preprocessing, "megatron.bridge.data.sft_processing"
+    if isinstance(preprocessing, ChatPreprocessing):
+        return {"_target_": f"{module}.ChatSFTPreprocessingConfig", "loss_mode": preprocessing.loss_mode}
+    if isinstance(preprocessing, PromptCompletionPreprocessing):
+        kind = f"{module}.PromptCompletionSFTPreprocessingConfig"
+        return {"_target_": kind, **{name: getattr(preprocessing, name) for name in _PROMPT_COMPLETION}}
+    return None

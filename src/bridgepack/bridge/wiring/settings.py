@@ -1,0 +1,109 @@
+"""What a setting of the host is, and what settings are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+
+SPECS = "dataset.offline_packing_specs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packs:
+    """Packs that a run will read, as their manifest has them.
+
+    Attributes:
+        folder: of the artifact.
+        num_packs: split -> rows.
+    """
+
+    folder: str
+    num_packs: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One value in the host's config.
+
+    Attributes:
+        path: dotted, in the ConfigContainer.
+        value: plain.
+        origin: the recipe says so, a default of the recipe's schema, or derived from other values.
+        field: field of the recipe that decides it; empty where none does alone.
+        because: how it follows, for derived values.
+    """
+
+    path: str
+    value: Any
+    origin: Literal["recipe", "default", "derived"]
+    field: str = ""
+    because: str = ""
+
+
+def derived(path: str, value: Any, because: str, field: str = "") -> Setting:
+    """Return a setting that follows from others."""
+    return Setting(path=path, value=value, origin="derived", field=field, because=because)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What settings are made from.
+
+    Attributes:
+        recipe: the recipe.
+        packs: what the run will read; None where that is not known.
+    """
+
+    recipe: SFTRecipe
+    packs: Packs | None
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is validation data."""
+        return self.recipe.data.validation is not None or self.recipe.data.validation_fraction > 0
+
+    def num_packs(self, split: str) -> int:
+        """Return the rows of a split; 0 where that is not known."""
+        return self.packs.num_packs.get(split, 0) if self.packs else 0
+
+    def data_parallel_size(self) -> int | None:
+        """Return the copies of the model in training; None where the GPUs are not known or do not divide."""
+        return self._ranks_of(self.recipe.parallelism.context_parallel_size)
+
+    def eval_data_parallel_size(self) -> int | None:
+        """Return the copies of the model in evaluation; None where the GPUs are not known or do not divide."""
+        topology = self.recipe.parallelism
+        return self._ranks_of(topology.eval_context_parallel_size or topology.context_parallel_size)
+
+    def of(self, path: str, field: str, value: Any = ...) -> Setting:
+        """Return a setting that one field decides; by default its value is the field's.
+
+        Args:
+            path: of the host.
+            field: of the recipe, dotted.
+            value: what the field comes to in the host's terms.
+        """
+        section: Any = self.recipe
+        is_set = True
+        *sections, leaf = field.split(".")
+        for name in sections:
+            if isinstance(section, Mapping):
+                section = section[name]
+            else:
+                is_set = is_set and name in section.model_fields_set
+                section = getattr(section, name)
+        if isinstance(section, Mapping):
+            return Setting(path=path, value=section[leaf] if value is ... else value, origin="recipe", field=field)
+        origin: Literal["recipe", "default"] = "recipe" if is_set and leaf in section.model_fields_set else "default"
+        found = getattr(section, leaf) if value is ... else value
+        return Setting(path=path, value=found, origin=origin, field=field)
+
+    def _ranks_of(self, context_parallel_size: int) -> int | None:
+        topology = self.recipe.parallelism
+        model = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * context_parallel_size
+        if topology.num_gpus is None or topology.num_gpus % model:
+            return None
+        return topology.num_gpus // model

@@ -1,0 +1,144 @@
+"""A recipe as the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.assign import assign
+from bridgepack.bridge.base_config import base_config
+from bridgepack.bridge.corrections import correct
+from bridgepack.bridge.datasets import dataset_config
+from bridgepack.bridge.forward_steps import forward_step_of
+from bridgepack.bridge.host_fields import named_precision
+from bridgepack.bridge.inherited import inherited_settings
+from bridgepack.bridge.recipe import PATH_SETTINGS
+from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.topology import check_topology
+from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import AdapterMethod
+
+__all__ = ["HostConfig", "forward_step_for", "host_config", "to_bridge"]
+
+_ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
+_PRECISION = "mixed_precision"
+#: Fields of mixed precision that tell number formats apart.
+_FORMATS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostConfig:
+    """A recipe on the installed host.
+
+    Attributes:
+        config: the ConfigContainer.
+        settings: everything that was written into the base, each path once, with where it comes from.
+    """
+
+    config: Any
+    settings: tuple[Setting, ...]
+
+
+def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
+    """Return the ConfigContainer of a recipe; a new object each time.
+
+    Args:
+        recipe: the recipe.
+        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet.
+
+    Raises:
+        ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be
+            spread over GPUs that way.
+    """
+    config = host_config(recipe, artifact=artifact).config
+    check_topology(config, recipe)
+    return config
+
+
+def forward_step_for(target: Any) -> Any:
+    """Return the forward step of Megatron-Bridge for a recipe or a ConfigContainer.
+
+    Example: `finetune(config, forward_step_for(config))`.
+
+    Raises:
+        ConfigError: the recipe's base cannot be loaded here.
+    """
+    return forward_step_of(to_bridge(target) if isinstance(target, SFTRecipe) else target)
+
+
+def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> HostConfig:
+    """Return the ConfigContainer of a recipe, and every setting that was written into the base.
+
+    Values of the base that packed rows cannot take are corrected where a rule names a safe change and the recipe does
+    not decide the setting; others stay as they are, for `check` to report.
+
+    Raises:
+        ConfigError: the base cannot be loaded here, or a setting is nothing that the host has.
+    """
+    config = base_config(recipe)
+    settings = _settings(config, recipe, artifact)
+    config.dataset = dataset_config(recipe, config.dataset)
+    config.peft = _adapter(config.peft, recipe)
+    config.tokenizer = _tokenizer(config.tokenizer, recipe)
+    assign(config, settings.values())
+    corrections = correct(
+        config,
+        may_change=lambda path: not _is_decided(path, settings),
+        world_size=recipe.parallelism.num_gpus,
+    )
+    for item in corrections:
+        settings[item.path] = Setting(path=item.path, value=item.new, origin="derived", because=item.why)
+    return HostConfig(config=config, settings=tuple(settings.values()))
+
+
+def _settings(base: Any, recipe: SFTRecipe, artifact: str | Path | None) -> dict[str, Setting]:
+    recipe, packs = _with_packs(recipe, artifact)
+    settings = {setting.path: _as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
+    for setting in inherited_settings(base, recipe):
+        if setting.path not in settings or settings[setting.path].origin != "recipe":
+            settings[setting.path] = setting
+    precision = settings[_PRECISION]
+    if precision.origin == "default" and _has_details(base.mixed_precision, precision.value):
+        del settings[_PRECISION]
+    return settings
+
+
+def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:
+    if recipe.packing.mode != "offline":
+        return recipe, None
+    folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
+    packs = packs_in(folder)
+    return recipe.override({"artifact": str(folder)}), packs if packs.num_packs else None
+
+
+def _as_host_type(setting: Setting) -> Setting:
+    return replace(setting, value=Path(setting.value)) if setting.path in PATH_SETTINGS else setting
+
+
+def _has_details(base: Any, name: str) -> bool:
+    """Say whether the base computes in the formats of a registered name, with details that the name has not."""
+    named = named_precision(name)
+    if base is None or isinstance(base, str) or any(getattr(base, one) != getattr(named, one) for one in _FORMATS):
+        return False
+    return any(getattr(base, field.name) != getattr(named, field.name) for field in fields(named))
+
+
+def _is_decided(path: str, settings: dict[str, Setting]) -> bool:
+    return any(path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.") for known in settings)
+
+
+def _adapter(base: Any, recipe: SFTRecipe) -> Any:
+    """Return the adapters of the base where they are of the recipe's kind, else new ones; None for full training."""
+    if not isinstance(recipe.method, AdapterMethod):
+        return None
+    module, name = _ADAPTERS[recipe.method.kind]
+    kind = getattr(import_host(module), name)
+    return base if isinstance(base, kind) else kind()
+
+
+def _tokenizer(base: Any, recipe: SFTRecipe) -> Any:
+    """Return the base's tokenizer config where it is for the same tokenizer, else a new one."""
+    return base if base.tokenizer_model == recipe.tokenizer.name_or_path else type(base)()

@@ -1,0 +1,244 @@
+"""Checks a target: what it is, which rules judge it, and one report of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.disk_files import DiskFiles
+from bridgepack.bridge.locations import line_of
+from bridgepack.bridge.recipe import recipe_field
+from bridgepack.bridge.targets import Target, load_target
+from bridgepack.checking.options import CheckOptions as CheckOptions
+from bridgepack.checking.options import checked_given
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records import Change, Finding, RunConfig
+from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.earlier_names import in_current_names
+from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES
+from bridgepack.rules.report import CheckReport, SkippedRule, in_order
+from bridgepack.rules.rule import ArtifactFacts, Rule
+from bridgepack.rules.run_engine import RunJudgement, judge_run
+from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.selection import check_selectors, selected
+from bridgepack.rules.settings import Settings
+from bridgepack.rules.suppression import SUPPRESSION_RULES, apply_suppressions
+from bridgepack.rules.versions import target_versions
+
+_NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
+_WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
+_NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
+
+
+def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact | None = None) -> CheckReport:
+    """Return what the rules say about a target.
+
+    Args:
+        target: as `bridge.targets.load_target` takes it, or what that gives.
+        options: how.
+        packs: the artifact, where it has been checked already.
+
+    Raises:
+        ConfigError: the target, a version, a selector or an override is nothing known, or options contradict.
+        ArtifactError: the artifact is none.
+        RuleCrashError: a rule raised.
+    """
+    check_selectors(ALL_RULES, options.select, "--select")
+    check_selectors(ALL_RULES, options.ignore, "--ignore")
+    loaded = target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
+    _check_agreement(loaded, options)
+    packs = packs or checked_artifact(loaded, options)
+    if loaded.config is None:
+        assert packs is not None
+        unjudged = selected(RUN_RULES, select=options.select, ignore=options.ignore)
+        report = _with_skipped(packs.report, unjudged, _NO_SETTINGS)
+        report = _suppressed(report, {}, options)
+    else:
+        report = _with_run(loaded, loaded.config, packs, options)
+    if options.select:
+        report = _with_skipped(
+            report, selected(GUARD_RULES, select=options.select, ignore=options.ignore), _WHILE_TRAINING
+        )
+    return replace(report, target=loaded.place, target_path=str(loaded.file or loaded.artifact or ""))
+
+
+def _check_agreement(loaded: Target, options: CheckOptions) -> None:
+    """Accept options that leave a rule to run, and that have an effect on this target.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not selected(ALL_RULES, select=options.select, ignore=options.ignore):
+        raise ConfigError(
+            f"--ignore {', '.join(options.ignore)} leaves no rule of those selected to run. Ignore fewer."
+        )
+    if loaded.artifact is not None and options.artifact is not None:
+        raise ConfigError(
+            f"--artifact is {str(options.artifact)!r}, and the target {loaded.place!r} is an artifact itself. "
+            "Remove --artifact, or give a recipe or a config as target."
+        )
+    if options.given and loaded.artifact is None and options.artifact is None:
+        raise ConfigError(
+            f"--given {next(iter(options.given))} is a fact about packs, and none were given. Add --artifact FOLDER."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedArtifact:
+    """An artifact after its own rules.
+
+    Attributes:
+        report: what they say.
+        facts: what rules on runs see of it.
+    """
+
+    report: CheckReport
+    facts: ArtifactFacts
+
+
+def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact | None:
+    """Return the artifact of a check, judged by the rules on artifacts; None where none was given.
+
+    Raises:
+        ArtifactError: the folder is no artifact, or cannot be read.
+        RuleCrashError: a rule raised.
+    """
+    folder = loaded.artifact or options.artifact
+    if folder is None:
+        return None
+    try:
+        return _checked(folder, loaded.config, options)
+    except OSError as error:
+        raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the files and their rights.") from error
+
+
+def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
+    from bridgepack.data.artifact.checking import opened_for_check
+    from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
+
+    rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
+    with opened_for_check(folder, num_workers=options.num_workers) as artifact:
+        scan = scan_artifact(
+            artifact,
+            context=_context(artifact, config, checked_given(options.given)),
+            rules=rules,
+            max_examples=options.max_examples,
+            execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
+        )
+    report = report_of_scan(scan, rules=rules, max_examples=options.max_examples)
+    return CheckedArtifact(report=report, facts=scan.facts)
+
+
+def _context(artifact: Any, config: RunConfig | None, given: Mapping[str, Any]) -> CheckContext:
+    """Return what rows are judged against: what is given, else the manifest, else the run, else the files' names."""
+    context = context_from_manifest(artifact.manifest) if artifact.manifest is not None else CheckContext()
+    known: dict[str, Any] = {}
+    if artifact.manifest is None:
+        known = {**artifact.name_hints, **(_geometry_of_run(config) if config is not None else {})}
+    return replace(context, **{**known, **given})
+
+
+def _geometry_of_run(config: RunConfig) -> dict[str, int]:
+    settings, known = Settings(config=config), {}
+    for name in ("packed_sequence_size", "pad_seq_to_mult"):
+        try:
+            known[name] = settings.integer(f"{SPECS}.{name}")
+        except CannotJudgeError:
+            continue
+    return known
+
+
+def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
+    environment = options.environment
+    versions = target_versions(options.bridge_version, environment.versions if environment else None)
+    config = in_current_names(config, versions)
+    loaded = replace(loaded, config=config)
+    subject = RunSubject(
+        config=config,
+        versions=versions,
+        world_size_given=options.world_size,
+        artifact=packs.facts if packs else None,
+        environment=environment,
+        files=DiskFiles() if options.looks_at_files else None,
+    )
+    rules = selected(RUN_RULES, select=options.select, ignore=options.ignore)
+    judged = judge_run(subject, rules, max_examples=options.max_examples)
+    report = _joined(judged, packs, options)
+    report = _suppressed(report, config.ignored, options)
+    findings = tuple(_in_users_terms(finding, loaded) for finding in report.findings)
+    return replace(report, findings=in_order(findings), versions=versions.described())
+
+
+def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
+    if packs is None:
+        unread = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
+        base = CheckReport(findings=(), rules_run=(), rules_skipped=_skipped(unread, _NO_ARTIFACT))
+    else:
+        base = packs.report
+    skipped = (*base.rules_skipped, *judged.rules_skipped)
+    return replace(
+        base,
+        findings=(*base.findings, *judged.findings),
+        rules_run=tuple(sorted((*base.rules_run, *judged.rules_run))),
+        rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)),
+        rules_not_applicable=judged.rules_not_applicable,
+    )
+
+
+def _with_skipped(report: CheckReport, rules: Sequence[Rule], reason: str) -> CheckReport:
+    """Return a report with rules that did not judge."""
+    skipped = (*report.rules_skipped, *_skipped(rules, reason))
+    return replace(report, rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)))
+
+
+def _skipped(rules: Sequence[Rule], reason: str) -> tuple[SkippedRule, ...]:
+    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
+
+
+def _suppressed(report: CheckReport, ignored: Mapping[str, str], options: CheckOptions) -> CheckReport:
+    rules = selected(SUPPRESSION_RULES, select=options.select, ignore=options.ignore)
+    findings, suppressed = apply_suppressions(
+        report.findings,
+        ignored,
+        known_codes={rule.code for rule in ALL_RULES},
+        judged_codes=report.rules_run,
+        rules=rules,
+    )
+    return replace(
+        report,
+        findings=in_order(findings),
+        suppressed=suppressed,
+        rules_run=tuple(sorted((*report.rules_run, *_codes(rules)))),
+    )
+
+
+def _codes(rules: Sequence[Rule]) -> list[str]:
+    return [rule.code for rule in rules]
+
+
+def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
+    """Return a finding whose paths are those of the user's own file, with the line of the first.
+
+    A finding on something else than a setting, as a shard or a distribution, has no file.
+    """
+    assert loaded.config is not None
+    config = loaded.config
+    paths = [config.user_path(part.strip()) for part in finding.where.split(",")]
+    changes = tuple(user_change(change, loaded) for change in finding.changes)
+    finding = replace(finding, where=", ".join(dict.fromkeys(paths)), changes=changes)
+    sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
+    if loaded.file is None or paths[0].partition(".")[0] not in sections:
+        return finding
+    return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
+
+
+def user_change(change: Change, loaded: Target) -> Change:
+    """Return a change whose path is that of the user's own file."""
+    if loaded.config is None:
+        return change
+    is_recipe = loaded.kind == "recipe"
+    path = recipe_field(loaded.config, change.path) if is_recipe else loaded.config.user_path(change.path)
+    return replace(change, path=path)

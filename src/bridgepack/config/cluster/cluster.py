@@ -1,0 +1,170 @@
+"""A cluster file: an executor, a folder that all tasks see, and what a task has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from bridgepack.config.cluster.base import TASKS, EnvironmentVariables, ExecutorSection, FreeForm, Switch, Task, Text
+from bridgepack.config.cluster.checks import check_executor
+from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
+from bridgepack.config.cluster.merging import changed, merged, written
+from bridgepack.config.cluster.messages import cluster_error
+from bridgepack.config.cluster.notes import cluster_notes
+from bridgepack.config.cluster.processes import Processes, processes_of
+from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.section import Section
+
+
+class TaskConfig(Section):
+    """What one task has of its own."""
+
+    skip: Switch = False
+    """Leave the task out of every launch."""
+    executor: FreeForm = Field(default_factory=dict)
+    """Fields laid over those of the cluster's executor, e.g. `{partition: cpu}`; with another `kind` an executor of
+    its own."""
+    env_vars: EnvironmentVariables = Field(default_factory=dict)
+    """Environment variables of this task, laid over those of its executor."""
+
+
+class TasksConfig(Section):
+    """What each task has of its own."""
+
+    build: TaskConfig = TaskConfig()
+    """Builds or finds the packs; one process that needs no GPU."""
+    check: TaskConfig = TaskConfig()
+    """Judges recipe, packs and environment; one process that needs no GPU."""
+    train: TaskConfig = TaskConfig()
+    """Trains."""
+
+
+class _OneExecutor(Section):
+    executor: Executor
+
+
+class ClusterConfig(Section):
+    """Where and how the tasks of a run are started; frozen. Change it with `override`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)] | None = None
+    """Name for people; by default that of the executor's kind."""
+    executor: Executor
+    """What starts the tasks."""
+    workspace: Text = "bridgepack-runs"
+    """Folder that every task sees under the same path: packs go to `artifacts/`, runs to `runs/NAME/` in it. On this
+    machine it may be relative; elsewhere it is absolute."""
+    python: Annotated[str, Field(pattern=r"python[^/]*$")] = "python"
+    """Python on the nodes, with bridgepack and megatron-bridge. torchrun takes the `torchrun` that is in PATH."""
+    train_script: Text | None = None
+    """Path on the nodes of a script to train with, instead of `python -m bridgepack.running.train`."""
+    tasks: TasksConfig = TasksConfig()
+    """What single tasks have of their own."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.executor.kind not in LOCAL_KINDS and not self.workspace.startswith("/"):
+            raise ValueError(
+                f"workspace is {self.workspace!r}; with a {self.executor.kind} executor it is a path on the nodes. Set "
+                f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
+            )
+        for task in TASKS:
+            check_executor(self._executor(task), task, self._place(task))
+        return self
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> ClusterConfig:
+        """Return the cluster that plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise cluster_error(error, cls) from None
+
+    def override(self, changes: Mapping[str, Any]) -> ClusterConfig:
+        """Return a cluster with some fields changed, validated as a whole again.
+
+        Args:
+            changes: dotted path -> new value, e.g. `{"executor.nodes": 4}`. Another `executor.kind` starts from that
+                kind's defaults.
+
+        Raises:
+            ConfigError: for an unknown path or an impossible value.
+        """
+        return self.from_mapping(changed(written(self), changes))
+
+    @property
+    def title(self) -> str:
+        """The name, else the kind of the executor."""
+        return self.name or self.executor.kind
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether tasks run elsewhere than as processes of this machine: in containers, or on other machines."""
+        return any(self.executor_for(task).kind not in LOCAL_KINDS for task in TASKS)
+
+    @property
+    def workspace_path(self) -> str:
+        """The workspace as an absolute path."""
+        if self.executor.kind in LOCAL_KINDS:
+            return str(Path(self.workspace).expanduser().absolute())
+        return self.workspace
+
+    @property
+    def world_size(self) -> int | None:
+        """Processes of the training task, or None where the recipe decides."""
+        return self.processes("train").world_size
+
+    def executor_for(self, task: Task) -> Executor:
+        """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
+        return self._executor(task)
+
+    def processes(self, task: Task, num_gpus: int | None = None) -> Processes:
+        """Return how many nodes and processes a task gets.
+
+        Args:
+            task: build, check or train.
+            num_gpus: GPUs that the recipe is made for; fills what the file leaves open.
+
+        Raises:
+            ConfigError: the GPUs do not fill whole nodes.
+        """
+        own = set(getattr(self.tasks, task).executor)
+        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self._place(task))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is no mistake but may surprise: one text for each."""
+        return tuple(dict.fromkeys(cluster_notes(self)))
+
+    def shown(self) -> dict[str, Any]:
+        """Return what was written as plain values, with secrets hidden."""
+        values: dict[str, Any] = hide_secrets(written(self))
+        return values
+
+    def _place(self, task: Task) -> str:
+        return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
+
+    def _executor(self, task: Task) -> Executor:
+        own: TaskConfig = getattr(self.tasks, task)
+        if not own.executor and not own.env_vars:
+            return self.executor
+        values = merged(written(self.executor), {**own.executor, **_env_vars(own)})
+        try:
+            return _OneExecutor.model_validate({"executor": values}).executor
+        except ValidationError as error:
+            raise cluster_error(error, _OneExecutor, place=self._place(task)) from None
+
+
+def _env_vars(own: TaskConfig) -> dict[str, Any]:
+    if not own.env_vars:
+        return {}
+    first = own.executor.get("env_vars")
+    return {"env_vars": {**(first if isinstance(first, Mapping) else {}), **own.env_vars}}
+
+
+__all__ = ["ClusterConfig", "ExecutorSection", "TaskConfig", "TasksConfig"]

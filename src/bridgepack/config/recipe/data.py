@@ -1,0 +1,104 @@
+"""Where conversations come from and what happens to a bad row."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from bridgepack.config.section import Section
+
+
+class HuggingFaceDataset(Section):
+    """A data set that `datasets.load_dataset` finds by id, or by a local folder or script-free builder."""
+
+    dataset: str
+    """Id on the Hugging Face hub (`org/name`) or a path that `load_dataset` accepts."""
+    name: str | None = None
+    """Configuration of the data set, e.g. `default`."""
+    split: str = "train"
+    """Split expression, e.g. `train`, `train_sft`, `train[:1000]`."""
+    revision: str | None = None
+    """Commit, tag or branch; pin a commit so that the same recipe always means the same rows."""
+
+
+def _shape(value: Any) -> str:
+    """Return which shape of a source a value is meant to have; pydantic then complains about that one alone."""
+    if isinstance(value, (dict, HuggingFaceDataset)):
+        return "as data set"
+    return "as list" if isinstance(value, (list, tuple)) else "as path"
+
+
+_Path = Annotated[str, Tag("as path")]
+_Dataset = Annotated[HuggingFaceDataset, Tag("as data set")]
+Source = Annotated[_Path | _Dataset, Discriminator(_shape)]
+_List = Annotated[tuple[Source, ...], Field(min_length=1), Tag("as list")]
+Sources = Annotated[_Path | _Dataset | _List, Discriminator(_shape)]
+
+
+def as_sources(value: Sources | None) -> tuple[Source, ...]:
+    """Return the sources of a split as a tuple: one, several or none."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+class DataConfig(Section):
+    """Inputs of the build."""
+
+    train: Sources
+    """Training data: a file, a folder, a glob, a data set saved with `save_to_disk`, a `HuggingFaceDataset`, or a
+    list of these. Files: .jsonl, .json (an array), each also .gz or .zst; .parquet, .arrow. Relative paths start at
+    the current folder."""
+    validation: Sources | None = None
+    """Validation data, as `train`; none by default."""
+    validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
+    on_bad_row: Literal["drop", "error"] = "drop"
+    """`drop`: a row that cannot become a sequence goes to the ledger with its reason; `error`: it stops the build."""
+    max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
+    """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
+    role_aliases: dict[str, str] = Field(default_factory=dict)
+    """Extra names of chat roles in the data -> system, developer, user, assistant, tool, function_call or
+    observation, e.g. `{bard: assistant}`. Known already: human, gpt, function_call, function_response, observation."""
+
+    @model_validator(mode="after")
+    def _check_one_validation_source(self) -> Self:
+        if self.validation is not None and self.validation_fraction > 0:
+            raise ValueError(
+                f"validation_fraction is {self.validation_fraction} and validation is {self.validation!r}; "
+                "only one of them can be set. Remove validation_fraction or validation."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_role_aliases(self) -> Self:
+        allowed = {"system", "developer", "user", "assistant", "tool", "function_call", "observation"}
+        for alias, role in self.role_aliases.items():
+            if role not in allowed:
+                raise ValueError(
+                    f"role_aliases[{alias!r}] is {role!r}; allowed: {', '.join(sorted(allowed))}. Use one of these."
+                )
+        return self
+
+
+class TokenizerConfig(Section):
+    """The Hugging Face tokenizer that the model is trained with."""
+
+    name_or_path: str
+    """A folder with tokenizer files, or an id on the Hugging Face hub."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub."""
+    chat_template: str | None = None
+    """Path of a Jinja file that replaces the tokenizer's own chat template. Megatron-Bridge must be given the same
+    template on the tokenizer, not through `dataset_kwargs`, where it fails on every rank but the first."""
+    loader: Literal["transformers", "tokenizer_json"] = "transformers"
+    """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the tokenizer.json as it is.
+    Some versions of transformers load some tokenizers as another class that loses spaces (5.12 with DeepSeek-V3);
+    the build warns of it."""
+    engine: Literal["auto", "tokenizers", "gigatoken", "fastokens"] = "auto"
+    """What encodes texts. `tokenizers` is the reference; `gigatoken` and `fastokens` (`pip install bridgepack[fast]`)
+    are much faster and are used only where they give the same tokens, which is checked on the data; `auto` takes the
+    first of them that is installed and knows the tokenizer. The choice changes no token."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""

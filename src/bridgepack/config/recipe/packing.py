@@ -1,0 +1,106 @@
+"""How sequences are laid into packs, the topology they are for, and batch sizes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bridgepack.config.section import Section
+
+PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+#: cu_seqlens are int32 (megatron-bridge 0.6.2, data/packing/gpt_sft.py), so no pack can be longer.
+PackSize = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+
+
+class PackingConfig(Section):
+    """Packing."""
+
+    mode: Literal["offline", "in_batch", "none"] = "offline"
+    """`offline`: packs are built before the run; `in_batch`: Megatron-Bridge packs the rows of each micro batch, for
+    vision-language models and data read from the hub; `none`: one sequence in a row."""
+    packed_sequence_size: PackSize
+    """Runtime tokens a pack can hold; equal to the model's and the dataset's `seq_length` in Megatron-Bridge."""
+    max_sequence_length: PackSize | None = None
+    """Longest single sequence in runtime tokens (stored - 1); by default `packed_sequence_size`."""
+    pad_seq_to_mult: PositiveInt | None = None
+    """Multiple that every sequence's runtime length is padded to; by default derived from the topology."""
+    algorithm: Literal["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"] = "best_fit_decreasing"
+    """`first_fit_shuffle` is Megatron-Bridge's own; the decreasing ones need fewer packs."""
+    max_sequences_per_pack: PositiveInt | None = None
+    """Most sequences in one pack; no cap by default. CUDA graphs and per-sequence costs profit from one."""
+    seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 1234
+    """Seed of every random choice of the build."""
+    pad_cu_seqlens: Annotated[bool, Field(strict=True)] = False
+    """Megatron-Bridge pads cu_seqlens to one shape, from the artifact's metadata; for CUDA graphs with attention."""
+
+    @model_validator(mode="after")
+    def _check_max_sequence_length(self) -> Self:
+        longest = self.max_sequence_length
+        if longest is not None and longest > self.packed_sequence_size:
+            raise ValueError(
+                f"max_sequence_length is {longest}; allowed: 1 to packed_sequence_size, {self.packed_sequence_size}. "
+                "Lower it or raise packed_sequence_size."
+            )
+        return self
+
+
+class ParallelismConfig(Section):
+    """How the model is spread over GPUs; sizes count ranks."""
+
+    tensor_model_parallel_size: PositiveInt = 1
+    """Ranks that share each layer's weights."""
+    pipeline_model_parallel_size: PositiveInt = 1
+    """Pipeline stages."""
+    context_parallel_size: PositiveInt = 1
+    """Ranks that share each sequence."""
+    virtual_pipeline_model_parallel_size: PositiveInt | None = None
+    """Chunks of layers on each pipeline stage, for interleaving."""
+    cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] | None = None
+    """How context-parallel ranks exchange keys and values; by default as the base has it, else the ring, `p2p`."""
+    hierarchical_context_parallel_sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=2)] | None = None
+    """Sizes of the levels of `a2a+p2p`, inner first; their product is `context_parallel_size`."""
+    eval_context_parallel_size: PositiveInt | None = None
+    """Context parallelism of evaluation where it differs from training."""
+    expert_model_parallel_size: PositiveInt = 1
+    """Ranks that share the experts."""
+    expert_tensor_parallel_size: PositiveInt | None = None
+    """Ranks that share each expert's weights; by default as `tensor_model_parallel_size`."""
+    num_gpus: PositiveInt | None = None
+    """GPUs of the run; without it rules on data parallelism wait for `check --world-size`."""
+    sequence_parallel: Annotated[bool, Field(strict=True)] = False
+    """Split activations over the tensor-parallel ranks along the sequence."""
+
+    @model_validator(mode="after")
+    def _check_sequence_parallel(self) -> Self:
+        if self.sequence_parallel and self.tensor_model_parallel_size == 1:
+            raise ValueError(
+                "sequence_parallel is true and tensor_model_parallel_size is 1; it needs at least 2. "
+                "Set sequence_parallel to false or raise tensor_model_parallel_size."
+            )
+        return self
+
+
+class BatchConfig(Section):
+    """Batch sizes; with offline packing they count packs."""
+
+    micro_batch_size: PositiveInt = 1
+    """Packs per forward on one data-parallel rank; offline packing needs 1."""
+    global_batch_size: PositiveInt = 128
+    """Packs per optimiser step."""
+    tokens_per_step: PositiveInt | None = None
+    """Token slots per optimiser step, instead of `global_batch_size`: the nearest number of packs that the
+    data-parallel ranks share evenly."""
+    eval_micro_batch_size: PositiveInt = 1
+    """Packs per evaluation forward on one data-parallel rank; offline packing needs 1."""
+    eval_global_batch_size: PositiveInt | None = None
+    """Packs per evaluation step; by default that of training. At most the number of validation packs."""
+
+    @model_validator(mode="after")
+    def _check_divisible(self) -> Self:
+        if self.global_batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"global_batch_size is {self.global_batch_size}; it must be a multiple of micro_batch_size, "
+                f"{self.micro_batch_size}. Set micro_batch_size to 1."
+            )
+        return self

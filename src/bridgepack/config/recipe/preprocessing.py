@@ -1,0 +1,154 @@
+"""How an example becomes tokens and a loss mask: chat, prompt-completion, or already tokenised."""
+
+from __future__ import annotations
+
+import string
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bridgepack.config.section import Section
+
+OverLong = Literal["drop", "truncate", "error"]
+
+
+class AssistantMarkers(Section):
+    """Texts around an assistant turn, for chat templates whose boundaries Megatron-Bridge does not know.
+
+    Example, DeepSeek-V3: start `<｜Assistant｜>`, end `<｜end▁of▁sentence｜>`.
+    """
+
+    assistant_start: str
+    """Text right before the first trained token of an assistant turn."""
+    assistant_end: str
+    """Text that ends an assistant turn; it is trained, so that the model learns to stop."""
+    assistant_end_fallbacks: tuple[str, ...] = ()
+    """Other texts that may end an assistant turn."""
+    other_role_starts: dict[str, str] = Field(default_factory=dict)
+    """Role -> text that starts a turn of that role, e.g. `{user: "<｜User｜>"}`."""
+
+
+class _Common(Section):
+    over_long: OverLong = "drop"
+    """What happens to a sequence longer than `packing.max_sequence_length`: `drop` (with a reason in the ledger),
+    `truncate` (cut, counted), or `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and
+    drops or truncates chats depending on the multiple, saying so only in a log line."""
+
+
+class ChatPreprocessing(_Common):
+    """Conversations rendered with the tokenizer's chat template.
+
+    The same settings as Megatron-Bridge's `ChatSFTPreprocessingConfig` give the same tokens and the same mask.
+    """
+
+    kind: Literal["chat"] = "chat"
+    """Chooses this kind of preprocessing."""
+    loss_mode: Literal["assistant", "last_turn", "full"] = "assistant"
+    """Tokens trained: every assistant turn, the last assistant turn, or everything."""
+    conversation_column: str | None = None
+    """Column with the list of turns; by default the first of `messages`, `conversation`, `conversations`."""
+    prompt_column: str = "prompt"
+    """Rows without a conversation: column with the user's text; becomes a user turn."""
+    completion_column: str = "completion"
+    """Rows without a conversation: column with the assistant's text; becomes an assistant turn."""
+    tools_column: str = "tools"
+    """Column with the row's tool schemas: a list, or JSON text of one."""
+    tool_schemas: tuple[dict[str, Any], ...] | None = None
+    """Tool schemas for rows that have none of their own."""
+    control_tokens: Literal["keep", "drop"] = "keep"
+    """Rows whose text holds a control token such as `<|im_start|>`: `keep` them where the mask is unambiguous, as
+    Megatron-Bridge does (where it is not, its whole preparation aborts and here the row is dropped); `drop` all."""
+    null_content: Literal["keep", "empty"] = "keep"
+    """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge
+    does; `empty` hands it an empty text, which more templates accept."""
+    masks_control_tokens: bool = True
+    """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. False trains
+    them where they lie inside a trained turn; Llama 3's tool calls need that."""
+    assistant_markers: AssistantMarkers | None = None
+    """Needed where the template has no `{% generation %}` block and is of no family that Megatron-Bridge knows."""
+
+
+class PromptCompletionPreprocessing(_Common):
+    """Two text columns, tokenised separately and joined, without a chat template.
+
+    The same settings as Megatron-Bridge's `PromptCompletionSFTPreprocessingConfig` give the same tokens and mask.
+    """
+
+    kind: Literal["prompt_completion"]
+    """Chooses this kind of preprocessing."""
+    prompt_column: str = "prompt"
+    """Column with the prompt."""
+    completion_column: str = "completion"
+    """Column with the completion."""
+    prompt_template: str = "{prompt}"
+    """Format of the prompt before tokenisation; its only placeholder is `{prompt}`."""
+    separator: Annotated[str, Field(min_length=0)] = ""
+    """Text between prompt and completion; it is tokenised with the completion."""
+    loss_mode: Literal["completion", "full"] = "completion"
+    """Tokens trained: the completion, or everything."""
+    strip_whitespace: bool = True
+    """Strip leading and trailing spaces (not other white space) from both columns."""
+    add_bos: bool = False
+    """Put the tokenizer's BOS token first."""
+    add_sep: bool = False
+    """Put the tokenizer's SEP token between prompt and completion."""
+    add_eos: bool = True
+    """Put the tokenizer's EOS token last."""
+    ends_cut_completions: bool = True
+    """With `over_long: truncate`: put EOS also after a completion whose end was cut off, as Megatron-Bridge does, which
+    teaches the model to stop early. False leaves it out there."""
+    truncation_method: Literal["left", "right"] = "right"
+    """With `over_long: truncate`: the side cut from the prompt first, then from the completion. `right` keeps the
+    beginning, so it can lose the question at the end of a long prompt."""
+    masks_control_tokens: bool = True
+    """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.prompt_column == self.completion_column:
+            raise ValueError(
+                f"prompt_column and completion_column are both {self.prompt_column!r}; they must differ. "
+                "Name the two columns of the data."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        try:
+            parts = list(string.Formatter().parse(self.prompt_template))
+        except ValueError:
+            parts = []
+        if {tuple(part) for _, *part in parts if part[0] is not None} != {("prompt", "", None)}:
+            raise ValueError(
+                f"prompt_template is {self.prompt_template!r}; its only placeholder must be {{prompt}}. "
+                "Write other braces twice: {{ and }}."
+            )
+        return self
+
+
+class TokenizedPreprocessing(_Common):
+    """Rows that hold token ids already, with a loss mask or with labels."""
+
+    kind: Literal["tokenized"]
+    """Chooses this kind of preprocessing."""
+    input_ids_column: str = "input_ids"
+    """Column with the token ids."""
+    loss_mask_column: str | None = None
+    """Column with a token-aligned mask of 0 and 1; by default `loss_mask` where a row has it."""
+    labels_column: str | None = None
+    """Column with labels, not shifted: the token itself where it is trained, -100 where not, as Hugging Face has it;
+    by default `labels` where a row has it and has no mask."""
+
+    @model_validator(mode="after")
+    def _check_one_mask(self) -> Self:
+        if self.loss_mask_column is not None and self.labels_column is not None:
+            raise ValueError(
+                f"loss_mask_column is {self.loss_mask_column!r} and labels_column is {self.labels_column!r}; "
+                "only one of them can be set. Remove one."
+            )
+        return self
+
+
+Preprocessing = Annotated[
+    ChatPreprocessing | PromptCompletionPreprocessing | TokenizedPreprocessing, Field(discriminator="kind")
+]

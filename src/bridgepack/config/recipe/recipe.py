@@ -1,0 +1,274 @@
+"""SFTRecipe, what it resolves to, and how it is overridden."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from bridgepack import geometry
+from bridgepack.config.errors import config_error, unknown_path_error
+from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
+from bridgepack.config.recipe.guarding import GuardConfig
+from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.training import (
+    CheckpointConfig,
+    CudaGraphConfig,
+    FullMethod,
+    LoggingConfig,
+    Method,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    ScheduleConfig,
+)
+from bridgepack.config.section import Section
+from bridgepack.errors import ConfigError
+
+_KINDS = ("preprocessing.kind", "method.kind")
+#: A section whose names are the host's.
+_FREE_FORM = "bridge_overrides"
+
+#: A section whose names are the host's.
+_FREE_FORM = "bridge_overrides"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Derived:
+    """A value that `resolve` worked out.
+
+    Attributes:
+        value: in the unit of the field it stands for.
+        because: how it was derived, with the numbers.
+    """
+
+    value: int
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedRecipe:
+    """A recipe with every derived value.
+
+    Attributes:
+        recipe: as written.
+        pad_seq_to_mult: multiple of every runtime length.
+        max_sequence_length: longest runtime length of a sequence that is kept whole; a multiple of the above.
+    """
+
+    recipe: SFTRecipe
+    pad_seq_to_mult: Derived
+    max_sequence_length: Derived
+
+    def explain(self) -> dict[str, dict[str, Any]]:
+        """Return every derived value with its reason, for printing and for the manifest."""
+        fields = {"pad_seq_to_mult": self.pad_seq_to_mult, "max_sequence_length": self.max_sequence_length}
+        return {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
+
+
+class SFTRecipe(Section):
+    """Everything a packed SFT run is made of; frozen. Change it with `override`, never in place."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)
+    """Name of the recipe; letters, digits, `.`, `_` and `-`. The default output folder carries it."""
+    data: DataConfig
+    """Inputs."""
+    tokenizer: TokenizerConfig
+    """Tokenizer and chat template."""
+    preprocessing: Preprocessing = ChatPreprocessing()
+    """How an example becomes tokens and a loss mask."""
+    packing: PackingConfig
+    """How sequences are laid into packs."""
+    parallelism: ParallelismConfig = ParallelismConfig()
+    """Topology the packs are aligned for."""
+    batch: BatchConfig = BatchConfig()
+    """Batch sizes."""
+    artifact: Annotated[str, Field(min_length=1)] | None = None
+    """Folder of the packs: where `build` writes them and the run reads them."""
+    model: ModelConfig | None = None
+    """Model to train; a build needs none."""
+    method: Method = FullMethod()
+    """What is trained: every weight, or adapters."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """Length of the run and learning rate."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimiser."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Number formats."""
+    cuda_graphs: CudaGraphConfig = CudaGraphConfig()
+    """CUDA graphs."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Checkpoints."""
+    logging: LoggingConfig = LoggingConfig()
+    """Logs and experiment trackers."""
+    guard: GuardConfig = GuardConfig()
+    """What looks on while the run trains."""
+    environment: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Environment variables of the run, e.g. `{NCCL_DEBUG: WARN}`."""
+    bridge_overrides: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the ConfigContainer that have no field of their own here, under the host's names, e.g.
+    `{model: {cp_comm_type: a2a}, train: {train_iters: 500}}`. `check` judges them; no build depends on them."""
+    ignore: dict[str, str] = Field(default_factory=dict)
+    """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
+    not known, and one that nothing is found for, are reported."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SFTRecipe:
+        """Return the recipe that plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise config_error(error, cls) from None
+
+    def override(self, changes: Mapping[str, Any]) -> SFTRecipe:
+        """Return a recipe with some fields changed, validated as a whole again.
+
+        Args:
+            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
+                below it. Another `preprocessing.kind` starts from that kind's defaults; only `over_long` stays.
+
+        Raises:
+            ConfigError: for an unknown path or an impossible value.
+        """
+        values = self.model_dump(mode="python")
+        for path in sorted(changes, key=lambda path: (path.count("."), path not in _KINDS)):
+            _assign(values, path, changes[path])
+        return type(self).from_mapping(_as_written(values, self, tuple(changes)))
+
+    def to_bridge(self, artifact: str | Path | None = None) -> Any:
+        """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
+
+        Args:
+            artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`.
+
+        Raises:
+            ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
+        """
+        from bridgepack.bridge.write import to_bridge  # a layer above: this method is a recipe's door to the host
+
+        return to_bridge(self, artifact=artifact)
+
+    @classmethod
+    def from_bridge(cls, config: Any, **fields: Any) -> SFTRecipe:
+        """Return the recipe that a ConfigContainer amounts to; the config is only read.
+
+        Args:
+            config: a ConfigContainer.
+            fields: `name`, and sections that the config does not tell, e.g. `data={"train": "train.jsonl"}`.
+
+        Raises:
+            ConfigError: the config trains something that no recipe can say.
+        """
+        from bridgepack.bridge.adopt import from_bridge  # a layer above: this method is a recipe's door from the host
+
+        return from_bridge(config, **fields)
+
+    def resolve(self) -> ResolvedRecipe:
+        """Return the recipe with every derived value and the reason for each; pure.
+
+        Raises:
+            ConfigError: when a pack or a sequence cannot be a whole number of multiples.
+        """
+        multiple = self._derived_multiple()
+        size = self.packing.packed_sequence_size
+        if size % multiple.value:
+            raise ConfigError(_misaligned_size(size, multiple))
+        longest = self.packing.max_sequence_length or size
+        whole = geometry.floor_to_multiple(longest, multiple.value)
+        if whole == 0:
+            raise ConfigError(
+                f"packing.max_sequence_length is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
+                f"({multiple.because}). Raise it or lower the parallelism."
+            )
+        because = (
+            f"{'packing.max_sequence_length' if self.packing.max_sequence_length else 'packing.packed_sequence_size'}"
+            f" {longest} rounded down to a multiple of {multiple.value}"
+        )
+        return ResolvedRecipe(
+            recipe=self,
+            pad_seq_to_mult=multiple,
+            max_sequence_length=Derived(value=whole, because=because),
+        )
+
+    def _derived_multiple(self) -> Derived:
+        topology = self.parallelism
+        needed = geometry.pad_seq_to_mult(
+            context_parallel_size=topology.context_parallel_size,
+            tensor_model_parallel_size=topology.tensor_model_parallel_size,
+            sequence_parallel=topology.sequence_parallel,
+            eval_context_parallel_size=topology.eval_context_parallel_size,
+        )
+        evaluation = topology.eval_context_parallel_size
+        terms = (
+            f"context_parallel_size {topology.context_parallel_size}"
+            f"{f', eval_context_parallel_size {evaluation}' if evaluation else ''}, "
+            f"tensor_model_parallel_size {topology.tensor_model_parallel_size}, "
+            f"sequence_parallel {str(topology.sequence_parallel).lower()}"
+        )
+        pinned = self.packing.pad_seq_to_mult
+        if pinned is None:
+            return Derived(value=needed, because=f"lcm over {terms}")
+        if pinned % needed:
+            nearest = geometry.ceil_to_multiple(pinned, needed)
+            raise ConfigError(
+                f"packing.pad_seq_to_mult is {pinned}; allowed: multiples of {needed} (lcm over {terms}). "
+                f"Remove it, or set it to {nearest}."
+            )
+        return Derived(value=pinned, because="packing.pad_seq_to_mult is set in the recipe")
+
+
+def _misaligned_size(size: int, multiple: Derived) -> str:
+    lower = geometry.floor_to_multiple(size, multiple.value)
+    upper = geometry.ceil_to_multiple(size, multiple.value)
+    nearest = f"{lower} or {upper}" if lower else str(upper)
+    return (
+        f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
+        f"({multiple.because}). Set it to {nearest}."
+    )
+
+
+def _as_written(values: dict[str, Any], section: Section, changed: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
+    """Return what was written by the user or changed, without the defaults; `kind` always stays."""
+    written: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        is_changed = any(f"{change}.".startswith(f"{path}.") or path.startswith(f"{change}.") for change in changed)
+        if name in section.model_fields_set or is_changed or name == "kind":
+            inner = getattr(section, name, None)
+            if isinstance(inner, Section) and isinstance(value, dict) and path not in changed:
+                value = _as_written(value, inner, changed, f"{path}.")
+            written[name] = value
+    return written
+
+
+def _assign(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set one dotted path in nested plain values.
+
+    Raises:
+        ConfigError: when a section on the way does not exist.
+    """
+    *sections, leaf = path.split(".")
+    node: Any = values
+    for index, section in enumerate(sections):
+        if isinstance(node, dict) and index > 0 and sections[0] == _FREE_FORM:
+            node.setdefault(section, {})
+        if not isinstance(node, dict) or section not in node:
+            raise unknown_path_error(path, ".".join(sections[: index + 1]), node)
+        if node[section] is None:
+            node[section] = {}
+        node = node[section]
+    if not isinstance(node, dict):
+        raise unknown_path_error(path, path, node)
+    if path in _KINDS and value != node.get("kind"):
+        for name in set(node) - {"over_long"}:
+            del node[name]
+    node[leaf] = copy.deepcopy(value)

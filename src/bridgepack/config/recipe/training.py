@@ -1,0 +1,169 @@
+"""What a run trains and how: model, method, schedule, optimiser, precision, graphs, checkpoints, logging."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bridgepack.config.section import Section
+
+PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+NotNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+Text = Annotated[str, Field(min_length=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ModelConfig(Section):
+    """Model to train."""
+
+    name: Text
+    """Recipe of Megatron-Bridge, e.g. `qwen3_8b_sft_4gpu_h100_bf16_config`, whose model, optimiser and kernels are the
+    base of the run; or an id on the Hugging Face hub or a folder, e.g. `Qwen/Qwen3-8B`."""
+    revision: Text | None = None
+    """Commit, tag or branch of a model on the hub; the recipes of Megatron-Bridge bring their own."""
+    trust_remote_code: Annotated[bool, Field(strict=True)] = False
+    """Run Python code that comes with the model. Only for models whose code you have read."""
+    attention_backend: Literal["auto", "fused", "flash", "unfused"] | None = None
+    """Attention kernel; by default as the base has it. `auto` chooses one that takes packed rows."""
+    recompute: Literal["none", "selective", "full"] | None = None
+    """Activations that are computed again in the backward pass: none, those of attention, or whole layers; by default
+    as the base has it."""
+
+
+class FullMethod(Section):
+    """Every weight is trained."""
+
+    kind: Literal["full"] = "full"
+    """`full`"""
+
+
+class AdapterMethod(Section):
+    """Low-rank adapters are trained, the weights are not."""
+
+    kind: Literal["lora", "dora"]
+    """`lora` (arXiv 2106.09685) or `dora` (arXiv 2402.09353)"""
+    target_modules: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
+    """Linear layers with an adapter, in Megatron's names; `*` stands for any text. By default those of the base where
+    it has adapters too, else linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
+    dim: PositiveInt = 32
+    """Rank of the adapters."""
+    alpha: PositiveInt = 32
+    """Scale of the adapters; their output counts `alpha / dim`."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Dropout before the adapters."""
+
+
+Method = Annotated[FullMethod | AdapterMethod, Field(discriminator="kind")]
+
+
+class ScheduleConfig(Section):
+    """How long the run is, and how the learning rate moves."""
+
+    num_epochs: Annotated[float, Field(gt=0.0)] | None = None
+    """Passes over the training packs; 1 by default. `train_iters` follows from the number of packs."""
+    train_iters: PositiveInt | None = None
+    """Optimiser steps, instead of `num_epochs`."""
+    warmup_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.05
+    """Part of the steps in which the learning rate rises."""
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = "cosine"
+    """How the learning rate falls afterwards."""
+    eval_interval: PositiveInt | None = None
+    """Steps between evaluations; by default a tenth of the run."""
+    eval_iters: NotNegativeInt | None = None
+    """Evaluation steps each time, 0 for none; by default as many as the validation packs fill."""
+
+    @model_validator(mode="after")
+    def _check_one_length(self) -> Self:
+        if self.num_epochs is not None and self.train_iters is not None:
+            raise ValueError(
+                f"num_epochs is {self.num_epochs} and train_iters is {self.train_iters}; only one of them can be set. "
+                "Remove one."
+            )
+        return self
+
+
+class OptimizerConfig(Section):
+    """Optimiser."""
+
+    lr: Annotated[float, Field(gt=0.0)] | None = None
+    """Highest learning rate; by default 5e-6 for full training and 1e-4 for adapters, as in Megatron-Bridge's own
+    recipes."""
+    min_lr: Annotated[float, Field(ge=0.0)] = 0.0
+    """Learning rate at the end."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    """Weight decay."""
+    adam_beta1: Fraction = 0.9
+    """Decay of Adam's first moment."""
+    adam_beta2: Fraction = 0.98
+    """Decay of Adam's second moment."""
+    clip_grad: Annotated[float, Field(ge=0.0)] = 1.0
+    """Norm that gradients are clipped to; 0 for none."""
+
+    @model_validator(mode="after")
+    def _check_min_lr(self) -> Self:
+        if self.lr is not None and self.min_lr > self.lr:
+            raise ValueError(f"min_lr is {self.min_lr}; allowed: 0 to lr, {self.lr}. Lower it.")
+        return self
+
+
+class PrecisionConfig(Section):
+    """Number formats."""
+
+    recipe: Literal[
+        "bf16_mixed",
+        "fp16_mixed",
+        "bf16_with_fp8_delayed_scaling_mixed",
+        "bf16_with_fp8_current_scaling_mixed",
+        "bf16_with_fp8_subchannel_scaling_mixed",
+        "bf16_with_mxfp8_mixed",
+        "bf16_with_nvfp4_mixed",
+    ] = "bf16_mixed"
+    """Mixed precision, in Megatron-Bridge's names. FP8 needs widths per rank in multiples of 16, MXFP8 and NVFP4 of
+    32."""
+
+
+class CudaGraphConfig(Section):
+    """CUDA graphs."""
+
+    implementation: Literal["none", "transformer_engine", "full_iteration"] = "none"
+    """`none`, parts of layers by TransformerEngine, or the whole iteration."""
+    modules: tuple[Literal["mlp", "moe", "moe_router", "moe_preprocess", "mamba"], ...] = ()
+    """Parts that TransformerEngine captures; attention over packed rows cannot be among them."""
+
+    @model_validator(mode="after")
+    def _check_modules(self) -> Self:
+        if bool(self.modules) != (self.implementation == "transformer_engine"):
+            raise ValueError(
+                f"modules is {list(self.modules)} and implementation is {self.implementation}; modules belong to "
+                "transformer_engine, which needs at least one. Set both or none."
+            )
+        return self
+
+
+class CheckpointConfig(Section):
+    """Checkpoints."""
+
+    pretrained: Text | None = None
+    """Folder of the weights to start from, in Megatron's format; fine-tuning needs it."""
+    folder: Text | None = None
+    """Folder that checkpoints of this run are saved in and resumed from; by default as the base has it."""
+    save_interval: PositiveInt | None = None
+    """Steps between checkpoints; by default those between evaluations."""
+
+
+class LoggingConfig(Section):
+    """Where the run writes its numbers."""
+
+    log_interval: PositiveInt = 1
+    """Steps between lines of the log."""
+    tensorboard_dir: Text | None = None
+    """Folder of TensorBoard; by default as the base has it."""
+    wandb_project: Text | None = None
+    """Project in Weights & Biases; none by default."""
+    wandb_exp_name: Text | None = None
+    """Name of the run in Weights & Biases; by default the recipe's."""
+    mlflow_experiment: Text | None = None
+    """Experiment in MLflow; none by default."""
+    mlflow_run_name: Text | None = None
+    """Name of the run in MLflow; by default the recipe's."""

@@ -1,0 +1,124 @@
+"""Writes a recipe as YAML or TOML: what its author said and what differs from the defaults, in the order of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import BaseModel
+
+from bridgepack.config.editing.yaml_values import block_lines
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.schema import SCHEMA_URL
+from bridgepack.errors import ConfigError
+
+#: What editors with the YAML language server, and with Taplo for TOML, look for in a file's first line.
+YAML_HEADER = f"# yaml-language-server: $schema={SCHEMA_URL}"
+TOML_HEADER = f"#:schema {SCHEMA_URL}"
+_STEP = "  "
+
+
+def recipe_to_yaml(recipe: SFTRecipe) -> str:
+    """Return a recipe as the text of a YAML file, with the line that tells editors its schema.
+
+    Raises:
+        ConfigError: for a value in `bridge_overrides` or a tool schema that is no plain value.
+    """
+    values = written_values(recipe)
+    lines = [line for name, value in values.items() for line in block_lines(name, value, _STEP)]
+    return "\n".join([YAML_HEADER, *lines]) + "\n"
+
+
+def recipe_to_toml(recipe: SFTRecipe) -> str:
+    """Return a recipe as the text of a TOML file, with the line that tells editors its schema.
+
+    Raises:
+        ConfigError: for a value that TOML cannot hold: null, or what is no plain value.
+    """
+    import tomlkit
+
+    values = _without_null_fields(recipe, written_values(recipe))
+    for path, value in _leaves(values):
+        if value is None:
+            raise ConfigError(f"{path} is null; TOML cannot hold that. Write the recipe as YAML.")
+    return f"{TOML_HEADER}\n{tomlkit.dumps(values)}"
+
+
+def written_values(recipe: SFTRecipe) -> dict[str, Any]:
+    """Return what was written or differs from the defaults as plain values, in the order of the schema.
+
+    Raises:
+        ConfigError: for a value that is no plain value.
+    """
+    return _written(recipe, "")
+
+
+def _written(section: BaseModel, prefix: str) -> dict[str, Any]:
+    values = {}
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        default = field.get_default(call_default_factory=True, validated_data={})
+        is_said = name in section.model_fields_set or field.is_required() or value != default
+        if not (is_said or name == "kind"):
+            continue
+        plain = _plain(value, f"{prefix}{name}")
+        if plain or not isinstance(value, BaseModel):
+            values[name] = plain
+    return values
+
+
+def _plain(value: Any, path: str) -> Any:
+    if isinstance(value, BaseModel):
+        return _written(value, f"{path}.")
+    if isinstance(value, Mapping):
+        return {_key(key, path): _plain(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if value is None or type(value) in {bool, int, float, str}:
+        return value
+    raise ConfigError(
+        f"{path} is {shown(value)}; a file holds texts, numbers, true, false, null, lists and sections. "
+        "Set it in Python, or write one of these."
+    )
+
+
+def _key(key: Any, path: str) -> str:
+    if isinstance(key, str):
+        return key
+    raise ConfigError(f"{path} has the key {shown(key)}; the names in a file are texts. Use a text.")
+
+
+def _without_null_fields(section: BaseModel, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values without nulls that say no more than the default; TOML has no null."""
+    kept = {}
+    for name, value in values.items():
+        inner = getattr(section, name)
+        is_default = value is None and type(section).model_fields[name].default is None
+        if not is_default:
+            kept[name] = _without_null_fields(inner, value) if isinstance(inner, BaseModel) else _in_list(inner, value)
+    return kept
+
+
+def _in_list(inner: Any, value: Any) -> Any:
+    if not isinstance(inner, tuple) or not any(isinstance(item, BaseModel) for item in inner):
+        return value
+    return [
+        _without_null_fields(item, found) if isinstance(item, BaseModel) else found
+        for item, found in zip(inner, value, strict=True)
+    ]
+
+
+def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of everything that is neither a mapping nor a list."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, f"{prefix}.{name}" if prefix else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{prefix}.{index}")
+    else:
+        yield prefix, value

@@ -1,0 +1,161 @@
+"""Finds the packed files of a target that has no manifest, their splits, the host's metadata, and what names tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.shards.npy import NPY_SUFFIX
+from bridgepack.records import TRAIN, VALIDATION
+
+TEST = "test"
+#: Sub-folder that Nemotron's data_prep puts the folders of the splits into.
+SPLITS_FOLDER = "splits"
+PACKED_SUFFIXES = (".parquet", ".pq", NPY_SUFFIX)
+
+_SPLIT_NAMES = {
+    "train": TRAIN,
+    "training": TRAIN,
+    "val": VALIDATION,
+    "valid": VALIDATION,
+    "validation": VALIDATION,
+    "test": TEST,
+}
+_SPLIT_ORDER = (TRAIN, VALIDATION, TEST)
+_FIRST_WORD = re.compile(r"[a-z]+")
+_SIZED_NAME = re.compile(r"(?:training|validation)_(?P<size>[1-9]\d*)\.(?:(?:idx\.)?(?:parquet|pq)|npy)")
+_SIZED_METADATA = re.compile(r"[1-9]\d*_metadata\.jsonl")
+#: None is a multiple of 1 to the host.
+_MULTIPLE = re.compile(r"pad_seq_to_mult(?P<multiple>[1-9]\d*|None)(?:_|$)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundShards:
+    """Packed files of a target without a manifest.
+
+    Attributes:
+        folder: what the paths are relative to.
+        splits: split -> paths, sorted; training first.
+        is_whole: they are all the packed files that `folder` has, so the metadata file there is theirs.
+    """
+
+    folder: Path
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    is_whole: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths, split after split."""
+        return tuple(path for paths in self.splits.values() for path in paths)
+
+    def name_hints(self) -> dict[str, int]:
+        """Return packed_sequence_size and pad_seq_to_mult where names tell them and agree.
+
+        Example: tok_pad_seq_to_mult8_sft_0f/training_4096.idx.parquet -> packed_sequence_size 4096, pad_seq_to_mult 8.
+
+        Source: megatron-bridge 0.6.2, data/builders/gpt_sft.py (default_pack_path, train_path_packed).
+        """
+        parents = {self.folder, *((self.folder / path).parent for path in self.paths)}
+        folders = {name for parent in parents for name in (parent.absolute().name, parent.resolve().name)}
+        sizes = {int(match["size"]) for path in self.paths if (match := _SIZED_NAME.fullmatch(Path(path).name))}
+        texts = {match["multiple"] for name in folders if (match := _MULTIPLE.search(name))}
+        multiples = {1 if text == "None" else int(text) for text in texts}
+        found = {"packed_sequence_size": sizes, "pad_seq_to_mult": multiples}
+        return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+    def metadata_path(self) -> Path | None:
+        """Return the metadata file that belongs to the files: ours, or the one that the host's builder wrote.
+
+        None where there is none, where names do not tell which of several, or where the files are a part of a folder.
+        """
+        if not self.is_whole:
+            return None
+        own = self.folder / BRIDGE_METADATA_FILE
+        sized = [path for path in self.folder.glob("*_metadata.jsonl") if _SIZED_METADATA.fullmatch(path.name)]
+        size = self.name_hints().get("packed_sequence_size")
+        if size is not None:
+            sized = [path for path in sized if path.name == f"{size}_metadata.jsonl"]
+        found = [own] if own.is_file() else sized
+        return found[0] if len(found) == 1 else None
+
+
+def find_shards(target: Path) -> FoundShards:
+    """Return the packed files of a folder, of a pattern with `*` or `?`, or a single file; none where there are none.
+
+    In a folder: those in sub-folders named like splits, else those in it. Of a split that is there as Parquet and as
+    `.npy`, the Parquet files, which is what the host reads. A file's split is what its folder is called, else the
+    first word of its name, else training.
+    """
+    if target.is_dir():
+        return FoundShards(folder=target, splits=_by_split(_files_in(target), target), is_whole=True)
+    if target.exists():
+        folder, paths = target.parent, [target]
+    else:
+        folder, paths = _folder_of_pattern(target), _files_of_pattern(target)
+    splits = _by_split([path for path in paths if _is_packed(path)], folder)
+    chosen = FoundShards(folder=folder, splits=splits)
+    every = FoundShards(folder=folder, splits=_by_split(_files_in(folder), folder), is_whole=True)
+    return every if set(chosen.paths) == set(every.paths) else chosen
+
+
+def is_pattern(target: Path) -> bool:
+    """Return whether the host would take a path for a pattern; brackets make none.
+
+    Source: megatron-bridge 0.6.2, data/packing/paths.py (_resolve_parquet_paths).
+    """
+    return any(character in str(target) for character in "*?")
+
+
+def _files_in(folder: Path) -> list[Path]:
+    parents = [folder, folder / SPLITS_FOLDER]
+    subfolders = [child for parent in parents if parent.is_dir() for child in parent.iterdir() if child.is_dir()]
+    in_splits = [
+        path
+        for child in subfolders
+        if child.name.lower() in _SPLIT_NAMES
+        for path in child.iterdir()
+        if _is_packed(path)
+    ]
+    return in_splits or ([path for path in folder.iterdir() if _is_packed(path)] if folder.is_dir() else [])
+
+
+def _files_of_pattern(target: Path) -> list[Path]:
+    """Return what a pattern gives; `**` is one level, as in the host."""
+    folder = _folder_of_pattern(target)
+    pattern = re.sub(r"\*+", "*", str(target.relative_to(folder)))
+    return list(folder.glob(pattern)) if is_pattern(target) else []
+
+
+def _folder_of_pattern(target: Path) -> Path:
+    """Return the last folder without a wildcard: data/*/a.parquet -> data."""
+    return next((parent for parent in target.parents if not is_pattern(parent)), Path())
+
+
+def _is_packed(path: Path) -> bool:
+    is_hidden = path.name.startswith(".")
+    return not is_hidden and path.name.lower().endswith(PACKED_SUFFIXES) and not path.is_dir()
+
+
+def _by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(paths):
+        groups.setdefault(_split_of(path), []).append(path)
+    return {
+        split: tuple(str(path.relative_to(folder)) for path in _of_one_format(groups[split]))
+        for split in _SPLIT_ORDER
+        if split in groups
+    }
+
+
+def _of_one_format(paths: list[Path]) -> list[Path]:
+    parquet = [path for path in paths if path.suffix.lower() != NPY_SUFFIX]
+    return parquet or paths
+
+
+def _split_of(path: Path) -> str:
+    parent = path.absolute().parent.name.lower()
+    word = _FIRST_WORD.match(path.name.lower())
+    return _SPLIT_NAMES.get(parent) or _SPLIT_NAMES.get(word[0] if word else "", TRAIN)

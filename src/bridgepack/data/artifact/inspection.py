@@ -1,0 +1,185 @@
+"""What `bridgepack inspect` shows of one pack: its sequences, their text, and which of it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import ArtifactError, TokenizerError
+from bridgepack.geometry import seq_boundaries
+from bridgepack.records import PackedRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSpan:
+    """A stretch of text whose tokens are all trained, or all not.
+
+    Attributes:
+        text: decoded, special tokens included; ids in square brackets where the tokenizer cannot be loaded.
+        is_trained: the model learns to write it.
+        num_tokens: in it.
+    """
+
+    text: str
+    is_trained: bool
+    num_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceView:
+    """One sequence of a pack.
+
+    Attributes:
+        position: in the pack, 0-based.
+        file: it came from; None where the artifact does not say.
+        row: of that file, 1-based.
+        start: first token, stored coordinates.
+        runtime_length: tokens the model sees, alignment padding not counted.
+        num_alignment_tokens: padding to the multiple.
+        num_trained_tokens: ones of the stored mask.
+        num_skipped_tokens: ones of the stored mask that the host does not train, because the input before is EOS.
+        spans: its text, alignment padding left out.
+    """
+
+    position: int
+    file: str | None
+    row: int | None
+    start: int
+    runtime_length: int
+    num_alignment_tokens: int
+    num_trained_tokens: int
+    num_skipped_tokens: int
+    spans: tuple[TextSpan, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackView:
+    """One pack.
+
+    Attributes:
+        split: it belongs to.
+        index: 0-based row of the split.
+        packed_sequence_size: runtime tokens it can hold.
+        sequences: in row order.
+        note: why its text could not be decoded; None where it could.
+    """
+
+    split: str
+    index: int
+    packed_sequence_size: int
+    sequences: tuple[SequenceView, ...]
+    note: str | None
+
+
+def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
+    """Return one pack of an artifact, decoded.
+
+    Raises:
+        ArtifactError: when the split or row does not exist, or cannot be read.
+    """
+    row = artifact.row(split, index)
+    tokenizer, note = tokenizer_of(artifact)
+    origins = _origins(artifact, split, index)
+    eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
+    bounds = seq_boundaries(row.seq_start_id, len(row.input_ids))
+    sequences = []
+    for position, (start, stop) in enumerate(pairwise(bounds)):
+        origin = origins[position] if position < len(origins) else None
+        sequences.append(_view_sequence(row, position, int(start), int(stop), origin, tokenizer, eos_token_id))
+    return PackView(
+        split=split,
+        index=index,
+        packed_sequence_size=artifact.manifest.packed_sequence_size,
+        sequences=tuple(sequences),
+        note=note,
+    )
+
+
+def _view_sequence(
+    row: PackedRow,
+    position: int,
+    start: int,
+    stop: int,
+    origin: tuple[str, int, int] | None,
+    tokenizer: ChatTokenizer | None,
+    eos_token_id: int,
+) -> SequenceView:
+    file, source_row, runtime_length = origin or (None, None, stop - start - 1)
+    ids = row.input_ids[start : start + runtime_length + 1]
+    labels_trained = row.loss_mask[start : start + runtime_length].astype(bool)
+    trained = np.concatenate(([False], labels_trained))
+    return SequenceView(
+        position=position,
+        file=file,
+        row=source_row,
+        start=start,
+        runtime_length=runtime_length,
+        num_alignment_tokens=stop - start - 1 - runtime_length,
+        num_trained_tokens=int(labels_trained.sum()),
+        num_skipped_tokens=int((labels_trained & (ids[:-1] == eos_token_id)).sum()),
+        spans=tuple(_spans(ids.tolist(), trained.tolist(), tokenizer)),
+    )
+
+
+def _spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
+    cuts = [0, *(index for index in range(1, len(ids)) if trained[index] != trained[index - 1]), len(ids)]
+    spans = []
+    for start, stop in pairwise(cuts):
+        part = ids[start:stop]
+        spans.append(TextSpan(text=text_of(part, tokenizer), is_trained=trained[start], num_tokens=len(part)))
+    return spans
+
+
+def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:
+    """Return the text of ids; ids in square brackets where there is no tokenizer."""
+    return tokenizer.decode(ids) if tokenizer is not None else " ".join(f"[{token}]" for token in ids)
+
+
+def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
+    """Return the tokenizer that an artifact's manifest names, or why it cannot be loaded."""
+    known = artifact.manifest.tokenizer
+    config = TokenizerConfig(
+        name_or_path=str(known["name_or_path"]),
+        revision=known.get("revision"),
+        loader=known.get("loader", "transformers"),
+    )
+    try:
+        return load_tokenizer(config), None
+    except TokenizerError as error:
+        return None, f"text is shown as token ids: {error}"
+
+
+def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int]]:
+    """Return (file, 1-based row, runtime length) of each sequence of a pack, from the artifact's plan."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path: Path = artifact.folder / PLAN_FOLDER / f"{split}.parquet"
+    record = artifact.manifest.split(split)
+    if record is None or not path.is_file():
+        return []
+    try:
+        entries: list[dict[str, Any]] = pq.read_table(path, filters=[("pack", "=", index)]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.") from None
+    try:
+        entries.sort(key=lambda entry: int(entry["position"]))
+        inputs = dict(enumerate(record.inputs))  # an index of -1 is none
+        return [
+            (inputs[entry["file_index"]].path, int(entry["row"]), int(entry["runtime_length"])) for entry in entries
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(
+            f"{path} names inputs that the manifest does not have, or lacks columns: it was changed after the build. "
+            "Build the artifact again."
+        ) from None

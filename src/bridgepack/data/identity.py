@@ -1,0 +1,53 @@
+"""The fingerprint: a sha256 over everything that can change a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from bridgepack import __version__
+from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.data.artifact.manifest import FORMAT_VERSION
+from bridgepack.data.reading.inputs import InputFile, hash_file
+from bridgepack.records import InputRecord
+from bridgepack.records.fingerprints import fingerprint_of
+
+#: Libraries whose version can change a token, a rendered text or a byte of a shard.
+_LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
+
+
+def library_versions() -> dict[str, str]:
+    """Return bridgepack's version and those of the libraries that can change a row."""
+    return {"bridgepack": __version__, **{name: version(name) for name in _LIBRARIES}}
+
+
+def input_record(file: InputFile) -> InputRecord:
+    """Return a record of a file with its hash; the number of rows is filled in by the build.
+
+    Raises:
+        DataError: when it cannot be read.
+    """
+    return InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=hash_file(file.path), num_rows=0)
+
+
+def fingerprint(
+    resolved: ResolvedRecipe,
+    tokenizer: Mapping[str, Any],
+    inputs: Mapping[str, Sequence[InputRecord]],
+) -> str:
+    """Return the fingerprint, hexadecimal; the same on every machine.
+
+    Args:
+        resolved: the recipe; its name, batch and topology count only through the multiple.
+        tokenizer: `ChatTokenizer.identity()`.
+        inputs: split -> its input files, in order; their paths do not count, their bytes do.
+    """
+    return fingerprint_of(
+        format_version=FORMAT_VERSION,
+        versions=library_versions(),
+        inputs=inputs,
+        tokenizer=tokenizer,
+        recipe=resolved.recipe.model_dump(mode="json"),
+        resolved=resolved.explain(),
+    )

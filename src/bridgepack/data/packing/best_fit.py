@@ -1,0 +1,131 @@
+"""Best-fit decreasing over runs of equal lengths, in numpy; `packing_native` does the same in compiled code."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bridgepack.data.packing.order import seeded_order
+from bridgepack.geometry import IntArray
+
+#: Lengths up to here fit 16 bits, which numpy sorts by counting.
+_SHORT = 2**16
+#: Fewer sequences than this are counted in 32 bits, which halves the memory.
+_NARROW = 2**31
+
+
+def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
+    """Return (sequence indices pack after pack, offsets of the packs).
+
+    The longest sequence goes first, each into the fullest pack with room for it; of packs with equal room into one
+    with the fewest sequences. The seed chooses among sequences of equal length, and the order of the packs.
+
+    Args:
+        lengths: shape [num_sequences], runtime.
+        size: runtime tokens of a pack.
+        cap: most sequences of a pack.
+        seed: of all random choices.
+    """
+    order = _longest_first(lengths, size, seed)
+    counts = np.bincount(lengths, minlength=1)
+    distinct = np.flatnonzero(counts)[::-1]
+    steps = np.array(
+        list(best_fit_steps(distinct.tolist(), counts[distinct].tolist(), size, cap)), dtype=np.int64
+    ).reshape(-1, 4)
+    return _laid_out(order, steps, seed)
+
+
+def best_fit_steps(distinct: list[int], counts: list[int], size: int, cap: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (first pack, sequences per pack, sequences already there, sequences placed), longest lengths first.
+
+    The fullest pack with room stays the fullest while a run of equal lengths goes into it, so packs with the same
+    room and the same number of sequences, which stand side by side, are filled in one step: the number of steps
+    depends on the distinct lengths, not on the number of sequences.
+    """
+    open_packs = _OpenPacks(cap)
+    num_packs = 0
+    for length, left in zip(distinct, counts, strict=True):
+        while left:
+            found = open_packs.take_fullest(length)
+            if found is None:
+                per_pack = min(size // length, cap)
+                found = size, 0, num_packs, -(-left // per_pack)
+                num_packs += found[3]
+            room, already, first, num = found
+            per_pack = min(room // length, cap - already)
+            full = min(num, left // per_pack)
+            rest = left - full * per_pack if full < num else 0
+            placed = full * per_pack + rest
+            used = full + (rest > 0)
+            left -= placed
+            yield first, per_pack, already, placed
+            open_packs.put(room - per_pack * length, already + per_pack, first, full)
+            open_packs.put(room - rest * length, already + rest, first + full, used - full)
+            open_packs.put(room, already, first + used, num - used)
+
+
+class _OpenPacks:
+    """Packs that can take more, as ranges, grouped by room and number of sequences."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._keys: list[tuple[int, int]] = []
+
+    def put(self, room: int, already: int, first: int, num: int) -> None:
+        """Add packs `first` to `first + num - 1`, unless they are full."""
+        if room == 0 or already == self._cap or num == 0:
+            return
+        key = (room, already)
+        if key in self._groups:
+            self._groups[key].append((first, num))
+        else:
+            self._groups[key] = [(first, num)]
+            insort(self._keys, key)
+
+    def take_fullest(self, length: int) -> tuple[int, int, int, int] | None:
+        """Return (room, number of sequences, first pack, number of packs) of the fullest with room, or None."""
+        at = bisect_left(self._keys, (length, 0))
+        if at == len(self._keys):
+            return None
+        key = self._keys[at]
+        ranges = self._groups[key]
+        first, num = ranges.pop()
+        if not ranges:
+            del self._groups[key]
+            self._keys.pop(at)
+        return *key, first, num
+
+
+def _longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
+    shuffled = seeded_order(len(lengths), seed)
+    missing = size - lengths
+    if size <= _SHORT:
+        missing = missing.astype(np.uint16)
+    return shuffled[np.argsort(missing[shuffled], kind="stable")]
+
+
+def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, IntArray]:
+    """Return the plan's two arrays; the packs get a random order."""
+    narrow: Any = np.int32 if len(order) < _NARROW else np.int64
+    first, per_pack, already, placed = steps.astype(narrow).T
+    position = np.arange(len(order), dtype=narrow)
+    position -= np.repeat(np.cumsum(placed, dtype=narrow) - placed, placed)
+    pack, slot = np.divmod(position, np.repeat(per_pack, placed))
+    del position
+    pack += np.repeat(first, placed)
+    slot += np.repeat(already, placed)
+    num_packs = int((first + -(-placed // per_pack)).max(initial=0))
+    label = np.empty(num_packs, dtype=narrow)
+    label[seeded_order(num_packs, seed + 1)] = np.arange(num_packs, dtype=narrow)
+    pack = label[pack]
+    offsets = np.zeros(num_packs + 1, dtype=np.int64)
+    np.cumsum(np.bincount(pack, minlength=num_packs), out=offsets[1:])
+    slot += offsets[:-1].astype(narrow)[pack]
+    del pack
+    laid_out = np.empty(len(order), dtype=np.int64)
+    laid_out[slot] = order
+    return laid_out, offsets

@@ -1,0 +1,277 @@
+"""Finds the files a recipe names: files, folders, globs, saved data sets and Hugging Face ids; hashes them."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.recipe.data import HuggingFaceDataset, Source
+from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
+from bridgepack.errors import DataError
+
+JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
+GZIP, ZSTANDARD = "gz", "zst"
+_KINDS = {
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".json": JSON_ARRAY,
+    ".parquet": PARQUET,
+    ".pq": PARQUET,
+    ".arrow": ARROW,
+}
+_COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
+_FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
+#: Files of a data set saved by `datasets` that hold no rows.
+_SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_dict.json"})
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFile:
+    """One file with rows.
+
+    Attributes:
+        path: where it is; an object of an object store has the methods of a path that reading needs.
+        label: what the manifest and the ledger call it.
+        kind: `jsonl`, `json` (an array of objects), `parquet` or `arrow`.
+        compression: `gz`, `zst` or None; only for the first two kinds.
+    """
+
+    path: Readable
+    label: str
+    kind: str
+    compression: str | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size where it is."""
+        return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
+
+
+def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Path) -> list[InputFile]:
+    """Return the files of a split, in the recipe's order, each folder's and glob's files sorted.
+
+    Args:
+        sources: what the recipe names.
+        field: dotted path of the recipe field, for messages.
+        split: `training` or `validation`; chooses among the splits of a saved DatasetDict.
+        scratch: folder for Hugging Face data sets that are written out as Parquet first.
+
+    Raises:
+        DataError: when a source is missing, empty or of no known kind.
+    """
+    files: list[InputFile] = []
+    for index, source in enumerate(sources):
+        if isinstance(source, HuggingFaceDataset):
+            files.append(_materialised(source, field, scratch / f"{split}-{index}.parquet"))
+        else:
+            files.extend(_files_of(source, field, split))
+    return files
+
+
+def file_stamp(path: Readable) -> tuple[int, int]:
+    """Return size and time of the last change in nanoseconds: equal stamps mean that nobody wrote to the file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def hash_file(path: Readable) -> str:
+    """Return the sha256 of a file's bytes, hexadecimal.
+
+    Raises:
+        DataError: when it cannot be read.
+    """
+    digest = hashlib.sha256()
+    for block in iter_blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def iter_blocks(path: Readable) -> Iterator[bytes]:
+    """Yield a file's bytes in blocks of 4 MiB.
+
+    Raises:
+        DataError: when it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}. Check the file and its permissions.") from None
+
+
+def _files_of(source: str, field: str, split: str) -> list[InputFile]:
+    if scheme_of(source) is not None:
+        return _files_in_cloud(source, field)
+    try:
+        return _files_at(Path(source).expanduser(), source, field, split)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check the path.") from None
+
+
+def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
+    if path.is_file():
+        return [_input_file(path, field)]
+    if path.is_dir():
+        return _files_in_folder(path, field, split)
+    if any(character in source for character in "*?["):
+        names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (a pattern may be absolute)
+        found = sorted(Path(name) for name in names if _is_file(Path(name), field))
+        if not found:
+            raise DataError(f"{field} is {source!r}; the pattern matches no file. Check the path and the pattern.")
+        return [_input_file(file, field) for file in found]
+    _is_file(path, field)
+    raise DataError(f"{field} is {source!r}; there is no such file or folder.{_hint(path, source)}")
+
+
+def _files_in_cloud(source: str, field: str) -> list[InputFile]:
+    """Return the data files that a URL means; below a prefix others are passed over, as in a folder."""
+    url = checked_url(source, field)
+    objects = find_objects(url, field)
+    if len(objects) == 1 and objects[0].url == url.rstrip("/"):
+        return [_input_file(objects[0], field)]
+    below = url.partition("://")[2].count("/")
+    files = [
+        _input_file(item, field)
+        for item in objects
+        if _kind_of(item) is not None
+        and item.name not in _SAVED_DATASET_FILES
+        and not any(part.startswith(".") for part in item.url.partition("://")[2].split("/")[below:])
+    ]
+    if not files:
+        raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
+    return files
+
+
+def _is_file(path: Path, field: str) -> bool:
+    if path.is_symlink() and not path.exists():
+        raise DataError(
+            f"{field}: {str(path)!r} is a link to something that is not there. Fetch it or remove the link."
+        )
+    return path.is_file()
+
+
+def _hint(path: Path, source: str) -> str:
+    siblings = [entry.name for entry in path.parent.iterdir() if entry != path] if path.parent.is_dir() else []
+    nearest = nearest_name(path.name, siblings)
+    if nearest:
+        return f" Did you mean {str(path.parent / nearest)!r}?"
+    if source.count("/") <= 1 and not path.suffix:
+        return f" For a data set on the Hugging Face hub write {{dataset: {source}}}."
+    return " Check the path."
+
+
+def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
+    if (folder / "dataset_dict.json").is_file():
+        return _files_in_folder(_split_folder(folder, field, split), field, split)
+    state = folder / "state.json"
+    if state.is_file():
+        saved = [folder / str(entry["filename"]) for entry in _saved_json(state, "_data_files", field)]
+        missing = next((file for file in saved if not file.is_file()), None)
+        if missing is not None:
+            raise DataError(f"{field}: {str(missing)!r}, which {str(state)!r} names, is not there. Save it again.")
+        return [InputFile(path=file, label=_label(file), kind=ARROW) for file in saved]
+    files = [
+        _input_file(entry, field)
+        for entry in sorted(folder.rglob("*"))
+        if _kind_of(entry) is not None
+        and entry.name not in _SAVED_DATASET_FILES
+        and not any(part.startswith(".") for part in entry.relative_to(folder).parts)
+        and _is_file(entry, field)
+    ]
+    if not files:
+        raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
+    return files
+
+
+def _split_folder(folder: Path, field: str, split: str) -> Path:
+    names = [str(name) for name in _saved_json(folder / "dataset_dict.json", "splits", field)]
+    wanted = {"training": ("train",), "validation": ("validation", "valid", "test")}[split]
+    name = next((name for name in wanted if name in names), None)
+    if name is None:
+        raise DataError(
+            f"{field} is {str(folder)!r}, a saved DatasetDict with splits {', '.join(names) or 'none'}; none of them "
+            f"is {' or '.join(wanted)}. Name the folder of a split, e.g. {str(folder / 'NAME')!r}."
+        )
+    return folder / name
+
+
+def _saved_json(path: Path, key: str, field: str) -> list[Any]:
+    """Return a list from one of the JSON files of a saved data set."""
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))[key])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{field}: {str(path)!r} is not what datasets.save_to_disk writes ({error}). Save it again."
+        ) from None
+
+
+def _kind_of(path: Readable) -> tuple[str, str | None] | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = _COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    suffix = suffixes[-2] if compression and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
+    kind = _KINDS.get(suffix)
+    if kind is None or (compression and kind not in {JSON_LINES, JSON_ARRAY}):
+        return None
+    return kind, compression
+
+
+def _input_file(path: Readable, field: str) -> InputFile:
+    found = _kind_of(path)
+    if found is None:
+        raise DataError(f"{field}: {str(path)!r} is of no known kind. Allowed: {_FORMS}. Rename or convert it.")
+    kind, compression = found
+    if kind == ARROW and isinstance(path, CloudFile):
+        raise DataError(f"{field}: {str(path)!r} is an Arrow file, which must be on a disk. Write it as Parquet.")
+    if kind == JSON_ARRAY and not _begins_with_bracket(path, compression):
+        kind = JSON_LINES
+    return InputFile(path=path, label=_label(path), kind=kind, compression=compression)
+
+
+def _label(path: Readable) -> str:
+    """Return a path as text that every file can hold, whatever bytes its name is made of."""
+    return os.fsencode(str(path)).decode(errors="backslashreplace")
+
+
+def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
+    from bridgepack.data.reading.decompression import open_stream
+
+    with open_stream(path, compression) as stream:
+        while block := stream.read(4096):
+            text = block.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if text:
+                return text[:1] == b"["
+    return False
+
+
+def _materialised(source: HuggingFaceDataset, field: str, target: Path) -> InputFile:
+    """Write a Hugging Face data set as one Parquet file, so that its bytes can be hashed and read in ranges."""
+    from datasets import disable_progress_bars, load_dataset
+    from datasets.exceptions import DatasetsError
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    where = f"{field} is {{dataset: {source.dataset}, split: {source.split}}}"
+    try:
+        dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
+    except (DatasetsError, OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())[:300]
+        raise DataError(
+            f"{where}; datasets.load_dataset cannot load it: {reason}. Check dataset, name, split and revision, and "
+            "that this machine reaches the hub or has it in its cache."
+        ) from None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    dataset.to_parquet(str(target))
+    parts = [source.dataset, source.name, source.split, source.revision]
+    label = "hf:" + "/".join(part for part in parts if part)
+    return InputFile(path=target, label=label, kind=PARQUET)

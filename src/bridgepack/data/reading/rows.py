@@ -1,0 +1,144 @@
+"""Reads the rows of a range of an input file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bridgepack.data.reading.columns import arrow_table, parquet_cursor
+from bridgepack.data.reading.decompression import open_stream
+from bridgepack.data.reading.inputs import PARQUET, InputFile
+from bridgepack.data.reading.json_rows import read_line, row_of
+from bridgepack.data.reading.ranges import COLUMNS, ELEMENTS, LINES, OVERSIZED, InputRange
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import DropReason, Example
+
+#: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
+#: rows has large ones.
+_BATCH_ROWS, _BATCHES = 256, 16
+#: Row, list of turns, turn.
+_TURN_DEPTH = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlankLine:
+    """A line of a JSON Lines file without anything on it; it is counted, and is no row."""
+
+
+RowRead = tuple[int, Example | RowError | BlankLine]
+_BLANK_LINE = BlankLine()
+
+
+def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
+    """Yield (1-based row number, example or the row's error or a blank line) for each row of a range, in order.
+
+    Raises:
+        DataError: when the file cannot be read, or has changed since the ranges were made.
+    """
+    if part.form == OVERSIZED:
+        yield part.first_row, _too_large(part.num_oversized_bytes)
+    elif part.form == COLUMNS:
+        num_rows = part.stop - part.start
+        together = 1 << min(max(num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
+        yield from _numbered(_columnar_rows(file, part, together), part)
+    elif part.form == ELEMENTS:
+        yield from _parsed(part.elements or (), part)
+    else:
+        yield from _parsed(io.BytesIO(_content(file, part)), part)
+
+
+def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]:
+    """Yield each row of a range as rows of its own, which are parsed only when they are asked for.
+
+    Raises:
+        DataError: when the file cannot be read, or has changed since the ranges were made.
+    """
+    if part.form == ELEMENTS or part.form == LINES:
+        texts = part.elements if part.form == ELEMENTS else io.BytesIO(_content(file, part))
+        for offset, text in enumerate(texts or ()):
+            yield _parsed([text], replace(part, first_row=part.first_row + offset))
+    elif part.form == COLUMNS:
+        yield from ([item] for item in _numbered(_columnar_rows(file, part, 1), part))
+    else:
+        yield read_range(file, part)
+
+
+def _content(file: InputFile, part: InputRange) -> bytes:
+    """Return the lines of a range; what is read is what the range was named after."""
+    content = part.payload
+    if content is None:
+        with open_stream(file.path, None) as stream:
+            stream.seek(part.start)
+            content = stream.read(part.stop - part.start)
+    if hashlib.sha256(content).hexdigest() != part.sha256:
+        raise DataError(f"{file.label} changed while it was read. Build again once nothing writes to it.")
+    return content
+
+
+def _parsed(lines: Iterable[bytes], part: InputRange) -> Iterator[RowRead]:
+    for offset, line in enumerate(lines):
+        row = part.first_row + offset
+        found = read_line(line, part.file_index, row)
+        yield row, _BLANK_LINE if found is None else found
+
+
+def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[Any]:
+    if file.kind == PARQUET:
+        batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
+    else:
+        table = arrow_table(file).slice(part.start, part.stop - part.start)
+        batches = iter(table.to_batches(max_chunksize=max_rows))
+    for batch in batches:
+        yield from _bounded_rows(batch, part.max_row_bytes)
+
+
+def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
+    """Yield a record batch's rows; of one that is larger than allowed only that it is."""
+    if not max_row_bytes or batch.nbytes <= max_row_bytes:
+        yield from _rows_of(batch)
+    elif batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _bounded_rows(batch.slice(0, half), max_row_bytes)
+        yield from _bounded_rows(batch.slice(half), max_row_bytes)
+    else:
+        yield _too_large(batch.nbytes)
+
+
+def _too_large(num_bytes: int) -> RowError:
+    return RowError(DropReason.ROW_TOO_LARGE, f"{num_bytes:,} bytes; data.max_row_bytes allows fewer")
+
+
+def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:
+    for offset, value in enumerate(values):
+        row = part.first_row + offset
+        is_bad = isinstance(value, RowError)
+        yield row, value if is_bad else row_of(_without_nulls(value), part.file_index, row)
+
+
+def _rows_of(batch: Any) -> Iterator[Any]:
+    """Yield a record batch's rows; one whose text is not UTF-8, which Arrow does not check, as its error."""
+    try:
+        yield from batch.to_pylist(maps_as_pydicts="lossy")
+    except UnicodeDecodeError as error:
+        if batch.num_rows > 1:
+            for index in range(batch.num_rows):
+                yield from _rows_of(batch.slice(index, 1))
+        else:
+            yield RowError(DropReason.INVALID_FIELD, f"not UTF-8: {error}")
+
+
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    """Return a row without the null fields that columnar files put wherever another row has a value.
+
+    `content` of a turn stays, because a turn with null content is not a turn without content.
+    """
+    if isinstance(value, dict):
+        is_turn = depth == _TURN_DEPTH
+        kept = {key: item for key, item in value.items() if item is not None or (is_turn and key == "content")}
+        return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return [_without_nulls(item, depth + 1) for item in value]
+    return value

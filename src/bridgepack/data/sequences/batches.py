@@ -1,0 +1,108 @@
+"""Rows as read -> batches of whole sequences as flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bridgepack.data.reading.rows import BlankLine, RowRead
+from bridgepack.data.sequences.encoding import Encoder, FlatBatch
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+from bridgepack.records.token_batches import RowDrop, TokenBatch
+
+#: Rows that are encoded together at most; more gain nothing.
+_BATCH_ROWS = 1024
+
+
+def iter_token_batches(
+    encoder: Encoder,
+    rows: Iterable[RowRead],
+    *,
+    first_row: int,
+    max_text_bytes: int = 1 << 22,
+    rows_per_batch: int = _BATCH_ROWS,
+) -> Iterator[TokenBatch]:
+    """Yield batches of the sequences of consecutive rows; where batches are cut has no influence on them.
+
+    Args:
+        encoder: makes tokens of rows.
+        rows: as `read_range` gives them.
+        first_row: number of the range's first row.
+        max_text_bytes: text that is encoded together, roughly; a row with more is encoded alone.
+        rows_per_batch: rows that are encoded together at most.
+    """
+    batch = _Pending()
+    for row, item in rows:
+        if isinstance(item, BlankLine):
+            batch.num_blank_lines += 1
+            continue
+        batch.num_rows += 1
+        offset = row - first_row
+        if isinstance(item, RowError):
+            batch.drops.append(RowDrop(offset, item.reason, item.detail))
+        else:
+            try:
+                size, value = encoder.prepare(item.columns)
+            except RowError as error:
+                batch.drops.append(RowDrop(offset, error.reason, error.detail))
+            else:
+                batch.rows.append(value)
+                batch.row_offsets.append(offset)
+                batch.num_characters += size
+        if batch.num_rows >= rows_per_batch or batch.num_characters >= max_text_bytes:
+            yield batch.encoded(encoder)
+            batch = _Pending()
+    if batch.num_rows or batch.num_blank_lines:
+        yield batch.encoded(encoder)
+
+
+class _Pending:
+    """Rows that wait to be encoded together."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.row_offsets: list[int] = []
+        self.drops: list[RowDrop] = []
+        self.num_rows = self.num_blank_lines = self.num_characters = 0
+
+    def encoded(self, encoder: Encoder) -> TokenBatch:
+        """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""
+        flat = encoder.encode(self.rows)
+        row_offsets = np.array(self.row_offsets, dtype=np.int64)
+        lengths = np.diff(flat.offsets)
+        is_kept = lengths >= 2
+        is_kept[list(flat.errors)] = False
+        for index in np.flatnonzero(~is_kept).tolist():
+            error = flat.errors.get(index) or _too_short(int(lengths[index]))
+            self.drops.append(RowDrop(self.row_offsets[index], error.reason, error.detail))
+        if not is_kept.all():
+            flat, row_offsets = _only(flat, is_kept), row_offsets[is_kept]
+        return TokenBatch(
+            input_ids=flat.input_ids,
+            loss_mask=flat.loss_mask,
+            offsets=flat.offsets,
+            row_offsets=row_offsets,
+            num_context=flat.num_context,
+            drops=tuple(sorted(self.drops)),
+            num_rows=self.num_rows,
+            num_blank_lines=self.num_blank_lines,
+        )
+
+
+def _too_short(num_tokens: int) -> RowError:
+    return RowError(DropReason.TOO_SHORT, f"{num_tokens} tokens; next-token loss needs at least 2")
+
+
+def _only(flat: FlatBatch, is_kept: Any) -> FlatBatch:
+    """Return the rows that stay."""
+    lengths = np.diff(flat.offsets)
+    tokens = np.repeat(is_kept, lengths)
+    return FlatBatch(
+        input_ids=flat.input_ids[tokens],
+        loss_mask=flat.loss_mask[tokens],
+        offsets=np.concatenate(([0], np.cumsum(lengths[is_kept]))).astype(np.int64),
+        num_context=flat.num_context[is_kept],
+    )

@@ -1,0 +1,157 @@
+"""Conversations -> tokens and masks, as Megatron-Bridge's chat preprocessing gives them, each chat rendered once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.encoding import Encoded, FlatBatch, Prepared, encode_examples, mask_out
+from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
+from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
+from bridgepack.data.sequences.quick_masks import QuickMasks
+from bridgepack.data.tokenizers.engines import FlatIds, joined
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason, Example, MaskArray
+
+
+class PreparedChat(NamedTuple):
+    """A conversation with its text.
+
+    Attributes:
+        conversation: as it was read.
+        text: what the chat template gives.
+        spans: (first, one past the last) characters of the template's generation blocks; None where it has none.
+    """
+
+    conversation: Conversation
+    text: str
+    spans: list[tuple[int, int]] | None
+
+
+class ChatEncoder:
+    """Turns rows with conversations into ids and token-aligned masks."""
+
+    def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+        """Check that the template can do what the settings ask.
+
+        Raises:
+            TokenizerError: when there is no chat template, or no way to tell what the assistant wrote.
+        """
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._read = ConversationReader(settings, role_aliases).read
+        markers = _markers_for(tokenizer, settings)
+        self._masks = ChatMasks(tokenizer, settings, markers)
+        is_marked = tokenizer.has_generation_blocks
+        self._quick = QuickMasks(tokenizer, self._masks, markers) if markers is not None and not is_marked else None
+        self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
+
+    def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
+        """Return ids and mask or the row's error, one per example, in order."""
+        return encode_examples(self, examples)
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's conversation with its text.
+
+        Raises:
+            RowError: when there is none, or the template refuses it.
+        """
+        conversation = self._read(columns)
+        if self._settings.control_tokens == "drop":
+            self._refuse_control_tokens(conversation)
+        try:
+            text, spans = self._render(conversation)
+        except RowError as error:
+            nulls = any(message["content"] is None for message in conversation.messages)
+            hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
+            raise RowError(error.reason, error.detail + hint) from None
+        return Prepared(len(text), PreparedChat(conversation, text, spans))
+
+    def encode(self, rows: Sequence[PreparedChat]) -> FlatBatch:
+        """Return the tokens and masks of conversations."""
+        errors: dict[int, RowError] = {}
+        if self._tokenizer.has_generation_blocks:
+            flat, mask = self._encode_marked(rows, errors)
+        else:
+            flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
+            mask = self._mask(rows, flat, errors)
+        mask_out(mask, flat.input_ids, self._never_trained)
+        num_context = np.full(len(rows), -1, dtype=np.int32)
+        return FlatBatch(
+            input_ids=flat.input_ids, loss_mask=mask, offsets=flat.offsets, num_context=num_context, errors=errors
+        )
+
+    def _refuse_control_tokens(self, conversation: Conversation) -> None:
+        turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
+        for text in texts_of([turns, conversation.tools]):
+            found = next((token for token in self._tokenizer.added_tokens if token in text), None)
+            if found is not None:
+                raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
+
+    def _render(self, conversation: Conversation) -> tuple[str, list[tuple[int, int]] | None]:
+        if not self._tokenizer.has_generation_blocks:
+            return self._tokenizer.render_text(conversation.messages, conversation.tools), None
+        text, spans = self._tokenizer.render_marked(conversation.messages, conversation.tools)
+        check_is_unicode(text)
+        return text, spans
+
+    def _mask(self, rows: Sequence[PreparedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
+        if self._settings.loss_mode == "full":
+            return np.ones(len(flat.input_ids), dtype=np.int8)
+        if self._quick is None:
+            mask, is_decided = np.zeros(len(flat.input_ids), dtype=np.int8), np.zeros(len(rows), dtype=np.bool_)
+        else:
+            mask, is_decided = self._quick.masks([row.conversation for row in rows], [row.text for row in rows], flat)
+        takes_last_turn = self._settings.loss_mode == "last_turn"
+        for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
+            start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
+            ids = flat.input_ids[start:stop].tolist()
+            chat = RenderedChat(conversation=rows[index].conversation, text=rows[index].text, input_ids=ids)
+            try:
+                known = mask[start:stop].tolist() if is_decided[index] else None
+                mask[start:stop] = self._masks.mask_of(chat) if known is None else self._masks.of_last_turn(known, chat)
+            except RowError as error:
+                errors[index] = error
+        return mask
+
+    def _encode_marked(self, rows: Sequence[PreparedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
+        """Return ids and mask by the template's generation blocks, which need to know where each token begins."""
+        encodings = self._tokenizer.encode_with_places([row.text for row in rows])
+        flat = joined([encoding.ids for encoding in encodings])
+        mask = np.ones(len(flat.input_ids), dtype=np.int8)
+        for index, (row, encoding) in enumerate(zip(rows, encodings, strict=True)):
+            start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
+            try:
+                own = self._tokenizer.mask_of_spans(encoding, row.spans or [])
+                if self._settings.loss_mode != "full":
+                    chat = RenderedChat(
+                        conversation=row.conversation, text=row.text, input_ids=list(encoding.ids), generation_mask=own
+                    )
+                    mask[start:stop] = self._masks.mask_of(chat)
+            except RowError as error:
+                errors[index] = error
+        return flat, mask
+
+
+def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:
+    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
+    if tokenizer.chat_template is None:
+        raise TokenizerError(
+            f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file, or use "
+            "preprocessing.kind prompt_completion."
+        )
+    if settings.assistant_markers is not None:
+        return markers_from_recipe(tokenizer, settings.assistant_markers)
+    markers = infer_markers(tokenizer)
+    if markers is None and settings.loss_mode != "full" and not tokenizer.has_generation_blocks:
+        raise TokenizerError(
+            f"{where}; its chat template has no {{% generation %}} block and is of no known family, so nothing tells "
+            f"which tokens the assistant wrote (Megatron-Bridge refuses it too). Set preprocessing.assistant_markers, "
+            "set tokenizer.chat_template to a template with generation blocks, or set preprocessing.loss_mode to full."
+        )
+    return markers

@@ -1,0 +1,193 @@
+"""A row's columns -> OpenAI-style messages and tools: `messages`, ShareGPT `conversations`, or two text columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
+
+#: Columns that hold a conversation, in the order the host looks (megatron-bridge 0.6.2, conversation_processing.py).
+CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+FUNCTION_CALL = "function_call"
+_ALIASES = {
+    "human": "user",
+    "gpt": "assistant",
+    "observation": "tool",
+    "function_response": "tool",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversation:
+    """One example as a chat template takes it.
+
+    Attributes:
+        messages: OpenAI style, each with `role` and `content`.
+        tools: tool schemas; None where the row has none.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+
+
+class ConversationReader:
+    """Reads rows as the settings of a recipe say."""
+
+    def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
+        """Take the settings.
+
+        Args:
+            settings: of the recipe.
+            role_aliases: extra names of roles.
+        """
+        self._settings = settings
+        self._role_aliases = role_aliases
+        self._own_names = ROLES - set(role_aliases)
+
+    def read(self, columns: Mapping[str, Any]) -> Conversation:
+        """Return a row's conversation.
+
+        Raises:
+            RowError: naming what is missing, empty, of the wrong type, or an unknown role.
+        """
+        turns = _turns(columns, self._settings)
+        if self._are_messages(turns):
+            messages = list(turns)
+        else:
+            messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
+        system = columns.get("system")
+        if system and not any(message["role"] == "system" for message in messages):
+            _check_content(system, "system")
+            messages.insert(0, {"role": "system", "content": system})
+        if self._settings.null_content == "empty":
+            messages = [{**message, "content": ""} if message["content"] is None else message for message in messages]
+        return Conversation(messages=messages, tools=_tools(columns, self._settings))
+
+    def _are_messages(self, turns: Sequence[Any]) -> bool:
+        """Say whether every turn is a message already: a known role and text, nothing to translate."""
+        for turn in turns:
+            if type(turn) is not dict or type(turn.get("content")) is not str:
+                return False
+            role = turn.get("role")
+            if type(role) is not str or role not in self._own_names:
+                return False
+        return True
+
+
+def read_conversation(
+    columns: Mapping[str, Any], settings: ChatPreprocessing, role_aliases: Mapping[str, str]
+) -> Conversation:
+    """Return a row's conversation, as `ConversationReader.read` does."""
+    return ConversationReader(settings, role_aliases).read(columns)
+
+
+def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:
+    names = (settings.conversation_column,) if settings.conversation_column else CONVERSATION_COLUMNS
+    name = next((name for name in names if columns.get(name) is not None), None)
+    has_pair = settings.prompt_column in columns and settings.completion_column in columns
+    if name is None:
+        if has_pair:
+            return _pair_as_turns(columns, settings)
+        pair = f"{settings.prompt_column} with {settings.completion_column}"
+        raise RowError(DropReason.MISSING_FIELD, f"none of {', '.join(names)}, nor {pair}; it has: {_keys(columns)}")
+    turns = columns[name]
+    if not isinstance(turns, Sequence) or isinstance(turns, (str, bytes)):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} is a {type(turns).__name__}; it must be a list of turns")
+    if not turns:
+        raise RowError(DropReason.EMPTY_CONVERSATION, f"{name} has no turns")
+    return turns
+
+
+def _pair_as_turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict[str, Any]]:
+    pair = {"user": settings.prompt_column, "assistant": settings.completion_column}
+    for name in pair.values():
+        if not isinstance(columns[name], str):
+            found = type(columns[name]).__name__
+            raise RowError(DropReason.INVALID_FIELD, f"{name} is a {found}; it must be text")
+    return [{"role": role, "content": columns[name]} for role, name in pair.items()]
+
+
+def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str, Any]:
+    where = f"turn {index + 1}"
+    if not isinstance(turn, Mapping):
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
+    if "role" in turn and "content" in turn:
+        name, message = turn["role"], dict(turn)
+    elif "from" in turn and "value" in turn:
+        name, message = str(turn["from"]).lower(), {"role": turn["from"], "content": turn["value"]}
+    elif "role" in turn and turn.get("tool_calls"):
+        name, message = turn["role"], {**turn, "content": None}
+    else:
+        raise RowError(
+            DropReason.MISSING_FIELD, f"{where} has neither role and content nor from and value; it has: {_keys(turn)}"
+        )
+    if not isinstance(name, str):
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
+    role = _role(name, role_aliases)
+    if role == FUNCTION_CALL:
+        return _function_call(message["content"], where)
+    if role not in ROLES:
+        raise RowError(DropReason.UNKNOWN_ROLE, f"{where}: role {name!r}; known: {', '.join(sorted(ROLES))}")
+    _check_content(message["content"], f"{where}: content")
+    message["role"] = role
+    return message
+
+
+def _check_content(content: Any, where: str) -> None:
+    if content is not None and not isinstance(content, (str, list)):
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
+
+
+def _role(name: str, role_aliases: Mapping[str, str]) -> str:
+    return role_aliases.get(name) or _ALIASES.get(name, name)
+
+
+def _function_call(value: Any, where: str) -> dict[str, Any]:
+    """Return a ShareGPT `function_call` turn (JSON text of one call or a list) as an assistant turn with tool calls."""
+    calls = _parsed(value, f"{where}: function_call") if isinstance(value, str) else value
+    calls = calls if isinstance(calls, list) else [calls]
+    if not calls:
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call is an empty list")
+    tool_calls = []
+    for call in calls:
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            raise RowError(DropReason.INVALID_FIELD, f"{where}: function_call must be an object with a name")
+        function = {"name": call["name"], "arguments": call.get("arguments", {})}
+        tool_calls.append({"type": "function", "function": function})
+    return {"role": "assistant", "content": "", "tool_calls": tool_calls}
+
+
+def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict[str, Any]] | None:
+    tools = columns.get(settings.tools_column)
+    if isinstance(tools, str):
+        tools = _parsed(tools, settings.tools_column) if tools.strip() else None
+    if isinstance(tools, Mapping):
+        tools = [tools] if tools else None
+    if not tools and settings.tool_schemas:
+        return [dict(tool) for tool in settings.tool_schemas]
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise RowError(
+            DropReason.INVALID_FIELD, f"{settings.tools_column} must be a list of objects, or JSON text of one"
+        )
+    return [dict(tool) for tool in tools]
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is not JSON: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.INVALID_FIELD, f"{where} is nested too deeply") from None
+
+
+def _keys(columns: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(map(str, columns)))[:200] or "no fields"

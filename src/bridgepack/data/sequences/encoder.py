@@ -1,0 +1,137 @@
+"""Rows -> tokens and masks: which encoder a recipe asks for, and rows that hold tokens already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import (
+    ChatPreprocessing,
+    PromptCompletionPreprocessing,
+    TokenizedPreprocessing,
+)
+from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.data.reading.rows import RowRead
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import Encoded, Encoder, FlatBatch, Prepared, encode_examples
+from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
+from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason, Example
+
+#: What Hugging Face data sets write where a label is not trained.
+IGNORED_LABEL = -100
+
+
+class Tokenization:
+    """The tokenisation stage of one recipe; holds the tokenizer and no other state."""
+
+    def __init__(self, resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> None:
+        """Choose the encoder.
+
+        Raises:
+            TokenizerError: when the tokenizer cannot do what the recipe asks.
+        """
+        self.encoder: Encoder = _encoder_for(resolved, tokenizer)
+
+
+class TokenizedEncoder:
+    """Takes ids and masks that rows hold already."""
+
+    def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
+        """Take the settings of a recipe and the number of ids."""
+        self._settings = settings
+        self._vocab_size = vocab_size
+
+    def encode_batch(self, examples: Seq[Example]) -> list[Encoded | RowError]:
+        """Return ids and mask or the row's error, one per example, in order."""
+        return encode_examples(self, examples)
+
+    def prepare(self, columns: Mapping[str, Any]) -> Prepared:
+        """Return a row's ids and mask.
+
+        Raises:
+            RowError: when they are missing, of the wrong type, or do not fit together.
+        """
+        ids = _integers(columns, self._settings.input_ids_column)
+        outside = next((token for token in ids if not 0 <= token < self._vocab_size), None)
+        if outside is not None:
+            detail = f"id {outside}; the tokenizer has ids 0 to {self._vocab_size - 1}"
+            raise RowError(DropReason.TOKEN_OUT_OF_VOCABULARY, detail)
+        mask_column, labels_column = self._mask_columns(columns)
+        mask = _mask_from_labels(columns, labels_column, ids) if labels_column else _integers(columns, mask_column)
+        if len(mask) != len(ids):
+            detail = f"{labels_column or mask_column} has {len(mask)} entries for {len(ids)} ids"
+            raise RowError(DropReason.INVALID_FIELD, detail)
+        if any(bit not in (0, 1) for bit in mask):
+            raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
+        return Prepared(len(ids), (ids, mask))
+
+    def encode(self, rows: Seq[tuple[list[int], list[int]]]) -> FlatBatch:
+        """Return the ids and masks of rows as flat arrays."""
+        ids, offsets = joined([ids for ids, _ in rows])
+        mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))
+        num_context = np.full(len(rows), -1, dtype=np.int32)
+        return FlatBatch(input_ids=ids, loss_mask=mask, offsets=offsets, num_context=num_context)
+
+    def _mask_columns(self, columns: Mapping[str, Any]) -> tuple[str, str]:
+        if self._settings.labels_column is not None:
+            return "", self._settings.labels_column
+        wanted = self._settings.loss_mask_column
+        if wanted is None and columns.get("loss_mask") is None and columns.get("labels") is not None:
+            return "", "labels"
+        return wanted or "loss_mask", ""
+
+
+def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
+    """Return the texts that rows become before they are encoded, until there are so many characters."""
+    texts: list[str] = []
+    num_characters = 0
+    for _, item in rows:
+        if num_characters >= max_characters:
+            break
+        if isinstance(item, Example):
+            try:
+                size, value = encoder.prepare(item.columns)
+            except RowError:
+                continue
+            texts += [part for part in value if isinstance(part, str)]
+            num_characters += size
+    return texts
+
+
+def _encoder_for(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    settings = resolved.recipe.preprocessing
+    if isinstance(settings, ChatPreprocessing):
+        return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
+    if isinstance(settings, PromptCompletionPreprocessing):
+        return PromptCompletionEncoder(tokenizer, settings)
+    return TokenizedEncoder(settings, tokenizer.vocab_size)
+
+
+def _integers(columns: Mapping[str, Any], name: str) -> list[int]:
+    values = columns.get(name)
+    if values is None:
+        raise RowError(DropReason.MISSING_FIELD, f"{name} is missing; it has: {', '.join(sorted(columns))[:200]}")
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, (list, tuple)) or not all(
+        isinstance(value, int) or (isinstance(value, float) and value.is_integer()) for value in values
+    ):
+        raise RowError(DropReason.INVALID_FIELD, f"{name} must be a list of whole numbers")
+    return [int(value) for value in values]
+
+
+def _mask_from_labels(columns: Mapping[str, Any], name: str, ids: list[int]) -> list[int]:
+    labels = _integers(columns, name)
+    for index, (label, token) in enumerate(zip(labels, ids, strict=False)):
+        if label not in (token, IGNORED_LABEL):
+            detail = (
+                f"{name}[{index}] is {label}; it must be input_ids[{index}], {token}, or {IGNORED_LABEL}: "
+                "labels are not shifted"
+            )
+            raise RowError(DropReason.INVALID_FIELD, detail)
+    return [int(label != IGNORED_LABEL) for label in labels]

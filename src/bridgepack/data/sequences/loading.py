@@ -1,0 +1,103 @@
+"""The tokenisation stage of a recipe, loaded once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.rows import RowRead
+from bridgepack.data.sequences.batches import iter_token_batches
+from bridgepack.data.sequences.encoder import Tokenization, texts_of_rows
+from bridgepack.data.tokenizers.engine_checks import check_texts, use_engine
+from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.records.token_batches import TokenBatch
+
+#: Text that is compared before a build starts, in characters: one for so many bytes of input, and within bounds that
+#: `tokenizers` takes 0.05 to 0.5 seconds for.
+_BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedStage:
+    """The tokenisation stage of a recipe, ready to work.
+
+    Attributes:
+        recipe: the recipe.
+        tokenizer: its tokenizer.
+        tokenization: its stage.
+        engine: what encodes its texts.
+    """
+
+    recipe: SFTRecipe
+    tokenizer: ChatTokenizer
+    tokenization: Tokenization
+    engine: EngineReport
+
+    def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
+        """Yield the sequences of consecutive rows, in batches of about as much text.
+
+        Raises:
+            EngineDiffersError: when the engine gives other tokens than `tokenizers` for a row that was compared.
+        """
+        yield from iter_token_batches(
+            self.tokenization.encoder, rows, first_row=first_row, max_text_bytes=max_text_bytes
+        )
+
+    def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
+        """Compare the engine with `tokenizers` on rows of the data; where they differ, it is no longer used here.
+
+        Args:
+            rows: a sample, of which so much is taken as costs a small part of the build.
+            num_input_bytes: size of the input.
+        """
+        if self.engine.name == REFERENCE:
+            return self.engine
+        most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
+        return check_texts(self.tokenizer, texts_of_rows(self.tokenization.encoder, rows, max_characters=most))
+
+
+@lru_cache(maxsize=1)
+def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: int = 0) -> LoadedStage:
+    """Return the stage of a recipe; loaded once per process.
+
+    Args:
+        recipe_json: the recipe.
+        engine: `auto`, or the engine to use where it gives the tokens of `tokenizers`.
+        num_input_bytes: size of the input; `auto` leaves small ones to `tokenizers`.
+
+    Raises:
+        TokenizerError: when the tokenizer cannot be loaded or cannot do what the recipe asks.
+    """
+    recipe, tokenizer, tokenization = _loaded(recipe_json)
+    tokenizer.use_reference_engine()
+    is_used = recipe.preprocessing.kind != "tokenized" and not (
+        recipe.preprocessing.kind == "chat" and tokenizer.has_generation_blocks
+    )
+    report = use_engine(tokenizer, engine if is_used else "tokenizers", num_input_bytes)
+    return LoadedStage(recipe=recipe, tokenizer=tokenizer, tokenization=tokenization, engine=report)
+
+
+@lru_cache(maxsize=1)
+def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Tokenization]:
+    recipe = SFTRecipe.model_validate_json(recipe_json)
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    return recipe, tokenizer, Tokenization(recipe.resolve(), tokenizer)
+
+
+def forget_stage() -> None:
+    """Forget what was loaded, so that files that changed since are read again."""
+    load_stage.cache_clear()
+    _loaded.cache_clear()
+
+
+def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
+    """Load the stage of a recipe and return its tokenizer.
+
+    Raises:
+        TokenizerError: as `load_stage`.
+    """
+    return _loaded(recipe_json)[1]

@@ -1,0 +1,162 @@
+"""What becomes of whole sequences in the light of a recipe's sizes: kept, cut, or dropped with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
+from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason, MaskArray, TokenArray
+
+#: Reason per code of a `Judgement`; the first stands for none.
+REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
+_OVER_LONG, _NO_TRAINED_TOKEN = 1, 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What becomes of each sequence of a range.
+
+    Attributes:
+        codes: shape [num_sequences], int8, position in `REASONS`; 0 where it stays or is cut.
+        needs_cut: shape [num_sequences], bool.
+    """
+
+    codes: npt.NDArray[np.int8]
+    needs_cut: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PromptCuts:
+    """How a prompt with its completion is cut.
+
+    Attributes:
+        num_bos: 1 where BOS comes first.
+        num_sep: 1 where SEP parts prompt and completion.
+        num_eos: 1 where EOS comes last.
+        from_left: sides are cut at their beginning.
+        ends_cut_completions: EOS stays after a completion whose end was cut off.
+    """
+
+    num_bos: int
+    num_sep: int
+    num_eos: int
+    from_left: bool
+    ends_cut_completions: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverLongPolicy:
+    """The part of a recipe that acts on whole sequences.
+
+    Attributes:
+        action: `drop`, `truncate` or `error`.
+        max_runtime_length: longest sequence, in runtime tokens.
+        eos_token_id: of the tokenizer.
+        prompt_cuts: for prompts with completions; None for others.
+    """
+
+    action: str
+    max_runtime_length: int
+    eos_token_id: int
+    prompt_cuts: _PromptCuts | None
+
+    @classmethod
+    def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> OverLongPolicy:
+        """Return the policy of a recipe.
+
+        Args:
+            resolved: the recipe.
+            tokenizer: `ChatTokenizer.identity()`.
+
+        Raises:
+            TokenizerError: when the special tokens that the recipe adds alone fill a sequence.
+        """
+        settings, longest = resolved.recipe.preprocessing, resolved.max_sequence_length.value
+        cuts = _prompt_cuts(settings) if isinstance(settings, PromptCompletionPreprocessing) else None
+        num_special = cuts.num_bos + cuts.num_sep + cuts.num_eos if cuts else 0
+        if settings.over_long == "truncate" and num_special > longest + 1:
+            raise TokenizerError(
+                f"packing.max_sequence_length is {longest}; the {num_special} special tokens that preprocessing adds "
+                "do not fit. Raise it or set add_bos, add_sep or add_eos to false."
+            )
+        return cls(
+            action=settings.over_long,
+            max_runtime_length=longest,
+            eos_token_id=int(tokenizer["eos_token_id"]),
+            prompt_cuts=cuts,
+        )
+
+    def judge(self, stored_lengths: npt.NDArray[Any], num_learned: npt.NDArray[Any]) -> Judgement:
+        """Return what becomes of sequences, from their lengths and the labels that are trained at run time."""
+        is_over_long = stored_lengths - 1 > self.max_runtime_length
+        codes = np.where(num_learned == 0, _NO_TRAINED_TOKEN, 0).astype(np.int8)
+        codes[is_over_long] = 0 if self.action == "truncate" else _OVER_LONG
+        return Judgement(codes=codes, needs_cut=is_over_long & (self.action == "truncate"))
+
+    def detail(self, code: int, stored_length: int) -> str:
+        """Return what the ledger says of a dropped sequence."""
+        if code == _OVER_LONG:
+            return f"{stored_length - 1} runtime tokens; at most {self.max_runtime_length}"
+        return f"none of its {stored_length - 1} runtime tokens is trained"
+
+    def cut(
+        self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int
+    ) -> tuple[TokenArray, MaskArray] | RowError:
+        """Return ids and mask of an over-long sequence, cut, or why nothing of it can be trained on."""
+        kept = self.kept_parts(len(input_ids), num_context)
+        ids = np.concatenate([input_ids[part] for part in kept])
+        mask = np.concatenate([loss_mask[part] for part in kept])
+        if len(ids) < 2:
+            return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least 2")
+        if np.any((mask[1:] != 0) & (ids[:-1] != self.eos_token_id)):
+            return ids, mask
+        before = len(input_ids if self.prompt_cuts is None else ids) - 1
+        detail = f"{before} runtime tokens; none of those kept, {len(ids) - 1}, is trained"
+        return RowError(DropReason.TRUNCATED_NO_TRAINED_TOKEN, detail)
+
+    def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:
+        """Return the parts of an over-long sequence that stay."""
+        if self.prompt_cuts is None:
+            return [slice(0, self.max_runtime_length + 1)]
+        return _kept_parts(self.prompt_cuts, stored_length, num_context, self.max_runtime_length + 1)
+
+
+def _prompt_cuts(settings: PromptCompletionPreprocessing) -> _PromptCuts:
+    return _PromptCuts(
+        num_bos=int(settings.add_bos),
+        num_sep=int(settings.add_sep),
+        num_eos=int(settings.add_eos),
+        from_left=settings.truncation_method == "left",
+        ends_cut_completions=settings.ends_cut_completions,
+    )
+
+
+def _kept_parts(cuts: _PromptCuts, length: int, num_context: int, max_stored_length: int) -> list[slice]:
+    """Return the parts that stay: the prompt is cut first, then the completion.
+
+    Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
+    """
+    prompt_start, prompt_stop = cuts.num_bos, num_context - cuts.num_sep
+    completion_stop = length - cuts.num_eos
+    overflow = length - max_stored_length
+    from_prompt = min(prompt_stop - prompt_start, overflow)
+    from_completion = overflow - from_prompt
+    if cuts.from_left:
+        return [
+            slice(0, prompt_start),
+            slice(prompt_start + from_prompt, num_context),
+            slice(num_context + from_completion, length),
+        ]
+    keeps_end = from_completion == 0 or cuts.ends_cut_completions
+    return [
+        slice(0, prompt_stop - from_prompt),
+        slice(prompt_stop, completion_stop - from_completion),
+        slice(completion_stop, length if keeps_end else completion_stop),
+    ]

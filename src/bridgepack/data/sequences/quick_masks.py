@@ -1,0 +1,83 @@
+"""Masks of whole batches of conversations by one scan, where it is certain that nothing else would come out.
+
+Megatron-Bridge looks for each assistant turn between two renders of the conversation's beginning, and scans for markers
+only where it loses a turn that way. Two kinds of conversations need no such renders, provided that no turn's text holds
+a marker and the scan finds every turn:
+
+- Its only answer is its last turn. Between the renders lies the rest of the text, in which the answer's marker and one
+  end marker stand once: either the very span that the scan finds comes out, or none, and then the scan counts.
+- The render of the turns up to the first answer begins to differ from the whole where that answer begins. The answer
+  then has no place between the renders, and the scan counts. Templates that show only the last answer's thoughts do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.sequences.masks import ChatMasks
+from bridgepack.data.sequences.scan import BoolArray, can_scan, scan_turns
+from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import MaskArray
+
+
+class QuickMasks:
+    """Scans batches of conversations and says for which of them that settles it."""
+
+    def __init__(self, tokenizer: ChatTokenizer, masks: ChatMasks, markers: TurnMarkers) -> None:
+        """Take the markers of the template."""
+        self._tokenizer = tokenizer
+        self._masks = masks
+        self._markers = markers
+        self._can_scan = can_scan(markers)
+        marker = markers.starts[ASSISTANT]
+        self._start_text = tokenizer.decode(marker)
+        self._knows_places = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == tuple(marker)
+
+    def masks(
+        self, conversations: Sequence[Conversation], texts: Sequence[str], flat: FlatIds
+    ) -> tuple[MaskArray, BoolArray]:
+        """Return a mask over all tokens, and for each conversation whether it is its assistant mask for certain.
+
+        Args:
+            conversations: what was rendered.
+            texts: their renders.
+            flat: the tokens of the texts.
+        """
+        if not self._can_scan or not conversations:
+            return np.zeros(len(flat.input_ids), dtype=np.int8), np.zeros(len(conversations), dtype=np.bool_)
+        roles = [[message["role"] for message in conversation.messages] for conversation in conversations]
+        counts = np.fromiter((turns.count(ASSISTANT) for turns in roles), dtype=np.int64, count=len(roles))
+        scanned = scan_turns(flat, self._markers, counts)
+        is_decided = np.zeros(len(roles), dtype=np.bool_)
+        for index in np.flatnonzero(scanned.is_found).tolist():
+            is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
+            is_settled = scanned.ends_with_only_answer[index] if is_only else False
+            is_decided[index] = (
+                is_settled or self._loses_first_answer(conversations[index], roles[index], texts[index])
+            ) and not self._masks.has_markers_in_text(conversations[index])
+        return scanned.mask, is_decided
+
+    def _loses_first_answer(self, conversation: Conversation, roles: Sequence[str], text: str) -> bool:
+        """Say whether the first answer certainly has no place between the renders around it."""
+        turn = roles.index(ASSISTANT)
+        if not self._knows_places or turn + 1 == len(roles):
+            return False
+        try:
+            prefix = self._tokenizer.render_text(conversation.messages[: turn + 1], conversation.tools)
+        except RowError:
+            return True
+        place = text.find(self._start_text) + len(self._start_text)
+        here, there = prefix[place : place + 2], text[place : place + 2]
+        return (
+            here[:1] != there[:1]
+            and here.isascii()
+            and there.isascii()
+            and text.startswith(prefix[:place])
+            and len(prefix) > place
+        )

@@ -1,0 +1,159 @@
+"""Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops.
+
+It gives what `masks.mask_from_scan` gives, conversation by conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.tokenizers.engines import FlatIds
+from bridgepack.geometry import IntArray
+from bridgepack.records import MaskArray, TokenArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class ScannedTurns(NamedTuple):
+    """What a scan of several conversations found.
+
+    Attributes:
+        mask: shape [num_tokens], int8, the assistant's tokens; zero throughout where `is_found` is false.
+        is_found: shape [num_texts], the markers agree with the roles.
+        ends_with_only_answer: shape [num_texts], there is one assistant marker, and no other turn begins after it.
+        first_content: shape [num_texts], first token of the first assistant turn's content, counted from the text's
+            first token; -1 where there is none.
+    """
+
+    mask: MaskArray
+    is_found: BoolArray
+    ends_with_only_answer: BoolArray
+    first_content: IntArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Starts:
+    """Turn markers in order of position; each shape [num_starts]."""
+
+    position: IntArray
+    content: IntArray
+    text: IntArray
+    is_assistant: BoolArray
+
+
+def can_scan(markers: TurnMarkers) -> bool:
+    """Say whether markers can be found with arrays: none of them may overlap with itself."""
+    return not any(_overlaps_itself(marker) for marker in markers.starts.values())
+
+
+def scan_turns(flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray) -> ScannedTurns:
+    """Return the assistant's turns of conversations whose own texts hold no marker.
+
+    Args:
+        flat: their tokens.
+        markers: texts around turns.
+        num_assistant_turns: shape [num_texts], assistant messages of each.
+    """
+    ids, offsets = flat
+    num_texts = len(offsets) - 1
+    starts = _find_starts(ids, offsets, markers)
+    turn = np.flatnonzero(starts.is_assistant)
+    text = starts.text[turn]
+    count = np.bincount(text, minlength=num_texts)
+    is_found = (count == num_assistant_turns) & (count > 0)
+    limit = _limits(starts, offsets)[turn]
+    after, num_ends = _ends(ids, markers, starts.content[turn], limit)
+    is_ambiguous = np.bincount(text[num_ends > 1], minlength=num_texts) > 0
+    has_turn = np.bincount(text[num_ends == 1], minlength=num_texts) > 0
+    is_found &= ~is_ambiguous & has_turn
+    kept = (num_ends == 1) & is_found[text]
+    first_content = np.full(num_texts, -1, dtype=np.int64)
+    first_content[text[::-1]] = (starts.content[turn] - offsets[text])[::-1]
+    last_of_text = np.full(num_texts, -1, dtype=np.int64)
+    last_of_text[starts.text] = np.arange(len(starts.text))
+    is_last = np.zeros(num_texts, dtype=np.bool_)
+    is_last[text] = last_of_text[text] == turn
+    return ScannedTurns(
+        mask=_spans_to_mask(starts.content[turn][kept], after[kept], len(ids)),
+        is_found=is_found,
+        ends_with_only_answer=is_last & (count == 1),
+        first_content=first_content,
+    )
+
+
+def find_all(ids: TokenArray, pattern: Sequence[int]) -> IntArray:
+    """Return every position of a pattern, ascending: [1, 2, 1, 2], pattern [1, 2] -> [0, 2]."""
+    if not 0 < len(pattern) <= len(ids):
+        return np.empty(0, dtype=np.int64)
+    found = np.flatnonzero(ids[: len(ids) - len(pattern) + 1] == pattern[0])
+    for index, token in enumerate(pattern[1:], 1):
+        found = found[ids[found + index] == token]
+    return found
+
+
+def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _Starts:
+    positions, lengths, ranks, assistant = [], [], [], []
+    for rank, (role, marker) in enumerate(markers.starts.items()):
+        found = find_all(ids, marker)
+        positions.append(found)
+        lengths.append(np.full(len(found), len(marker)))
+        ranks.append(np.full(len(found), rank))
+        assistant.append(np.full(len(found), role == ASSISTANT))
+    position, length = np.concatenate(positions), np.concatenate(lengths)
+    text = np.searchsorted(offsets, position, side="right") - 1
+    order = np.lexsort((np.concatenate(ranks), -length, position))
+    order = order[position[order] + length[order] <= offsets[text[order] + 1]]
+    is_first = np.ones(len(order), dtype=np.bool_)
+    is_first[1:] = position[order][1:] != position[order][:-1]
+    order = order[is_first]
+    return _Starts(
+        position=position[order],
+        content=(position + length)[order],
+        text=text[order],
+        is_assistant=np.concatenate(assistant)[order].astype(np.bool_),
+    )
+
+
+def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
+    """Return where each turn ends at the latest: where the next one begins, or the text ends."""
+    limit: IntArray = offsets[starts.text + 1].copy()
+    is_inner = starts.text[1:] == starts.text[:-1]
+    limit[:-1][is_inner] = starts.position[1:][is_inner]
+    return limit
+
+
+def _ends(ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray) -> tuple[IntArray, IntArray]:
+    """Return for each turn the position after its end marker, and at how many places (2 for more) one stands."""
+    first = np.full(len(content), -1, dtype=np.int64)
+    after = np.full(len(content), -1, dtype=np.int64)
+    num_ends = np.zeros(len(content), dtype=np.int64)
+    for marker in markers.ends:
+        found = find_all(ids, marker)
+        start = np.searchsorted(found, content, side="left")
+        num = np.searchsorted(found, limit - len(marker), side="right") - start
+        has_one = num == 1
+        place = found[np.minimum(start, len(found) - 1)] if len(found) else first
+        is_new, is_other = has_one & (first < 0), has_one & (first >= 0) & (first != place)
+        num_ends[is_new] += 1
+        num_ends[is_other | (num > 1)] += 2
+        first[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
+    return after, np.minimum(num_ends, 2)
+
+
+def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:
+    """Return ones inside spans that do not overlap: [(1, 3)] of 4 -> [0, 1, 1, 0]."""
+    steps = np.zeros(num_tokens + 1, dtype=np.int8)
+    np.add.at(steps, starts, 1)
+    np.add.at(steps, stops, -1)
+    mask: MaskArray = np.cumsum(steps[:-1], dtype=np.int8)
+    return mask
+
+
+def _overlaps_itself(marker: Sequence[int]) -> bool:
+    return any(tuple(marker[:size]) == tuple(marker[-size:]) for size in range(1, len(marker)))

@@ -1,0 +1,130 @@
+"""Reads row groups of Parquet shards as flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack.data.reading.inputs import file_stamp
+from bridgepack.data.shards.arrow_numbers import numpy_array
+from bridgepack.errors import ArtifactError
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
+
+_COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
+
+
+def iter_row_groups(
+    path: Path, name: str, *, max_tokens: int, row_groups: range | None = None, first_row: int = 0
+) -> Iterator[RowBatch]:
+    """Yield the rows of a shard, or of some of its row groups, in order, in batches of bounded memory.
+
+    Args:
+        path: of the file.
+        name: what the batches call it.
+        max_tokens: bound on the stored tokens of a batch; a single row may exceed it.
+        row_groups: which row groups, one after the other; None for all.
+        first_row: 0-based index of their first row in the shard.
+
+    Raises:
+        ArtifactError: when they cannot be read to their end, or a row or an element is null.
+    """
+    try:
+        footer = _footer(path, file_stamp(path))
+        with pq.ParquetFile(path, memory_map=True, metadata=footer) as file:
+            for groups in _groups_within(footer, row_groups, max_tokens):
+                for table in _tables(file, groups, max_tokens):
+                    yield batch_of_table(table, name, first_row)
+                    first_row += table.num_rows
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
+
+
+def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
+    """Return the rows of an Arrow table, without copying where Arrow's memory allows it.
+
+    Raises:
+        ArtifactError: when a row or an element is null, or a column is no list.
+    """
+    ids, token_offsets = _flat(table, INPUT_IDS, name)
+    mask, mask_offsets = _flat(table, LOSS_MASK, name)
+    starts, start_offsets = _flat(table, SEQ_START_ID, name)
+    return RowBatch(
+        shard=name,
+        first_row=first_row,
+        input_ids=ids,
+        token_offsets=token_offsets,
+        loss_mask=mask,
+        mask_offsets=mask_offsets,
+        seq_start_id=starts,
+        start_offsets=start_offsets,
+    )
+
+
+def tokens_in(group: Any) -> int:
+    """Return the stored tokens of a row group, from its footer."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema.split(".")[0] == INPUT_IDS:
+            return int(column.num_values)
+    return 0
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message in one line of at most 300 characters."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@lru_cache(maxsize=1)
+def _footer(path: Path, stamp: tuple[int, int]) -> Any:  # noqa: ARG001 (a file that changed is read again)
+    """Return a file's footer; the parts of a large shard are read one after the other, and each needs all of it."""
+    return pq.read_metadata(path)
+
+
+def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
+    """Return (values, int64 offsets) of a list column as numpy arrays.
+
+    Raises:
+        ArtifactError: when a row or an element is null, or it is no list column.
+    """
+    array = table.column(column).combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        raise ArtifactError(f"{name}: column {column} is {array.type}; it must be a list.")
+    offsets = numpy_array(array.offsets).astype(np.int64)
+    # `array.flatten()` would import pyarrow.compute, which takes as long as judging millions of tokens.
+    values = array.values[int(offsets[0]) : int(offsets[-1])]
+    if array.null_count or values.null_count:
+        raise ArtifactError(f"{name}: column {column} has a null; the host cannot read it.")
+    return numpy_array(values), offsets - offsets[0]
+
+
+def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:
+    """Yield the rows of some row groups; of a single one that is too large, piece by piece."""
+    first = file.metadata.row_group(groups[0])
+    if len(groups) > 1 or tokens_in(first) <= max_tokens:
+        yield file.read_row_groups(groups, columns=list(_COLUMNS), use_threads=False)
+        return
+    num_rows = max(first.num_rows * max_tokens // tokens_in(first), 1)
+    for batch in file.iter_batches(batch_size=num_rows, row_groups=groups, columns=list(_COLUMNS), use_threads=False):
+        yield pa.Table.from_batches([batch])
+
+
+def _groups_within(footer: Any, row_groups: range | None, max_tokens: int) -> Iterator[list[int]]:
+    groups: list[int] = []
+    num_tokens = 0
+    for index in row_groups if row_groups is not None else range(footer.num_row_groups):
+        size = tokens_in(footer.row_group(index))
+        if groups and num_tokens + size > max_tokens:
+            yield groups
+            groups, num_tokens = [], 0
+        groups.append(index)
+        num_tokens += size
+    if groups:
+        yield groups

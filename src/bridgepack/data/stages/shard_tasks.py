@@ -1,0 +1,89 @@
+"""What a worker does with a shard: assemble and write it, unless a build that was ended did so already."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bridgepack.data.files import write_text
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
+from bridgepack.data.shards.write import rows_per_group, write_shard
+from bridgepack.data.store.token_file import TokenFiles
+from bridgepack.data.tasks import Beat
+from bridgepack.errors import DataError
+from bridgepack.records import ShardRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteTask:
+    """One shard to be written.
+
+    Attributes:
+        plan: what goes into it.
+        token_files: all files with sequences, in order.
+        receipt: file that says what was written, once it is.
+        build: what the shard belongs to: fingerprint of the artifact and digest of the code.
+    """
+
+    plan: ShardPlan
+    token_files: tuple[Path, ...]
+    receipt: Path
+    build: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenShard:
+    """A shard that is there.
+
+    Attributes:
+        record: for the manifest.
+        was_there: an earlier build had written it.
+    """
+
+    record: ShardRecord
+    was_there: bool
+
+
+def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
+    """Return a shard's record; it is written unless its receipt says that these very rows were, and it is unchanged."""
+    plan, identity = task.plan, plan_identity(task)
+    found = _received(task, identity)
+    if found is not None:
+        return WrittenShard(record=found, was_there=True)
+    group_rows = rows_per_group(plan.packed_sequence_size)
+    rows = assemble_rows(plan, TokenFiles(task.token_files), rows_per_group=group_rows)
+    num_rows = write_shard(plan.path, rows, packed_sequence_size=plan.packed_sequence_size)
+    record = ShardRecord(
+        path=plan.name, num_rows=num_rows, num_bytes=plan.path.stat().st_size, sha256=hash_file(plan.path)
+    )
+    write_text(task.receipt, json.dumps({"identity": identity, "record": dataclasses.asdict(record)}) + "\n")
+    return WrittenShard(record=record, was_there=False)
+
+
+def plan_identity(task: WriteTask) -> str:
+    """Return a digest of everything that a shard's bytes depend on."""
+    plan = task.plan
+    files, members = np.unique(plan.store_files, return_inverse=True)
+    digest = hashlib.sha256()
+    sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size)
+    names = [task.token_files[file].name for file in files.tolist()]
+    digest.update(json.dumps([task.build, plan.name, sizes, names]).encode())
+    for array in (plan.pack_offsets, members, plan.store_indices, plan.stored_lengths):
+        digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
+    return digest.hexdigest()
+
+
+def _received(task: WriteTask, identity: str) -> ShardRecord | None:
+    try:
+        content = json.loads(task.receipt.read_text(encoding="utf-8"))
+        record = ShardRecord(**content["record"])
+        is_same = content["identity"] == identity and task.plan.path.stat().st_size == record.num_bytes
+        return record if is_same and hash_file(task.plan.path) == record.sha256 else None
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None

@@ -1,0 +1,245 @@
+"""One split from its ranges: plan, shards, provenance and statistics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.shards.arrow_numbers import arrow_array
+from bridgepack.data.shards.assembly import ShardPlan
+from bridgepack.data.shards.write import shard_name
+from bridgepack.data.stages.ledger import SplitDrops, gather_drops
+from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.store.token_file import Int32Array
+from bridgepack.errors import DataError
+from bridgepack.geometry import IntArray, aligned_runtime_lengths
+from bridgepack.records import VALIDATION, InputRecord, PackPlan, SplitStatistics
+
+#: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
+_SHARD_TOKENS = 1 << 25
+_MAX_SHARDS = 64
+_SMALLEST_BUCKET = 32
+#: Lines of a row group of the provenance; bounds memory.
+_PROVENANCE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedSplit:
+    """The sequences of one split, in input order; arrays have shape [num_sequences].
+
+    Attributes:
+        name: `training` or `validation`.
+        inputs: its files.
+        token_files: files that hold its sequences, maybe among others.
+        file_indices: shape [num_token_files], int64: position in `inputs`.
+        first_rows: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for.
+        store_files: int32, position in `token_files`.
+        store_indices: int32, position inside that file.
+        row_offsets: int32, row of the input, counted from the file's first row.
+        stored_lengths: int32, stored tokens, before alignment.
+        is_truncated: bool.
+        num_trained: trained labels.
+        num_rows_in: rows read.
+        num_blank_lines: lines without anything on them.
+        drops: what gave no sequence.
+    """
+
+    name: str
+    inputs: tuple[InputRecord, ...]
+    token_files: tuple[Path, ...]
+    file_indices: IntArray
+    first_rows: IntArray
+    store_files: Int32Array
+    store_indices: Int32Array
+    row_offsets: Int32Array
+    stored_lengths: Int32Array
+    is_truncated: npt.NDArray[np.bool_]
+    num_trained: int
+    num_rows_in: int
+    num_blank_lines: int
+    drops: SplitDrops
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.stored_lengths)
+
+
+def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> TokenizedSplit:
+    """Return a split's sequences from what became of its ranges.
+
+    Args:
+        name: `training` or `validation`.
+        inputs: its files.
+        results: of all their ranges, in order.
+
+    Raises:
+        DataError: when it has no sequence, saying what became of its rows.
+    """
+    finished = [(result, result.finished) for result in results if result.finished is not None]
+    assert len(finished) == len(results)
+    parts = [item.parts[name] for _, item in finished]
+    rows_per_file: Counter[int] = Counter()
+    token_files: list[Path] = []
+    places: list[tuple[int, int]] = []
+    store_files = []
+    for (result, item), part in zip(finished, parts, strict=True):
+        rows_per_file[result.place.file_index] += item.num_rows
+        store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
+        found = [result.token_file, *([item.cut_file] if item.cut_file is not None else [])]
+        token_files += found
+        places += [(result.place.file_index, result.place.first_row)] * len(found)
+    is_aside = name == VALIDATION and len(finished) > 0 and len(finished[0][1].parts) > 1
+    split = TokenizedSplit(
+        name=name,
+        inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
+        token_files=tuple(token_files),
+        file_indices=np.array([file for file, _ in places], dtype=np.int64),
+        first_rows=np.array([row for _, row in places], dtype=np.int64),
+        store_files=_joined(store_files, np.int32),
+        store_indices=_joined([part.indices for part in parts], np.int32),
+        row_offsets=_joined([part.row_offsets for part in parts], np.int32),
+        stored_lengths=_joined([part.stored_lengths for part in parts], np.int32),
+        is_truncated=_joined([part.is_cut for part in parts], np.bool_),
+        num_trained=sum(part.num_trained for part in parts),
+        num_rows_in=sum(part.num_rows for part in parts),
+        num_blank_lines=0 if is_aside else sum(item.num_blank_lines for _, item in finished),
+        drops=gather_drops(parts),
+    )
+    assert split.num_rows_in == split.num_sequences + split.drops.total, "the ledger must balance"
+    if not split.num_sequences:
+        raise DataError(_why_empty(split))
+    return split
+
+
+def plan_split(split: TokenizedSplit, resolved: ResolvedRecipe) -> PackPlan:
+    """Return the split's plan over physical runtime lengths."""
+    packing = resolved.recipe.packing
+    return plan_packs(
+        _physical(split, resolved.pad_seq_to_mult.value),
+        packed_sequence_size=packing.packed_sequence_size,
+        algorithm=packing.algorithm,
+        max_sequences_per_pack=packing.max_sequences_per_pack,
+        seed=packing.seed,
+    )
+
+
+def shard_plans(
+    split: TokenizedSplit, plan: PackPlan, resolved: ResolvedRecipe, folder: Path, eos_token_id: int
+) -> Iterator[ShardPlan]:
+    """Yield the plan of each shard; how many there are depends on the data alone."""
+    num_tokens = int(split.stored_lengths.sum(dtype=np.int64))
+    num_shards = min(max(-(-num_tokens // _SHARD_TOKENS), 1), _MAX_SHARDS, plan.num_packs)
+    cuts = np.linspace(0, plan.num_packs, num_shards + 1).astype(np.int64)
+    for index in range(num_shards):
+        first, stop = int(cuts[index]), int(cuts[index + 1])
+        offsets = plan.pack_offsets[first : stop + 1]
+        members = plan.sequence_order[offsets[0] : offsets[-1]]
+        name = f"{split.name}/{shard_name(index, num_shards)}"
+        yield ShardPlan(
+            path=folder / name,
+            name=name,
+            pack_offsets=offsets - offsets[0],
+            store_files=split.store_files[members].astype(np.int64),
+            store_indices=split.store_indices[members].astype(np.int64),
+            stored_lengths=split.stored_lengths[members].astype(np.int64),
+            pad_seq_to_mult=resolved.pad_seq_to_mult.value,
+            pad_token_id=eos_token_id,
+            packed_sequence_size=plan.packed_sequence_size,
+        )
+
+
+def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
+    """Write which source row became which sequence of which pack: one line per sequence, in pack order."""
+    starts = range(0, len(plan.sequence_order), _PROVENANCE_ROWS)
+    tables = (_provenance(split, plan, first, first + _PROVENANCE_ROWS) for first in starts)
+    first_table = next(tables)
+    with (
+        replaced_when_whole(path) as temporary,
+        pq.ParquetWriter(temporary, first_table.schema, compression="zstd", store_schema=False) as writer,
+    ):
+        for table in chain([first_table], tables):
+            writer.write_table(table, row_group_size=_PROVENANCE_ROWS)
+
+
+def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) -> pa.Table:
+    """Return the lines `first` to `stop - 1`."""
+    order = plan.sequence_order[first:stop]
+    places = np.arange(first, first + len(order))
+    packs = np.searchsorted(plan.pack_offsets, places, side="right") - 1
+    files = split.store_files[order]
+    columns: dict[str, npt.NDArray[Any]] = {
+        "pack": packs,
+        "position": (places - plan.pack_offsets[packs]).astype(np.int32),
+        "file_index": split.file_indices[files].astype(np.int32),
+        "row": split.first_rows[files] + split.row_offsets[order],
+        "runtime_length": split.stored_lengths[order] - np.int32(1),
+        "is_truncated": split.is_truncated[order],
+    }
+    return pa.table({name: arrow_array(values) for name, values in columns.items()})
+
+
+def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
+    """Return what the split holds."""
+    logical = split.stored_lengths - np.int32(1)
+    physical = _physical(split, multiple)
+    pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
+    num_tokens = int(logical.sum(dtype=np.int64))
+    return SplitStatistics(
+        num_rows_in=split.num_rows_in,
+        num_blank_lines=split.num_blank_lines,
+        num_sequences=len(logical),
+        num_truncated=int(split.is_truncated.sum()),
+        num_packs=plan.num_packs,
+        num_tokens=num_tokens,
+        num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
+        num_trained_tokens=split.num_trained,
+        max_runtime_length=int(physical.max()),
+        max_sequences_per_pack=int(np.diff(plan.pack_offsets).max()),
+        min_pack_tokens=int(pack_tokens.min()),
+        length_histogram=_histogram(logical),
+    )
+
+
+def _physical(split: TokenizedSplit, multiple: int) -> IntArray:
+    """Return runtime lengths with alignment padding; shape [num_sequences], int64."""
+    return aligned_runtime_lengths(split.stored_lengths.astype(np.int64) - 1, multiple)
+
+
+def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
+    """Return (upper bound, count) over buckets that double: [20, 40, 50] -> ((32, 1), (64, 2))."""
+    bounds = [_SMALLEST_BUCKET]
+    while bounds[-1] < int(lengths.max()):
+        bounds.append(2 * bounds[-1])
+    counts = np.bincount(np.searchsorted(bounds, lengths), minlength=len(bounds))
+    return tuple((bound, int(count)) for bound, count in zip(bounds, counts, strict=True))
+
+
+def _joined(parts: Sequence[Any], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
+
+
+def _why_empty(split: TokenizedSplit) -> str:
+    names = ", ".join(record.path for record in split.inputs[:3])
+    if split.num_rows_in == 0:
+        aside = "" if split.name != VALIDATION else " or raise data.validation_fraction"
+        return f"the {split.name} split has no rows ({names}). Check the files{aside}."
+    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.most_common().items())
+    first = split.drops.examples[0]
+    return (
+        f"the {split.name} split has no sequence left: all {split.num_rows_in} rows were dropped ({reasons}). "
+        f"The first: {split.inputs[first.file_index].path} row {first.row}: {first.detail}. Correct the data or the "
+        "recipe's preprocessing."
+    )

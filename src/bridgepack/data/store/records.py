@@ -1,0 +1,104 @@
+"""What a store knows of artifacts: which token files each was made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.files import make_folders, write_text
+from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.store.store import BUILDS, TokenStore
+
+_FINGERPRINT_CHARACTERS, _PLACE_CHARACTERS = 16, 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RangeRecord:
+    """One range of an artifact's inputs.
+
+    Attributes:
+        token_file: its name in the store.
+        file_index: position of its file in the split's list of inputs.
+        first_row: 1-based number of its first row.
+    """
+
+    token_file: str
+    file_index: int
+    first_row: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildRecord:
+    """Which token files an artifact was made of.
+
+    Attributes:
+        fingerprint: of the artifact.
+        output: where it was built.
+        ranges: split that files are of -> their ranges, in order.
+        path: of the record.
+    """
+
+    fingerprint: str
+    output: Path
+    ranges: Mapping[str, Sequence[RangeRecord]]
+    path: Path
+
+    @property
+    def is_there(self) -> bool:
+        """The artifact is still where it was built."""
+        try:
+            content = json.loads((self.output / MANIFEST_FILE).read_text(encoding="utf-8"))
+            return bool(content["fingerprint"] == self.fingerprint)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def write_build_record(
+    store: TokenStore, output: Path, fingerprint: str, results: Mapping[str, Sequence[RangeResult]]
+) -> None:
+    """Write which token files an artifact is made of."""
+    place = output.resolve()
+    mark = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:_PLACE_CHARACTERS]
+    path = store.folder / BUILDS / f"{fingerprint[:_FINGERPRINT_CHARACTERS]}-{mark}.json"
+    content = {
+        "fingerprint": fingerprint,
+        "output": str(place),
+        "ranges": {
+            source: [[store.name_of(item.token_file), item.place.file_index, item.place.first_row] for item in ranges]
+            for source, ranges in results.items()
+        },
+    }
+    make_folders(path.parent)
+    write_text(path, json.dumps(content) + "\n", is_shared=True)
+
+
+def iter_build_records(store: TokenStore) -> Iterator[BuildRecord]:
+    """Yield the records of a store, newest first; one that cannot be read is passed over."""
+    folder = store.folder / BUILDS
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in paths:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            yield BuildRecord(
+                fingerprint=str(content["fingerprint"]),
+                output=Path(str(content["output"])),
+                ranges={
+                    str(source): [
+                        RangeRecord(token_file=str(name), file_index=int(file), first_row=int(row))
+                        for name, file, row in ranges
+                    ]
+                    for source, ranges in content["ranges"].items()
+                },
+                path=path,
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+
+
+def find_build_record(store: TokenStore, fingerprint: str) -> BuildRecord | None:
+    """Return the newest record of an artifact, wherever it was built; None where there is none."""
+    return next((record for record in iter_build_records(store) if record.fingerprint == fingerprint), None)

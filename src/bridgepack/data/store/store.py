@@ -1,0 +1,217 @@
+"""The token store: a folder of token files, shared by recipes, topologies and builds that run at the same time.
+
+bridgepack-store.json                 says that this is a store, and of which version
+lock                                  held shared by builds, alone by what removes files
+tokenizations/KEY/identity.json       what the tokens depend on
+tokenizations/KEY/ab/RANGE.tokens     one file per input range, named by its content
+inputs/SHA256-FORM.json               ranges of files that can only be read from their beginning
+builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made of
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
+from bridgepack.data.reading.ranges import InputRange
+from bridgepack.data.reading.remote import scheme_of
+from bridgepack.data.store.keys import range_key
+from bridgepack.errors import StoreError
+
+STORE_VARIABLE = "BRIDGEPACK_STORE"
+TOKEN_SUFFIX = ".tokens"
+TOKENIZATIONS, INPUTS, BUILDS, IDENTITY_FILE = "tokenizations", "inputs", "builds", "identity.json"
+_STORE_FILE, _LOCK = "bridgepack-store.json", "lock"
+_STORE_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenStore:
+    """A store's folder and the names of what lies in it; everything in it is whole or not there.
+
+    Attributes:
+        folder: absolute.
+        begun: tokenisations that were begun, or gone on with, since the store was opened.
+    """
+
+    folder: Path
+    begun: set[str] = field(default_factory=set, compare=False)
+
+    def token_file(self, tokenization: str, part: InputRange) -> Path:
+        """Return where the tokens of a range are, or would be."""
+        key = range_key(tokenization, part.form, part.sha256)
+        return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
+
+    def name_of(self, path: Path) -> str:
+        """Return a token file's name in the store, for records."""
+        return str(path.relative_to(self.folder))
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of a name in a record.
+
+        Raises:
+            StoreError: when it would lie outside the store.
+        """
+        path = self.folder / name
+        if ".." in path.parts or path.suffix != TOKEN_SUFFIX or not path.is_relative_to(self.folder / TOKENIZATIONS):
+            raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is no token file.")
+        return path
+
+    def unfinished(self) -> list[Path]:
+        """Return what is being written; what a process left that was ended, where no build is at work."""
+        return list(self.folder.rglob(f".*{TEMPORARY_SUFFIX}"))
+
+    def unfinished_of_begun(self) -> list[Path]:
+        """Return the same of the tokenisations that were begun: a store may hold very many."""
+        folders = [self.folder / TOKENIZATIONS / name for name in sorted(self.begun)]
+        return [path for folder in folders for path in folder.rglob(f".*{TEMPORARY_SUFFIX}")]
+
+    def write_identity(self, tokenization: str, identity: Mapping[str, Any]) -> None:
+        """Write what a tokenisation depends on, for people and for `store list`."""
+        self.begun.add(tokenization)
+        path = self.folder / TOKENIZATIONS / tokenization / IDENTITY_FILE
+        if not path.exists():
+            make_folders(path.parent)
+            write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
+
+    def read_ranges(self, name: str) -> list[tuple[int, str, str, int]] | None:
+        """Return (first row, form, sha256, oversized bytes) of the ranges of a file that was read before, or None."""
+        try:
+            content = json.loads((self.folder / INPUTS / f"{name}.json").read_text(encoding="utf-8"))
+            return [(int(row), str(form), str(sha), int(size)) for row, form, sha, size in content["ranges"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write_ranges(self, name: str, ranges: list[tuple[int, str, str, int]]) -> None:
+        """Write the ranges of a file that can only be read from its beginning."""
+        make_folders(self.folder / INPUTS)
+        write_text(self.folder / INPUTS / f"{name}.json", json.dumps({"ranges": ranges}), is_shared=True)
+
+
+def default_store(output: Path) -> Path:
+    """Return the store of an artifact: what BRIDGEPACK_STORE says, or `.bridgepack/tokens` beside the artifact."""
+    named = os.environ.get(STORE_VARIABLE)
+    return store_folder(named).expanduser() if named else output.resolve().parent / ".bridgepack" / "tokens"
+
+
+def store_folder(text: str | Path) -> Path:
+    """Return the folder of a store as a user names it.
+
+    Raises:
+        StoreError: when it is a URL: tokens are mapped into memory, and only files can be.
+    """
+    if scheme_of(str(text)) is not None:
+        raise StoreError(
+            f"the token store is {str(text)!r}, a URL; tokens are kept where files can be mapped into memory. Choose a "
+            "folder on a file system."
+        )
+    return Path(text)
+
+
+def is_store(folder: Path) -> bool:
+    """Say whether a folder is a token store."""
+    return (folder / _STORE_FILE).is_file()
+
+
+@contextmanager
+def opened_store(folder: Path) -> Iterator[TokenStore]:
+    """Give a store for reading and adding, made where there is none; nobody removes files from it meanwhile.
+
+    Raises:
+        StoreError: when the folder is something else, cannot be written, or files are being removed from it.
+    """
+    store = TokenStore(folder=folder.absolute())
+    try:
+        _make(store.folder)
+        descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
+    except OSError as error:
+        raise StoreError(
+            f"the token store {str(folder)!r} cannot be written: {error.strerror}. Choose another --store."
+        ) from None
+    try:
+        with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
+            try:
+                yield store
+            except BaseException:
+                _remove_if_alone(store.unfinished, descriptor)
+                raise
+            _remove_if_alone(store.unfinished_of_begun, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def emptied_store(folder: Path) -> Iterator[TokenStore]:
+    """Give a store from which files may be removed: no build is using it.
+
+    Raises:
+        StoreError: when the folder is no store, or a build is using it.
+    """
+    store = existing_store(folder)
+    descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
+            yield store
+    finally:
+        os.close(descriptor)
+
+
+def existing_store(folder: Path) -> TokenStore:
+    """Return the store in a folder.
+
+    Raises:
+        StoreError: when there is none, or it is of another version.
+    """
+    if not is_store(folder):
+        what = "is no token store" if folder.is_dir() else "does not exist"
+        raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")
+    _check_version(folder)
+    return TokenStore(folder=folder.absolute())
+
+
+def _make(folder: Path) -> None:
+    if is_store(folder):
+        _check_version(folder)
+        return
+    if folder.is_dir() and any(not entry.name.startswith(".") and entry.name != _LOCK for entry in folder.iterdir()):
+        raise StoreError(
+            f"the token store would be {str(folder)!r}, a folder that holds something else. Choose another --store."
+        )
+    make_folders(folder)
+    write_text(folder / _STORE_FILE, json.dumps({"version": _STORE_VERSION}) + "\n", is_shared=True)
+
+
+def _check_version(folder: Path) -> None:
+    try:
+        version = json.loads((folder / _STORE_FILE).read_text(encoding="utf-8"))["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        version = None
+    if version != _STORE_VERSION:
+        raise StoreError(
+            f"the token store {str(folder)!r} has version {version}; this bridgepack reads {_STORE_VERSION}. Choose "
+            "another --store, or remove this folder."
+        )
+
+
+def _remove_if_alone(find: Callable[[], list[Path]], descriptor: int) -> None:
+    """Remove what workers or nodes were writing when they were ended, so that it takes no room from others."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in find():
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreError(f"{why_not}. Wait until that is done.") from None
+    yield

@@ -1,0 +1,138 @@
+"""Loads the tokenizer that a recipe names, and probes it; owns the import of transformers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.hub import hub_folder
+from bridgepack.data.tokenizers.loaded import LoadedTokenizer, TransformersTokenizer
+from bridgepack.data.tokenizers.plain import TOKENIZER_FILE, load_plain
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import TokenizerError
+
+#: Text that every tokenizer of a language model keeps: words, spaces, line ends, indentation, digits, other scripts.
+_PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
+
+
+def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
+    """Return the tokenizer that a recipe names.
+
+    Raises:
+        TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    for name in ("transformers", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    folder = _folder_of(config)
+    tokenizer = (load_plain(folder, config) if folder is not None else None) or _from_pretrained(config)
+    template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
+    tokens = tokenizer.special_tokens
+    if "eos_token" not in tokens and "sep_token" in tokens:
+        tokenizer.set_special_tokens({"eos_token": tokens["sep_token"]})
+    if "eos_token" not in tokenizer.special_tokens:
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
+            "ends sequences with. Add eos_token to its tokenizer_config.json."
+        )
+    _fill_special_tokens(tokenizer)
+    return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config, folder))
+
+
+def refuse_missing_folder(config: TokenizerConfig) -> None:
+    """Accept an id of the hub, and a folder that is there.
+
+    Raises:
+        TokenizerError: it is a folder that is empty or missing.
+    """
+    where = f"tokenizer.name_or_path is {config.name_or_path!r}"
+    path = Path(config.name_or_path)
+    if path.is_dir() and not any(path.iterdir()):
+        raise TokenizerError(f"{where}; the folder is empty. It must hold tokenizer.json and tokenizer_config.json.")
+    has_local_parent = path.parent != Path() and path.parent.is_dir()
+    if not path.exists() and (path.is_absolute() or config.name_or_path.startswith((".", "~")) or has_local_parent):
+        raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
+
+
+def _folder_of(config: TokenizerConfig) -> Path | None:
+    """Return the folder that holds the tokenizer's files; None where transformers has to find them.
+
+    Raises:
+        TokenizerError: when it is meant to be a folder and is none, or an empty one.
+    """
+    refuse_missing_folder(config)
+    path = Path(config.name_or_path)
+    if path.exists():
+        return path if path.is_dir() else None
+    return hub_folder(config)
+
+
+def _from_pretrained(config: TokenizerConfig) -> LoadedTokenizer:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
+    try:
+        tokenizer = loader.from_pretrained(
+            config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except Exception as error:  # tokenizers raises a bare Exception for a tokenizer.json that it cannot read
+        reason = " ".join(str(error).split())[:300]
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
+            "tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach."
+        ) from None
+    return TransformersTokenizer(tokenizer)
+
+
+def _fill_special_tokens(tokenizer: LoadedTokenizer) -> None:
+    """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
+
+    Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
+    """
+    tokens = tokenizer.special_tokens
+    stand_ins = {}
+    if "sep_token" not in tokens:
+        stand_ins["sep_token"] = tokens["eos_token"]
+    if "bos_token" not in tokens and "cls_token" in tokens:
+        stand_ins["bos_token"] = tokens["cls_token"]
+    if "cls_token" not in tokens and "bos_token" in tokens:
+        stand_ins["cls_token"] = tokens["bos_token"]
+    if stand_ins:
+        tokenizer.set_special_tokens(stand_ins)
+
+
+def _template_file(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"tokenizer.chat_template is {name!r}; it cannot be read: {error}. Give the path of a UTF-8 Jinja file."
+        ) from None
+
+
+def _loses_text(tokenizer: LoadedTokenizer, config: TokenizerConfig, folder: Path | None) -> bool:
+    """Say whether a probe text comes back changed, although it survives the tokenizer's own tokenizer.json.
+
+    transformers 5.12 loads DeepSeek-V3's files, for one, as a tokenizer without spaces or line ends.
+    """
+    if tokenizer.decode(tokenizer.encode(_PROBE)) == _PROBE:
+        return False
+    from tokenizers import Tokenizer
+
+    try:
+        own = Tokenizer.from_file(str(_own_file(config, folder)))
+    except Exception:  # tokenizers raises a bare Exception for a file that it cannot read
+        return False
+    return bool(own.decode(own.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False) == _PROBE)
+
+
+def _own_file(config: TokenizerConfig, folder: Path | None) -> Any:
+    if folder is not None:
+        return folder / TOKENIZER_FILE
+    from transformers.utils.hub import cached_file
+
+    return cached_file(config.name_or_path, TOKENIZER_FILE, revision=config.revision)

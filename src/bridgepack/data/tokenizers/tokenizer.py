@@ -1,0 +1,324 @@
+"""Renders conversations with a tokenizer's chat template and encodes text, as Megatron-Bridge's wrapper would."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.engines import Engine, PythonEngine, ReferenceEngine
+from bridgepack.data.tokenizers.loaded import LoadedTokenizer
+from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
+from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate
+from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason
+
+#: Tokens that Megatron-Bridge never trains. Source: megatron-bridge 0.6.2, data/token_utils.py PAD_TOKENS.
+NEVER_TRAINED_TOKENS = frozenset(
+    {
+        "<|im_start|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        "<|vision_pad|>",
+        "<|image_pad|>",
+        "<|video_pad|>",
+        "<|AUDIO|>",
+        "<|audio_bos|>",
+        "<|audio_eos|>",
+        "<image>",
+        "<pad>",
+        "<|begin_of_text|>",
+        "<|finetune_right_pad_id|>",
+        "<|step_id|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|python_tag|>",
+        "<|image|>",
+        "<image_soft_token>",
+        "<audio_soft_token>",
+        "<start_of_audio>",
+        "<start_of_image>",
+        "<end_of_audio>",
+        "<end_of_image>",
+    }
+)
+#: Files whose bytes can change a token or a rendered text; a tokenizer folder may hold model weights beside them.
+_TOKENIZER_FILE = re.compile(r"^(?!.*(safetensors|\.index)).*\.(json|jinja|txt|model|tiktoken|py)$|^vocab")
+_NOT_TOKENIZER_FILES = frozenset({"config.json", "generation_config.json", "README.txt", "LICENSE.txt"})
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class ChatTokenizer:
+    """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
+
+    def __init__(
+        self, tokenizer: LoadedTokenizer, config: TokenizerConfig, template: Any, *, loses_text: bool = False
+    ) -> None:
+        """Wrap a tokenizer.
+
+        Args:
+            tokenizer: as it was loaded.
+            config: of the recipe.
+            template: Jinja source of the chat template; anything else counts as none.
+            loses_text: text does not survive it, although it survives its own tokenizer.json.
+        """
+        self._tokenizer = tokenizer
+        self.loses_text = loses_text
+        self.backend = tokenizer.backend
+        if self.backend is not None:
+            self.backend.no_truncation()
+            self.backend.no_padding()
+        self.config = config
+        self.chat_template: str | None = template if isinstance(template, str) and template else None
+        self.engine: Engine
+        self.use_reference_engine()
+
+    def use_reference_engine(self) -> None:
+        """Let `tokenizers` encode texts, or the tokenizer's own Python."""
+        self.engine = PythonEngine(self._tokenizer) if self.backend is None else ReferenceEngine(self.backend)
+
+    def encoding_json(self) -> bytes:
+        """Return a tokenizer.json that gives the ids that the backend gives; only where there is a backend."""
+        return self._tokenizer.encoding_json()
+
+    @property
+    def eos_token_id(self) -> int:
+        """Id of the end-of-sequence token, which also pads sequences to their multiple."""
+        index = self._tokenizer.special_token_id("eos_token")
+        assert index is not None
+        return index
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included; every id is below it."""
+        vocabulary = self._tokenizer.vocabulary()
+        num_tokens = self._tokenizer.num_tokens() if self.backend is None else len(vocabulary)
+        largest = max(vocabulary.values(), default=-1)
+        return max(num_tokens, largest + 1, max(self.added_tokens.values(), default=-1) + 1)
+
+    @cached_property
+    def _added_tokens_decoder(self) -> Mapping[int, Any]:
+        return self._tokenizer.added_tokens()
+
+    @cached_property
+    def added_tokens(self) -> dict[str, int]:
+        """Text -> id of every added token, special or not."""
+        return {str(token.content): int(index) for index, token in self._added_tokens_decoder.items()}
+
+    @cached_property
+    def isolated_token_ids(self) -> frozenset[int]:
+        """Ids of added tokens that split text without touching what stands next to them.
+
+        One that is looked for in normalised text is among them where nothing normalises.
+        """
+        is_exact = self.backend is not None and not normalizes(self.backend)
+        return frozenset(
+            int(index)
+            for index, token in self._added_tokens_decoder.items()
+            if not (token.lstrip or token.rstrip or token.single_word or (token.normalized and not is_exact))
+        )
+
+    @cached_property
+    def never_trained_ids(self) -> frozenset[int]:
+        """Ids of tokens that Megatron-Bridge masks out of every loss."""
+        return frozenset(index for text, index in self.added_tokens.items() if text in NEVER_TRAINED_TOKENS)
+
+    @property
+    def has_generation_blocks(self) -> bool:
+        """The chat template marks what the assistant wrote."""
+        return self.chat_template is not None and GENERATION_BLOCK.search(self.chat_template) is not None
+
+    @cached_property
+    def is_space_sensitive(self) -> bool:
+        """Joining two texts with a space changes more than the join; the separator's first space is then kept."""
+        return self.encode("x y") != [*self.encode("x"), *self.encode("y")]
+
+    def special_token_id(self, name: str) -> int | None:
+        """Return the id of `bos`, `eos` or `sep`; None where the tokenizer has none."""
+        return self._tokenizer.special_token_id(f"{name}_token")
+
+    @property
+    def special_tokens(self) -> Mapping[str, Any]:
+        """Name -> text of the special tokens that the chat template can name, such as `bos_token`."""
+        return self._tokenizer.special_tokens
+
+    @property
+    def special_token_texts(self) -> list[str]:
+        """Texts of the named special tokens."""
+        return [text for text in self._tokenizer.special_tokens.values() if isinstance(text, str)]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without any token that the tokenizer would add by itself."""
+        return self._tokenizer.encode(text)
+
+    def decode(self, input_ids: Sequence[int]) -> str:
+        """Return the text of some ids, special tokens included."""
+        return self._tokenizer.decode(input_ids)
+
+    @cached_property
+    def keeps_bytes(self) -> bool:
+        """Tokens are pieces of the text's bytes, and none is lost; a normaliser leaves ASCII as it is."""
+        return self.backend is not None and keeps_bytes(self.backend)
+
+    def encode_with_places(self, texts: Sequence[str]) -> list[Any]:
+        """Return one `tokenizers.Encoding` per text, which knows where each token begins."""
+        if self.backend is None:
+            return [_WithoutPlaces(self.encode(text)) for text in texts]
+        encodings: list[Any] = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return encodings
+
+    def mask_of_spans(self, encoding: Any, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """Return a token-aligned mask of what lies in some (first, one past the last) characters.
+
+        Raises:
+            RowError: when the tokenizer does not know where its tokens begin.
+
+        Source: transformers 5.12, tokenization_utils_base.py, apply_chat_template, return_assistant_tokens_mask.
+        """
+        mask = [0] * len(encoding.ids)
+        with _refusals():
+            for start, stop in spans:
+                first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
+                if first is None:
+                    break
+                after = last + 1 if last else len(mask)
+                mask[first:after] = [1] * (after - first)
+        return mask
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """The compiled chat template.
+
+        Raises:
+            TokenizerError: when there is none, or it is not valid Jinja.
+        """
+        where = f"tokenizer.name_or_path is {self.config.name_or_path!r}"
+        if self.chat_template is None:
+            raise TokenizerError(f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file.")
+        try:
+            return ChatTemplate(self.chat_template, self._tokenizer.special_tokens)
+        except TemplateSyntaxError as error:
+            raise TokenizerError(
+                f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
+                "template, or set tokenizer.chat_template to another."
+            ) from None
+
+    def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """Return the text that the chat template gives for a conversation.
+
+        Raises:
+            RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
+            TokenizerError: when the template is not valid Jinja.
+        """
+        with _refusals():
+            text = self.template.render(messages, tools)
+        check_is_unicode(text)
+        return text
+
+    def render_marked(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text and the (first, one past the last) characters of the template's generation blocks.
+
+        Raises:
+            RowError: with reason `template_error` when the template refuses the conversation.
+        """
+        with _refusals():
+            return self.template.render_marked(messages, tools)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""
+        return {
+            "name_or_path": self.config.name_or_path,
+            "revision": self.config.revision,
+            "loader": self.config.loader,
+            "vocab_size": self.vocab_size,
+            "eos_token_id": self.eos_token_id,
+            "loses_text": self.loses_text,
+            **self._probed(),
+            "template_date": datetime.date.today().isoformat()
+            if "strftime_now" in (self.chat_template or "")
+            else None,
+            "chat_template_sha256": _sha256((self.chat_template or "").encode()),
+            "files": self._file_hashes(),
+        }
+
+    def _probed(self) -> dict[str, Any]:
+        """Return what rules on tokens need to know; it follows from the rest of the identity."""
+        bos = self.special_token_id("bos")
+        return {
+            "bos_token_id": bos,
+            "adds_bos": bos is not None and self._tokenizer.encode("x", adds_special_tokens=True)[:1] == [bos],
+            "end_of_turn_ids": end_of_turn_ids(self),
+            "never_trained": {
+                text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
+            },
+            "drops_tool_names": drops_tool_names(self),
+        }
+
+    def _file_hashes(self) -> dict[str, str]:
+        folder = Path(self.config.name_or_path)
+        if folder.is_dir():
+            names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+            wanted = [name for name in names if _TOKENIZER_FILE.match(name) and name not in _NOT_TOKENIZER_FILES]
+            return {name: _sha256((folder / name).read_bytes()) for name in wanted}
+        if self.backend is not None:
+            return {"tokenizer.json (as loaded)": _sha256(self.backend.to_str().encode())}
+        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.vocabulary().items())).encode())}
+
+
+class _WithoutPlaces:
+    """Tokens of a tokenizer that is written in Python."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    def char_to_token(self, position: int) -> int | None:
+        """Refuse, as transformers does."""
+        del position
+        raise ValueError("char_to_token() is not available when using Python based tokenizers")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what a template raises for a conversation into the row's error."""
+    try:
+        yield
+    except (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise RowError(DropReason.TEMPLATE_ERROR, f"the chat template refuses it: {error}") from None
+    except RecursionError:
+        raise RowError(DropReason.TEMPLATE_ERROR, "it is nested too deeply for the chat template") from None
+
+
+def check_is_unicode(text: str) -> None:
+    """Refuse a text that no tokenizer can encode: JSON may cut an emoji in half, which leaves a lone surrogate.
+
+    Raises:
+        RowError: with reason `invalid_field`.
+    """
+    if not is_unicode(text):
+        found = next(character for character in text if "\ud800" <= character <= "\udfff")
+        detail = f"the text holds U+{ord(found):04X}, half of a character that was cut in two"
+        raise RowError(DropReason.INVALID_FIELD, detail)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,271 @@
+"""Connects to a Ray cluster, or starts one on this machine, and makes sure that its nodes can take part in a build."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data.store.keys import code_digest
+from bridgepack.data.tasks import Progress
+from bridgepack.data.workers.ray_runner import RayRunner, cannot_run, first_sentence
+from bridgepack.data.workers.ray_tasks import NodeFacts, WorkerSetup, new_mark, node_facts, software_versions
+from bridgepack.errors import ConfigError
+
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+_ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
+_INSTALL = 'pip install "bridgepack[ray]"'
+_CONNECT_S, _PROBE_S = 10.0, 180.0
+#: For Ray's own store, on a cluster of one machine: tasks carry names of files, and few bytes.
+_OBJECT_STORE_BYTES = 128 << 20
+#: For a cluster that is started here: no report to Ray's makers, no warnings about devices.
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+#: Names of sockets below a temporary folder must not be longer than the system allows.
+_MAX_FOLDER_CHARACTERS = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RaySettings:
+    """Which cluster a build runs on.
+
+    Attributes:
+        address: `HOST:PORT` of its head, or `auto` for the one that runs on this machine; None starts one here.
+        num_workers: most tasks at a time; by default the cluster's CPUs.
+    """
+
+    address: str | None
+    num_workers: int | None = None
+
+
+def ray_settings(address: str | None, num_workers: int | None = None) -> RaySettings:
+    """Return settings that can work, before anything is started.
+
+    Raises:
+        ConfigError: when Ray is not installed, or the address is none.
+    """
+    named = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or None
+    where = "--ray-address" if address is not None else ADDRESS_VARIABLE
+    if named is not None and named not in {"auto", "local"} and not _ADDRESS.fullmatch(named):
+        client = named.startswith("ray://")
+        advice = (
+            "The Ray client is not supported: run the build on a node of the cluster, e.g. with `ray job submit`."
+            if client
+            else "Give the address that `ray start --head` prints, or leave it out to start Ray on this machine."
+        )
+        raise ConfigError(f"{where} is {named!r}; allowed: HOST:PORT, auto, local. {advice}")
+    _import_ray()
+    return RaySettings(address=None if named == "local" else named, num_workers=num_workers)
+
+
+@contextmanager
+def ray_runner(
+    settings: RaySettings,
+    *,
+    setup: WorkerSetup,
+    shared: Sequence[Path],
+    progress: Progress,
+) -> Iterator[RayRunner]:
+    """Give a runner on the cluster; what was started here is stopped at the end.
+
+    Args:
+        settings: which cluster.
+        setup: what processes need before they run tasks.
+        shared: folders that every node must see.
+        progress: told how many nodes there are.
+
+    Raises:
+        ConfigError: when the cluster cannot be reached, or a node of it cannot take part.
+    """
+    ray = _import_ray()
+    progress.start("Connecting to Ray" if settings.address else "Starting Ray here", None, "nodes")
+    with _connected(ray, settings):
+        nodes = _alive_nodes(ray)
+        _refuse_unfit_nodes(ray, nodes, shared)
+        progress.advance(len(nodes))
+        progress.finish()
+        slots = max((int(node["Resources"].get("CPU", 0)) for node in nodes), default=1)
+        yield RayRunner(ray=ray, setup=setup, num_workers=settings.num_workers, slots_per_node=max(slots, 1))
+
+
+def _import_ray() -> Any:
+    with _environment(_QUIET):  # Ray reads some of it when it is imported
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                f"--engine ray needs Ray, which cannot be imported ({error}). {_INSTALL}, or use --engine local."
+            ) from None
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
+    """Be connected to a cluster; a connection that was there before stays."""
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if settings.address is not None:
+        _refuse_silent_address(settings.address)
+        with _termination_kept():
+            _init(ray, settings.address, options)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    with _environment(_QUIET), _short_folder() as folder:
+        options |= {
+            "num_cpus": settings.num_workers or len(os.sched_getaffinity(0)),
+            "num_gpus": 0,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_temp_dir": folder,
+        }
+        try:
+            with _termination_kept():
+                _init(ray, "local", options)
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, SystemExit) as error:
+        where = "Ray cannot be started on this machine" if address == "local" else f"Ray at {address!r} does not answer"
+        raise ConfigError(
+            f"{where}: {first_sentence(error)}. Check `ray status` on the cluster's head, and that its Ray has the "
+            f"same version as the one here, {ray.__version__}."
+        ) from None
+
+
+def _refuse_silent_address(address: str) -> None:
+    """Ray tries for minutes to reach an address where nobody is.
+
+    Raises:
+        ConfigError: when nobody answers there.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found["host"].strip("[]"), int(found["port"])), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--ray-address is {address!r}; nobody answers there: {error}. Give the address that `ray start --head` "
+            "prints, or leave it out to start Ray on this machine."
+        ) from None
+
+
+def _alive_nodes(ray: Any) -> list[Mapping[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _refuse_unfit_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: Sequence[Path]) -> None:
+    """Ask every node whether it has the same software and sees the shared folders.
+
+    Raises:
+        ConfigError: naming a node that does not; one that dies meanwhile is passed over.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    probe = ray.remote(node_facts)
+    with _marks(shared) as marks:
+        asked = [
+            probe.options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False),
+            ).remote(marks)
+            for node in nodes
+            if node["Resources"].get("CPU", 0) > 0
+        ]
+        for reference in asked:
+            try:
+                _refuse_unfit(ray.get(reference, timeout=_PROBE_S))
+            except ray.exceptions.RayTaskError as error:
+                raise cannot_run(error) from None
+            except ray.exceptions.GetTimeoutError:
+                raise ConfigError(
+                    f"a Ray node has not started a worker in {_PROBE_S:.0f} s. Check `ray status` and the nodes' logs."
+                ) from None
+            except ray.exceptions.RayError:
+                continue
+
+
+def _refuse_unfit(facts: NodeFacts) -> None:
+    here = software_versions()
+    other = [f"{name} {facts.versions.get(name)}" for name in here if facts.versions.get(name) != here[name]]
+    if facts.code != code_digest():
+        other.insert(0, "another bridgepack")
+    if other:
+        raise ConfigError(
+            f"the Ray node {facts.host} has other software than where the build began: {', '.join(other)}. Install the "
+            "same versions everywhere; otherwise the bytes would depend on which node made them."
+        )
+    if facts.missing:
+        raise ConfigError(
+            f"the Ray node {facts.host} does not see, or cannot write, {facts.missing[0]!r}. --output and --store must "
+            "be on a file system that all nodes share."
+        )
+
+
+@contextmanager
+def _marks(shared: Sequence[Path]) -> Iterator[dict[str, str]]:
+    """Give files in the shared folders with texts that no other folder has; they go afterwards."""
+    marks: dict[str, str] = {}
+    try:
+        for folder in shared:
+            text = new_mark()
+            path = folder / f".{text}.ray-mark"
+            marks[str(path)] = text
+            path.write_text(text, encoding="utf-8")
+        yield marks
+    finally:
+        for name in marks:
+            Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _short_folder() -> Iterator[str]:
+    """Give a temporary folder with a short name."""
+    place = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(
+        prefix="ray-", dir=place if len(place) <= _MAX_FOLDER_CHARACTERS else "/tmp", ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set."""
+    missing = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _termination_kept() -> Iterator[None]:
+    """Keep how this process takes being asked to end; connecting to Ray changes that."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if is_main else None
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)

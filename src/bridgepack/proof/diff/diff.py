@@ -1,0 +1,166 @@
+"""Compares two artifacts: sequences, masks, statistics, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.proof.diff.records import DiffReport, SplitDiff, ValueDifference
+from bridgepack.proof.diff.sequences import DifferenceReader
+from bridgepack.proof.diff.tables import Matched, SequenceTable, match_sequences, read_sequence_table
+from bridgepack.proof.packs import opened_artifact
+from bridgepack.records import InputRecord
+from bridgepack.records.manifests import SplitRecord
+
+DEFAULT_LIMIT = 5
+_SECTIONS = ("format_version", "packed_sequence_size", "pad_seq_to_mult", "tokenizer", "recipe", "resolved", "versions")
+
+
+def diff_artifacts(
+    first: Path, second: Path, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
+) -> DiffReport:
+    """Return how two artifacts differ.
+
+    Every shard of both is read once; what is kept of a sequence are 48 bytes.
+
+    Args:
+        first: folder of the one.
+        second: folder of the other.
+        limit: most sequences of each fate that are shown.
+        progress: told how far it is.
+
+    Raises:
+        ArtifactError: a folder is no artifact, or cannot be read.
+    """
+    ours, theirs, shown = opened_artifact(first), opened_artifact(second), progress or SilentProgress()
+    names = dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits)
+    return DiffReport(
+        first=str(first),
+        second=str(second),
+        settings=tuple(_settings(ours, theirs)),
+        inputs=tuple(_inputs(ours, theirs)),
+        splits=tuple(_split(ours, theirs, name, limit, shown) for name in names),
+    )
+
+
+def _split(ours: Artifact, theirs: Artifact, name: str, limit: int, progress: Progress) -> SplitDiff:
+    records = ours.manifest.split(name), theirs.manifest.split(name)
+    tables = _table(ours, name, progress), _table(theirs, name, progress)
+    file_ids = matched_files(*(record.inputs if record is not None else () for record in records))
+    matched = match_sequences(*tables, file_ids)
+    reader = DifferenceReader((ours, theirs), name, tables)
+    return SplitDiff(
+        name=name,
+        num_unchanged=len(matched.unchanged[0]),
+        num_moved=len(matched.moved[0]),
+        num_masks_moved=len(matched.masks[0]),
+        num_retokenized=len(matched.retokenized[0]),
+        num_lost=len(matched.lost),
+        num_gained=len(matched.gained),
+        num_repacked=_num_repacked(*tables, matched),
+        statistics=tuple(_statistics(*records)),
+        differences=tuple(reader.differences(matched, limit)),
+    )
+
+
+def _table(artifact: Artifact, split: str, progress: Progress) -> SequenceTable:
+    if artifact.manifest.split(split) is not None:
+        return read_sequence_table(artifact, split, progress)
+    wide, narrow = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+    hashes = np.empty(0, dtype=np.uint64)
+    return SequenceTable(
+        packs=wide,
+        positions=narrow,
+        files=narrow,
+        rows=wide,
+        lengths=narrow,
+        token_hashes=hashes,
+        content_hashes=hashes,
+    )
+
+
+def matched_files(
+    first: Sequence[InputRecord], second: Sequence[InputRecord]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return a number for each file of two lists of inputs; equal numbers are the same file.
+
+    The same file has the same path; or the same bytes; or the same name; or it is the one left on both sides.
+    """
+    partners: dict[int, int] = {}
+    left = [dict(enumerate(first)), dict(enumerate(second))]
+    for same in (lambda item: item.path, lambda item: item.sha256, lambda item: PurePath(item.path).name):
+        for index, record in list(left[1].items()):
+            at = next((at for at, other in left[0].items() if same(other) == same(record)), None)
+            if at is not None:
+                partners[index] = at
+                del left[0][at], left[1][index]
+    if len(left[0]) == len(left[1]) == 1:
+        partners[next(iter(left[1]))] = next(iter(left[0]))
+    fresh = iter(range(len(first), len(first) + len(second)))
+    theirs = [partners[index] if index in partners else next(fresh) for index in range(len(second))]
+    return np.arange(len(first), dtype=np.int32), np.array(theirs, dtype=np.int32)
+
+
+def _num_repacked(first: SequenceTable, second: SequenceTable, matched: Matched) -> int:
+    ours, theirs = matched.unchanged
+    is_elsewhere = (first.packs[ours] != second.packs[theirs]) | (first.positions[ours] != second.positions[theirs])
+    return int(is_elsewhere.sum())
+
+
+def _statistics(first: SplitRecord | None, second: SplitRecord | None) -> Iterator[ValueDifference]:
+    numbers = [_numbers(record) for record in (first, second)]
+    for name in dict.fromkeys([*numbers[0], *numbers[1]]):
+        yield ValueDifference(name=name, first=numbers[0].get(name), second=numbers[1].get(name))
+
+
+def _numbers(record: SplitRecord | None) -> dict[str, Any]:
+    if record is None:
+        return {}
+    numbers = asdict(record.statistics)
+    numbers.pop("length_histogram")
+    return {**numbers, **{f"dropped_{reason}": count for reason, count in record.drops.items()}}
+
+
+def _settings(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:
+    flat = [
+        dict(_leaves({name: getattr(artifact.manifest, name) for name in _SECTIONS})) for artifact in (ours, theirs)
+    ]
+    for name in dict.fromkeys([*flat[0], *flat[1]]):
+        before, after = flat[0].get(name), flat[1].get(name)
+        if before != after:
+            yield ValueDifference(name=name, first=before, second=after)
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _leaves(item, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", item
+
+
+def _inputs(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:
+    """Yield input files whose bytes differ, or that only one artifact was made of."""
+    for name in dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits):
+        records = [
+            record.inputs if record is not None else ()
+            for record in (ours.manifest.split(name), theirs.manifest.split(name))
+        ]
+        ids = matched_files(*records)
+        found: dict[int, list[InputRecord | None]] = {}
+        for side, (numbers, members) in enumerate(zip(ids, records, strict=True)):
+            for number, member in zip(numbers.tolist(), members, strict=True):
+                found.setdefault(number, [None, None])[side] = member
+        for before, after in found.values():
+            digests = [item.sha256 if item is not None else None for item in (before, after)]
+            if digests[0] != digests[1]:
+                named = before or after
+                assert named is not None
+                yield ValueDifference(name=f"{name}: {named.path}", first=digests[0], second=digests[1])

@@ -1,0 +1,145 @@
+"""The first few sequences that differ between two artifacts, with their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.geometry import IntArray
+from bridgepack.proof.decoding import decoder_of
+from bridgepack.proof.diff.records import Fate, MovedTokens, SequenceDifference, SequencePlace
+from bridgepack.proof.diff.tables import Matched, SequenceTable, chosen_pairs
+from bridgepack.proof.packs import read_packs
+from bridgepack.proof.verify.derive import first_difference
+
+#: Tokens of a text that shows what a sequence is.
+_TOKENS_SHOWN = 24
+_TOKENS_BEFORE = 8
+_RANGES_KEPT = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tokens:
+    """Ids and label-aligned mask of one sequence, without alignment padding."""
+
+    ids: npt.NDArray[Any]
+    mask: npt.NDArray[Any]
+
+
+class DifferenceReader:
+    """Reads sequences that differ from the packs in which they lie."""
+
+    def __init__(
+        self, artifacts: tuple[Artifact, Artifact], split: str, tables: tuple[SequenceTable, SequenceTable]
+    ) -> None:
+        """Prepare; nothing is read yet."""
+        self._artifacts, self._split, self._tables = artifacts, split, tables
+        self._decoders: list[Callable[[Sequence[int]], str] | None] = [None, None]
+        self._inputs = [
+            record.inputs if record is not None else ()
+            for record in (artifact.manifest.split(split) for artifact in artifacts)
+        ]
+
+    def differences(self, matched: Matched, limit: int) -> Iterator[SequenceDifference]:
+        """Yield the first few of each fate, in the order of source rows.
+
+        Raises:
+            ArtifactError: a shard cannot be read.
+        """
+        for index in self._chosen(0, matched.lost, limit):
+            yield self._alone("lost", 0, index)
+        for index in self._chosen(1, matched.gained, limit):
+            yield self._alone("gained", 1, index)
+        named: tuple[tuple[Fate, tuple[IntArray, IntArray]], ...] = (
+            ("retokenized", matched.retokenized),
+            ("mask_moved", matched.masks),
+            ("moved", matched.moved),
+        )
+        for fate, pairs in named:
+            for ours, theirs in chosen_pairs(self._tables[0], pairs, limit):
+                yield self._pair(fate, ours, theirs)
+
+    def _chosen(self, side: int, indices: IntArray, limit: int) -> Iterator[int]:
+        for index, _ in chosen_pairs(self._tables[side], (indices, indices), limit):
+            yield index
+
+    def _alone(self, fate: Fate, side: int, index: int) -> SequenceDifference:
+        ids = self._tokens(side, index).ids
+        place = self._place(side, index)
+        return SequenceDifference(
+            fate=fate,
+            first=place if side == 0 else None,
+            second=place if side == 1 else None,
+            is_same_input=self._has_same_input(place.file, side),
+            text=(self._text(side, ids[:_TOKENS_SHOWN]),),
+        )
+
+    def _pair(self, fate: Fate, ours: int, theirs: int) -> SequenceDifference:
+        before, after = self._tokens(0, ours), self._tokens(1, theirs)
+        token = first_difference(before.ids, after.ids)
+        start = max((token or 0) - _TOKENS_BEFORE, 0)
+        shown = slice(start, start + _TOKENS_SHOWN)
+        texts = [self._text(0, before.ids[shown])]
+        if fate == "retokenized":
+            texts.append(self._text(1, after.ids[shown]))
+        moved = np.flatnonzero(before.mask != after.mask) if fate == "mask_moved" else np.empty(0, dtype=np.int64)
+        places = self._place(0, ours), self._place(1, theirs)
+        records = [
+            self._inputs[side][table.files[index]]
+            for side, (table, index) in enumerate(zip(self._tables, (ours, theirs), strict=True))
+        ]
+        return SequenceDifference(
+            fate=fate,
+            first=places[0],
+            second=places[1],
+            is_same_input=records[0].sha256 == records[1].sha256,
+            token=token,
+            text=tuple(texts),
+            masks=tuple(self._moved(after, moved)),
+            num_mask_tokens=len(moved),
+        )
+
+    def _moved(self, after: _Tokens, labels: IntArray) -> Iterator[MovedTokens]:
+        """Yield runs of labels whose mask moved and went the same way; label `i` is token `i + 1`."""
+        if not len(labels):
+            return
+        trained = after.mask[labels] != 0
+        cuts = np.flatnonzero((np.diff(labels) != 1) | (trained[1:] != trained[:-1])) + 1
+        for first, stop in list(pairwise([0, *cuts.tolist(), len(labels)]))[:_RANGES_KEPT]:
+            start, end = int(labels[first]) + 1, int(labels[stop - 1]) + 2
+            text = self._text(1, after.ids[start:end])
+            yield MovedTokens(start=start, stop=end, is_trained_now=bool(trained[first]), text=text)
+
+    def _tokens(self, side: int, index: int) -> _Tokens:
+        table = self._tables[side]
+        pack, position, length = int(table.packs[index]), int(table.positions[index]), int(table.lengths[index])
+        row = read_packs(self._artifacts[side], self._split, [pack])[pack]
+        start = int(row.seq_start_id[position])
+        return _Tokens(ids=row.input_ids[start : start + length + 1], mask=row.loss_mask[start : start + length])
+
+    def _place(self, side: int, index: int) -> SequencePlace:
+        table = self._tables[side]
+        return SequencePlace(
+            file=self._inputs[side][table.files[index]].path,
+            row=int(table.rows[index]),
+            pack=int(table.packs[index]),
+            position=int(table.positions[index]),
+            runtime_length=int(table.lengths[index]),
+        )
+
+    def _has_same_input(self, file: str, side: int) -> bool:
+        """Say whether the other artifact was made of the same bytes, too."""
+        own = {item.sha256 for item in self._inputs[side] if item.path == file}
+        return bool(own & {item.sha256 for item in self._inputs[1 - side]})
+
+    def _text(self, side: int, ids: npt.NDArray[Any]) -> str:
+        decode = self._decoders[side]
+        if decode is None:
+            decode = self._decoders[side] = decoder_of(self._artifacts[side])
+        return decode(ids.tolist())

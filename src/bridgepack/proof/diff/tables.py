@@ -1,0 +1,244 @@
+"""Every sequence of a split as a row of numbers: where it came from, where it lies, and hashes of its content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.tasks import Progress
+from bridgepack.errors import ArtifactError
+from bridgepack.geometry import IntArray
+from bridgepack.proof.packs import split_record
+from bridgepack.proof.plans import iter_plan_column, plan_path
+from bridgepack.records import RowBatch
+
+_COLUMNS = ("pack", "position", "file_index", "row", "runtime_length")
+_HASH_BYTES = 8
+HashArray = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceTable:
+    """The sequences of a split in pack order; every array has shape [num_sequences]. About 48 bytes a sequence.
+
+    Attributes:
+        packs: int64, row of the split.
+        positions: int32, in the pack.
+        files: int32, position in the split's list of inputs.
+        rows: int64, of that file, from 1.
+        lengths: int32, runtime, without alignment padding.
+        token_hashes: uint64, of the ids without alignment padding.
+        content_hashes: uint64, of ids and loss mask.
+    """
+
+    packs: IntArray
+    positions: npt.NDArray[np.int32]
+    files: npt.NDArray[np.int32]
+    rows: IntArray
+    lengths: npt.NDArray[np.int32]
+    token_hashes: HashArray
+    content_hashes: HashArray
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.packs)
+
+    def keys(self, file_ids: npt.NDArray[np.int32]) -> IntArray:
+        """Return a number for each source row; `file_ids` says which files of two artifacts are the same."""
+        keys: IntArray = (file_ids[self.files].astype(np.int64) << 44) + self.rows
+        return keys
+
+
+def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> SequenceTable:
+    """Return the table of a split; every shard is read once, a batch at a time.
+
+    Raises:
+        ArtifactError: there is no such split, or shards and plan cannot be read or do not fit together.
+    """
+    record = split_record(artifact, split)
+    plan = {name: _plan_column(artifact, split, name) for name in _COLUMNS}
+    num_sequences = len(plan["pack"])
+    if np.any((plan["file_index"] < 0) | (plan["file_index"] >= len(record.inputs))):
+        raise _misfit(artifact, split)
+    tokens, contents = (np.empty(num_sequences, dtype=np.uint64) for _ in range(2))
+    progress.start(f"Reading {artifact.folder.name} {split}", record.statistics.num_packs, "packs")
+    done = first_pack = 0
+    for batch in artifact.iter_batches(split):
+        stop = done + len(batch.seq_start_id)
+        lengths = plan["runtime_length"][done:stop]
+        _check_fit(artifact, split, batch, plan["pack"][done:stop] - first_pack, lengths)
+        _hash_batch(batch, lengths, tokens[done:stop], contents[done:stop])
+        done, first_pack = stop, first_pack + batch.num_rows
+        progress.advance(batch.num_rows)
+    progress.finish()
+    if done != num_sequences:
+        raise _misfit(artifact, split)
+    return SequenceTable(
+        packs=plan["pack"].astype(np.int64),
+        positions=plan["position"].astype(np.int32),
+        files=plan["file_index"].astype(np.int32),
+        rows=plan["row"].astype(np.int64),
+        lengths=plan["runtime_length"].astype(np.int32),
+        token_hashes=tokens,
+        content_hashes=contents,
+    )
+
+
+def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
+    parts = list(iter_plan_column(artifact, split, name))
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
+    """Accept a batch whose rows have the sequences of the plan, with room for them.
+
+    Raises:
+        ArtifactError: they have not.
+    """
+    columns = (batch.input_ids, batch.loss_mask, batch.seq_start_id)
+    if any(column.dtype.kind not in "iu" for column in columns):
+        raise _misfit(artifact, split)
+    num_sequences = np.diff(batch.start_offsets)
+    expected = np.repeat(np.arange(batch.num_rows), num_sequences)
+    if not np.array_equal(packs, expected) or not np.array_equal(batch.mask_offsets, batch.token_offsets):
+        raise _misfit(artifact, split)
+    starts = _starts(batch)
+    stops = np.append(starts, batch.token_offsets[-1])[1:]
+    if np.any(starts + lengths.astype(np.int64) + 1 > stops) or np.any(lengths < 0) or np.any(np.diff(starts) < 1):
+        raise _misfit(artifact, split)
+
+
+def _starts(batch: RowBatch) -> IntArray:
+    starts: IntArray = batch.seq_start_id.astype(np.int64) + np.repeat(
+        batch.token_offsets[:-1], np.diff(batch.start_offsets)
+    )
+    return starts
+
+
+def _hash_batch(batch: RowBatch, lengths: IntArray, tokens: HashArray, contents: HashArray) -> None:
+    """Hash each sequence of a batch, without alignment padding, into the two arrays."""
+    starts = _starts(batch).tolist()
+    ids = np.ascontiguousarray(batch.input_ids, dtype=np.int32)
+    mask = np.ascontiguousarray(batch.loss_mask, dtype=np.int8)
+    id_bytes, mask_bytes = memoryview(ids).cast("B"), memoryview(mask).cast("B")
+    width = ids.itemsize
+    for index, (start, length) in enumerate(zip(starts, lengths.tolist(), strict=True)):
+        stop = start + length + 1
+        digest = hashlib.blake2b(id_bytes[start * width : stop * width], digest_size=_HASH_BYTES)
+        tokens[index] = int.from_bytes(digest.digest(), "little")
+        digest.update(mask_bytes[start : stop - 1])
+        contents[index] = int.from_bytes(digest.digest(), "little")
+
+
+def _misfit(artifact: Artifact, split: str) -> ArtifactError:
+    return ArtifactError(
+        f"{plan_path(artifact, split)} does not fit the rows of the shards, so nothing says where sequences came from. "
+        "The artifact was changed; `bridgepack verify` says where. Build it again."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matched:
+    """Sequences of two tables that belong together, as pairs of indices; arrays of shape [pairs], int64.
+
+    Attributes:
+        unchanged: same source row, same content.
+        moved: same content under another source row.
+        masks: same tokens, another mask.
+        retokenized: same source row, other tokens.
+        lost: indices of the first table without a partner.
+        gained: indices of the second table without a partner.
+    """
+
+    unchanged: tuple[IntArray, IntArray]
+    moved: tuple[IntArray, IntArray]
+    masks: tuple[IntArray, IntArray]
+    retokenized: tuple[IntArray, IntArray]
+    lost: IntArray
+    gained: IntArray
+
+
+class _Left:
+    """Sequences of two tables that have no partner yet."""
+
+    def __init__(self, num_first: int, num_second: int) -> None:
+        self.first, self.second = np.arange(num_first), np.arange(num_second)
+
+    def take(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
+        """Pair what has equal keys, one to one in order; keys are of all sequences of the tables."""
+        ours, theirs = _ranked(first[self.first], second[self.second])
+        _, at, to = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
+        order = np.argsort(at)
+        pairs = self.first[at[order]], self.second[to[order]]
+        self.first, self.second = np.delete(self.first, at), np.delete(self.second, to)
+        return pairs
+
+
+def match_sequences(
+    first: SequenceTable, second: SequenceTable, file_ids: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+) -> Matched:
+    """Return which sequences of two tables belong together: by source row and content, then content, tokens, row.
+
+    Args:
+        first: one table.
+        second: the other.
+        file_ids: of the files of each; equal numbers are the same file.
+    """
+    left = _Left(len(first), len(second))
+    ours, theirs = first.keys(file_ids[0]), second.keys(file_ids[1])
+    unchanged = left.take(_joint(ours, first.content_hashes), _joint(theirs, second.content_hashes))
+    moved = left.take(first.content_hashes, second.content_hashes)
+    masks = left.take(_joint(ours, first.token_hashes), _joint(theirs, second.token_hashes))
+    others = left.take(first.token_hashes, second.token_hashes)
+    retokenized = left.take(ours, theirs)
+    return Matched(
+        unchanged=unchanged,
+        moved=moved,
+        masks=(np.concatenate((masks[0], others[0])), np.concatenate((masks[1], others[1]))),
+        retokenized=retokenized,
+        lost=left.first,
+        gained=left.second,
+    )
+
+
+def _joint(keys: IntArray, hashes: HashArray) -> HashArray:
+    """Return one hash of a source row and a content, well mixed."""
+    with np.errstate(over="ignore"):
+        mixed: HashArray = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        return (mixed * np.uint64(0xD6E8FEB86659FD93)) ^ hashes
+
+
+def _ranked(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """Return keys as unique numbers: equal keys of a side are told apart by their order.
+
+    Example: [7 7 9] and [7 9 9] -> the first 7 and the first 9 of each side are equal, the others are not.
+    """
+    _, codes = np.unique(np.concatenate((first, second)), return_inverse=True)
+    size = len(codes) + 1
+    ours, theirs = codes[: len(first)].astype(np.int64), codes[len(first) :].astype(np.int64)
+    return ours * size + _ranks(ours), theirs * size + _ranks(theirs)
+
+
+def _ranks(codes: IntArray) -> IntArray:
+    """Return how many equal ones stand before each: [5 3 5] -> [0 0 1]."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    is_first = np.ones(len(codes), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    places = np.arange(len(codes))
+    ranks = np.empty(len(codes), dtype=np.int64)
+    ranks[order] = places - np.maximum.accumulate(np.where(is_first, places, 0)) if len(codes) else places
+    return ranks
+
+
+def chosen_pairs(table: SequenceTable, pairs: tuple[IntArray, IntArray], limit: int) -> Sequence[tuple[int, int]]:
+    """Return the first few pairs in the order of the first table's source rows."""
+    order = np.lexsort((table.rows[pairs[0]], table.files[pairs[0]]))[:limit]
+    return list(zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True))

@@ -1,0 +1,250 @@
+"""Judges masks of conversations: by generation blocks, by renders of their beginnings, by marks around turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.geometry import IntArray
+from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
+from bridgepack.proof.masks.prefixes import ASSISTANT, derive_from_prefixes
+from bridgepack.proof.masks.records import RowFinding, RowVerdict
+from bridgepack.proof.masks.rendering import ConversationRenders, Messages, Rendering
+from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
+from bridgepack.proof.masks.tool_calls import lost_parts
+from bridgepack.proof.masks.votes import (
+    TRAINED,
+    Derivation,
+    Span,
+    VoteArray,
+    only_last_turn,
+    token_votes,
+    tokens_within,
+    without_tokens,
+)
+from bridgepack.records import MaskArray, TokenArray
+
+BLOCKS, PREFIXES, MARKS, EVERYTHING = "generation blocks", "incremental rendering", "boundary markers", "everything"
+#: A template with this tag says itself what the assistant wrote.
+#: Source: transformers 5.12, utils/chat_template_utils.py, render_jinja_template.
+_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_REFUSED = "transformers cannot render the conversation"
+_NO_PLACES = "the tokenizer is written in Python and does not say which characters a token is of"
+_LOST_SHOWN = 3
+_CORRECT_CALLS = (
+    "Give the calls in the form that the template takes, or set tokenizer.chat_template to one that writes them."
+)
+
+
+class ChatJudge:
+    """Judges conversations of one recipe."""
+
+    def __init__(self, recipe: SFTRecipe, settings: ChatPreprocessing, tokenizer: ChatTokenizer) -> None:
+        """Learn what the template writes around turns."""
+        self._settings, self._tokenizer = settings, tokenizer
+        self._read = ConversationReader(settings, recipe.data.role_aliases).read
+        self._rendering = Rendering(tokenizer)
+        self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
+        self._marks = learn_marks(self._probe)
+        self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
+        self.names: tuple[str, ...] = (EVERYTHING,)
+        if settings.loss_mode != "full":
+            self.names = (*((BLOCKS,) if self._has_blocks else ()), PREFIXES, MARKS)
+
+    def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
+        """Return what the derivations say of a row's tokens and mask."""
+        conversation = self._read(columns)
+        blocks: list[Span] = []
+        text = None
+        if self._has_blocks:
+            text, blocks = self._rendering.marked(conversation.messages, conversation.tools) or (None, [])
+        else:
+            text = self._rendering.text(conversation.messages, conversation.tools)
+        if text is None or not self._rendering.knows_places:
+            return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
+        tokens = self._rendering.tokens(text)
+        ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
+        if not np.array_equal(ids, tokens.input_ids):
+            return tokens_differ(self.names, ids, tokens.input_ids, self._tokenizer.decode)
+        renders = ConversationRenders(self._rendering, conversation.messages, conversation.tools, text)
+        chat = _Chat(conversation, text, renders, tokens.bounds)
+        derivations = self._derivations(chat, blocks)
+        votes = {
+            name: without_tokens(token_votes(item.votes, chat.bounds), ids, self._never)
+            for name, item in derivations.items()
+        }
+        if not derivations:
+            votes = {EVERYTHING: without_tokens(np.full(len(ids), TRAINED, dtype=np.int8), ids, self._never)}
+        return RowVerdict(
+            reasons=dict.fromkeys(votes, ()) | {name: item.reasons for name, item in derivations.items()},
+            silent=frozenset(name for name, item in derivations.items() if item.is_silent),
+            findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
+        )
+
+    def _probe(self, messages: Messages, *, has_prompt: bool = False) -> str | None:
+        return self._rendering.text(messages, None, has_prompt=has_prompt)
+
+    def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
+        """Return what each derivation says; none where everything is trained."""
+        if self._settings.loss_mode == "full":
+            return {}
+        found = {
+            PREFIXES: chat.by_prefixes(),
+            MARKS: derive_from_marks(chat.text, chat.conversation.messages, chat.words(), self._marks),
+        }
+        if self._has_blocks:
+            turns = _known_turns(chat.roles, found)
+            found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
+        if self._settings.loss_mode == "last_turn":
+            found = {name: only_last_turn(item) for name, item in found.items()}
+        return found
+
+    def _findings(
+        self,
+        chat: _Chat,
+        ids: TokenArray,
+        mask: MaskArray,
+        votes: Mapping[str, VoteArray],
+        derivations: Mapping[str, Derivation],
+    ) -> Iterator[RowFinding]:
+        turns = _known_turns(chat.roles, derivations or {PREFIXES: chat.by_prefixes()})
+        case = TokenCase(
+            input_ids=ids,
+            mask=mask,
+            votes=votes,
+            decode=self._tokenizer.decode,
+            advice=self._advice(),
+            turns=list(self._trained_turns(chat, ids, turns)),
+            message_of=chat.message_of,
+        )
+        yield from case.findings()
+        yield from _lost_calls(chat, turns)
+
+    def _trained_turns(self, chat: _Chat, ids: TokenArray, turns: Sequence[Span | None]) -> Iterator[TrainedTurn]:
+        """Yield the tokens of the turns that the recipe trains, where it is known which they are."""
+        messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
+        known = list(zip(messages, turns, strict=True))
+        for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
+            if turn is None:
+                continue
+            start, stop = turn[0], turn[0] + len(chat.text[slice(*turn)].rstrip())
+            tokens = tokens_within((start, stop), chat.bounds)
+            end = tokens_within((self._end_of(chat.text, start, stop), stop), chat.bounds)
+            never = list(self._never)
+            yield TrainedTurn(
+                message=message + 1,
+                tokens=tokens[~np.isin(ids[tokens], never)],
+                end=end[~np.isin(ids[end], never)],
+            )
+
+    def _end_of(self, text: str, start: int, stop: int) -> int:
+        """Return the first character of what ends a turn: a known mark, or an added token; `stop` where none does."""
+        turn = text[start:stop]
+        marks = self._marks.closings if isinstance(self._marks, LearnedMarks) else ()
+        ends = [mark.strip() for mark in marks] or list(self._tokenizer.added_tokens)
+        return stop - max((len(end) for end in ends if turn.endswith(end)), default=0)
+
+    def _advice(self) -> str:
+        if self._settings.loss_mode == "full":
+            return "Report it: bridgepack made this mask."
+        if self._has_blocks:
+            return (
+                "Compare the texts. Where the others are right, correct the template's generation blocks and give it "
+                "as tokenizer.chat_template."
+            )
+        if self._settings.assistant_markers is not None:
+            return "Compare the texts. Where the derivations are right, correct preprocessing.assistant_markers."
+        return (
+            "Compare the texts. Where the derivations are right, set preprocessing.assistant_markers, or "
+            "tokenizer.chat_template to a template with generation blocks; this mask is Megatron-Bridge's, too."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A conversation with its text.
+
+    Attributes:
+        conversation: as it was read.
+        text: of it.
+        renders: of its beginnings.
+        bounds: first and one past the last character of each token, shape [num_tokens, 2], int64.
+    """
+
+    conversation: Conversation
+    text: str
+    renders: ConversationRenders
+    bounds: IntArray
+
+    @property
+    def roles(self) -> list[str]:
+        """Roles of its messages."""
+        return [message["role"] for message in self.conversation.messages]
+
+    def by_prefixes(self) -> Derivation:
+        """Return what renders of its beginnings say."""
+        return derive_from_prefixes(self.text, self.roles, self.renders)
+
+    def words(self) -> Iterator[str]:
+        """Yield every text that it brings itself: of messages, calls and tool schemas."""
+        turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
+        stack: list[Any] = [turns, self.conversation.tools]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, Mapping):
+                stack += [*value, *value.values()]
+            elif isinstance(value, (list, tuple)):
+                stack += value
+
+    def message_of(self, token: int) -> tuple[int, str] | None:
+        """Return the message that a token is of, from 1, and its role, where renders of beginnings tell."""
+        place, begin = int(self.bounds[token, 0]), 0
+        for index, role in enumerate(self.roles):
+            through = self.renders.before(index + 1)
+            if through is None or not self.text.startswith(through):
+                begin = len(self.text)
+            elif place < len(through):
+                return (index + 1, role) if begin <= place else None
+            else:
+                begin = len(through)
+        return None
+
+
+def _known_turns(roles: Sequence[str], derivations: Mapping[str, Derivation]) -> list[Span | None]:
+    """Return each assistant turn's characters, as the first derivation has them that knows."""
+    num_turns = sum(role == ASSISTANT for role in roles)
+    turns: list[Span | None] = [None] * num_turns
+    for name in (PREFIXES, MARKS):
+        found = derivations[name].turns if name in derivations else ()
+        if len(found) == num_turns:
+            turns = [known or new for known, new in zip(turns, found, strict=True)]
+    return turns
+
+
+def _lost_calls(chat: _Chat, turns: Sequence[Span | None]) -> Iterator[RowFinding]:
+    """Yield a finding for the first tool call that the text lacks."""
+    assistant = iter(turns)
+    for index, message in enumerate(chat.conversation.messages):
+        turn = next(assistant) if message["role"] == ASSISTANT else None
+        lost = lost_parts(chat.text if turn is None else chat.text[slice(*turn)], message.get("tool_calls"))
+        if lost:
+            more = f" and {len(lost) - _LOST_SHOWN} more" if len(lost) > _LOST_SHOWN else ""
+            yield RowFinding(
+                kind="tool-call-lost",
+                detail=f"the text of the turn lacks {', '.join(lost[:_LOST_SHOWN])}{more} of its tool calls",
+                advice=_CORRECT_CALLS,
+                message=index + 1,
+                texts={} if turn is None else {"turn": chat.text[slice(*turn)]},
+            )
+            return

@@ -1,0 +1,188 @@
+"""Compares the masks of a recipe's rows, or an artifact's, with independent derivations of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.load import load_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.errors import ConfigError, DataError, RowError
+from bridgepack.proof.masks.judges import Judge, judge_of
+from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
+from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.recorded_recipes import recorded_recipe
+from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
+from bridgepack.records import TRAIN, VALIDATION
+
+DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
+_MADE_ANEW = "masks were made anew from the sources; `bridgepack verify` compares them with what the artifact stores"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOptions:
+    """How masks are compared.
+
+    Attributes:
+        num_rows: size of the sample over all files; None for every row.
+        seed: of the sample.
+        split: `training` or `validation`; None for both.
+        overrides: of the recipe; of an artifact's recipe only where its sources are.
+        limit: most findings that are kept, besides the first of each kind; all are counted. 0 keeps none.
+        progress: told how far it is.
+    """
+
+    num_rows: int | None = DEFAULT_SAMPLE
+    seed: int = DEFAULT_SEED
+    split: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    limit: int = DEFAULT_LIMIT
+    progress: Progress = field(default_factory=SilentProgress)
+
+
+def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:
+    """Return whether the masks that a recipe's rows get are those of independent derivations.
+
+    Args:
+        target: a recipe or where one is, or the folder of an artifact, whose own recipe is taken.
+        options: which rows, and where they are.
+
+    Raises:
+        ConfigError: there is no such recipe, or an override that it cannot have.
+        ArtifactError: the folder is no artifact.
+        DataError: a source is gone or cannot be read.
+        TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
+    """
+    options = options or MaskOptions()
+    is_artifact = not isinstance(target, SFTRecipe) and bool(str(target)) and Path(target).is_dir()
+    if not isinstance(target, SFTRecipe) and is_artifact:
+        recipe = recorded_recipe(opened_artifact(Path(target)), options.overrides)
+    else:
+        recipe = load_recipe(target, options.overrides)
+    tokenizer = stage_tokenizer(recipe)
+    comparison = _Comparison(recipe, judge_of(recipe, tokenizer), options)
+    with found_sources(recipe) as found:
+        if found.gone:
+            raise DataError("; ".join(found.gone))
+        comparison.run(_inputs(recipe, found.files, options.split))
+    name = target.name if isinstance(target, SFTRecipe) else str(target)
+    return comparison.report(name, (_MADE_ANEW,) if is_artifact else ())
+
+
+def _inputs(
+    recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
+) -> list[tuple[str, int, InputFile]]:
+    """Return split, position and file of every input.
+
+    Raises:
+        ConfigError: the recipe has no such split.
+    """
+    names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
+    if split is not None and split not in names:
+        hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"
+        raise ConfigError(f"--split is {split!r}; data.validation has no files: {hint}. Leave --split out.")
+    return [(name, index, file) for name in names if split in (None, name) for index, file in enumerate(files[name])]
+
+
+class _Comparison:
+    """One comparison; what it found so far."""
+
+    def __init__(self, recipe: SFTRecipe, judge: Judge, options: MaskOptions) -> None:
+        self._recipe, self._judge, self._options = recipe, judge, options
+        self._num_rows = self._num_read = 0
+        self._drops: Counter[str] = Counter()
+        self._judged_by: Counter[int] = Counter()
+        self._kinds: Counter[str] = Counter()
+        self._sequences: Counter[str] = Counter()
+        self._whole: Counter[str] = Counter()
+        self._silent: Counter[str] = Counter()
+        self._reasons: dict[str, Counter[str]] = {name: Counter() for name in judge.names}
+        self._findings: list[MaskFinding] = []
+
+    def run(self, inputs: list[tuple[str, int, InputFile]]) -> None:
+        """Judge every row, or those of the sample."""
+        progress = self._options.progress
+        most = self._recipe.data.max_row_bytes
+        chosen: list[set[int] | None] = [None] * len(inputs)
+        if self._options.num_rows is not None:
+            sizes = [num_rows_of(file, most) for _, _, file in inputs]
+            self._num_rows = sum(sizes)
+            chosen = list(_sample(sizes, self._options.num_rows, self._options.seed))
+        total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
+        progress.start("Comparing masks", total, "rows")
+        for (split, index, file), rows in zip(inputs, chosen, strict=True):
+            if rows is None or rows:
+                self._judge_file(split, index, file, rows)
+        progress.finish()
+
+    def _judge_file(self, split: str, index: int, file: InputFile, rows: set[int] | None) -> None:
+        for row, columns, encoded in encoded_rows(self._recipe, file, index, rows):
+            self._num_read += 1
+            self._options.progress.advance(1)
+            if isinstance(encoded, RowError):
+                self._drops[str(encoded.reason)] += 1
+            else:
+                self._note(split, file.label, row, self._judge.judge(columns, encoded))
+
+    def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
+        """Count a verdict; keep its findings while there is room, one of each kind in any case."""
+        self._sequences["all"] += 1
+        self._judged_by[verdict.num_judges] += 1
+        self._sequences["found" if verdict.findings else "agreed" if verdict.num_judges else "unjudged"] += 1
+        for name, reasons in verdict.reasons.items():
+            self._silent[name] += name in verdict.silent
+            self._whole[name] += not reasons
+            self._reasons[name].update(dict.fromkeys(reasons, 1))
+        for finding in verdict.findings:
+            if len(self._findings) < self._options.limit or (self._options.limit and not self._kinds[finding.kind]):
+                self._findings.append(MaskFinding(split=split, file=file, row=row, finding=finding))
+            self._kinds[finding.kind] += 1
+
+    def report(self, target: str, notes: tuple[str, ...]) -> MaskReport:
+        """Return what was found."""
+        num_sequences = self._sequences["all"]
+        is_sample = self._options.num_rows is not None
+        return MaskReport(
+            target=target,
+            mode="sample" if is_sample else "all",
+            seed=self._options.seed if is_sample else None,
+            num_rows=self._num_rows if is_sample else self._num_read,
+            num_rows_read=self._num_read,
+            num_sequences=num_sequences,
+            num_agreed=self._sequences["agreed"],
+            num_with_findings=self._sequences["found"],
+            num_not_judged=self._sequences["unjudged"],
+            judged_by=dict(sorted(self._judged_by.items())),
+            drops=dict(sorted(self._drops.items())),
+            derivations=tuple(
+                DerivationCount(
+                    name=name,
+                    num_judged=self._whole[name],
+                    num_in_part=num_sequences - self._whole[name] - self._silent[name],
+                    num_not_judged=self._silent[name],
+                    reasons=dict(self._reasons[name].most_common()),
+                )
+                for name in self._judge.names
+            ),
+            kinds=dict(sorted(self._kinds.items())),
+            findings=tuple(self._findings),
+            notes=notes,
+        )
+
+
+def _sample(sizes: list[int], num_rows: int, seed: int) -> Iterator[set[int]]:
+    """Yield which rows of each file are in a sample over all of them; rows count from 1."""
+    total = sum(sizes)
+    drawn = np.sort(np.random.default_rng(seed).choice(total, size=min(num_rows, total), replace=False))
+    first = 0
+    for size in sizes:
+        here = drawn[(drawn >= first) & (drawn < first + size)] - first + 1
+        yield set(here.tolist())
+        first += size

@@ -1,0 +1,166 @@
+"""Compares a row's tokens and mask with votes on its tokens, and words what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from bridgepack.geometry import IntArray
+from bridgepack.proof.masks.records import Kind, RowFinding, RowVerdict
+from bridgepack.proof.masks.votes import TRAINED, Differences, VoteArray, differences, window
+from bridgepack.records import MaskArray, TokenArray
+
+#: Tokens shown around a difference, and most tokens of it that are shown.
+_MARGIN, _MOST_SHOWN = 12, 40
+#: Whose text the mask's own is called in a finding.
+MASK = "mask"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedTurn:
+    """The tokens of an assistant turn that is to be trained; those that are never trained are left out.
+
+    Attributes:
+        message: from 1.
+        tokens: all of them, ascending.
+        end: those of them that end the turn.
+    """
+
+    message: int
+    tokens: IntArray
+    end: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCase:
+    """A row's tokens and mask, and what derivations say of them.
+
+    Attributes:
+        input_ids: shape [num_tokens], int32.
+        mask: shape [num_tokens], int8, token-aligned.
+        votes: derivation -> shape [num_tokens], int8.
+        decode: ids -> text.
+        advice: what to do about a mask that is wrong.
+        turns: of the assistant, that are to be trained.
+        message_of: token -> the message it is of, from 1, and its role; None where that is not known.
+    """
+
+    input_ids: TokenArray
+    mask: MaskArray
+    votes: Mapping[str, VoteArray]
+    decode: Callable[[Sequence[int]], str]
+    advice: str
+    turns: Sequence[TrainedTurn] = ()
+    message_of: Callable[[int], tuple[int, str] | None] = lambda _: None
+
+    def findings(self) -> Iterator[RowFinding]:
+        """Yield what is wrong with the mask, one finding per kind."""
+        if len(self.mask) != len(self.input_ids) or not np.isin(self.mask, (0, 1)).all():
+            yield RowFinding(
+                kind="mask-malformed",
+                detail=f"{len(self.input_ids)} tokens, a mask of {len(self.mask)}; each must be 0 or 1",
+                advice="Report it: bridgepack made this mask.",
+            )
+            return
+        found = {name: differences(self.mask, votes) for name, votes in self.votes.items()}
+        shifted = next((item for item in found.values() if item.is_shifted), None)
+        if shifted is not None:
+            places = sorted({*shifted.trained, *shifted.untrained})
+            yield self._finding("mask-shifted", "the mask is one token from where it belongs", places)
+            return
+        yield from self._trained_elsewhere(found)
+        yield from self._not_trained({token for item in found.values() for token in item.untrained})
+
+    def _trained_elsewhere(self, found: Mapping[str, Differences]) -> Iterator[RowFinding]:
+        places = sorted({token for item in found.values() for token in item.trained})
+        if places:
+            place = self.message_of(places[0])
+            whose = "" if place is None else f"; the first is of the {place[1]} turn"
+            message = None if place is None else place[0]
+            detail = f"{_tokens(places)} trained that the assistant does not write{whose}"
+            yield self._finding("other-turn-trained", detail, places, message)
+
+    def _not_trained(self, missing: set[int]) -> Iterator[RowFinding]:
+        """Yield turns without a trained token, turns without their end, and what else is missing."""
+        silent = [turn for turn in self.turns if len(turn.tokens) and not self.mask[turn.tokens].any()]
+        endless = [turn for turn in self.turns if turn not in silent and (self.mask[turn.end] == 0).any()]
+        if silent:
+            places = sorted({int(token) for turn in silent for token in turn.tokens})
+            missing -= set(places)
+            yield self._finding("turn-not-trained", f"nothing of {_turns(silent)} trained", places, silent[0].message)
+        if endless:
+            places = sorted({int(token) for turn in endless for token in turn.end if not self.mask[token]})
+            missing -= set(places)
+            detail = f"what ends {_turns(endless)} not trained"
+            yield self._finding("end-of-turn-not-trained", detail, places, endless[0].message)
+        if missing:
+            places = sorted(missing)
+            place = self.message_of(places[0])
+            message = None if place is None else place[0]
+            detail = f"{_tokens(places)} not trained that the assistant writes"
+            yield self._finding("answer-not-trained", detail, places, message)
+
+    def _finding(self, kind: Kind, detail: str, places: Sequence[int], message: int | None = None) -> RowFinding:
+        against = [name for name, votes in self.votes.items() if _disagrees(self.mask, votes, places)]
+        first, stop = window(places, len(self.input_ids), margin=_MARGIN, most=_MOST_SHOWN)
+        masks = {MASK: self.mask, **{name: self.votes[name] == TRAINED for name in against}}
+        return RowFinding(
+            kind=kind,
+            detail=detail,
+            advice=self.advice,
+            derivations=tuple(against),
+            message=message,
+            token=places[0],
+            num_tokens=len(places),
+            texts={name: self._text(mask, first, stop) for name, mask in masks.items()},
+        )
+
+    def _text(self, mask: np.ndarray[tuple[int], np.dtype[np.generic]], first: int, stop: int) -> str:
+        """Return tokens as text, the trained ones between ⟦ and ⟧."""
+        parts = []
+        for is_trained, tokens in groupby(range(first, stop), key=lambda token: bool(mask[token])):
+            text = self.decode([int(self.input_ids[token]) for token in tokens])
+            parts.append(f"⟦{text}⟧" if is_trained else text)
+        return "".join(parts)
+
+
+def tokens_differ(
+    names: Iterable[str], made: TokenArray, wanted: TokenArray, decode: Callable[[Sequence[int]], str]
+) -> RowVerdict:
+    """Return the verdict on a row whose tokens are not those of its text: no mask of theirs can be judged.
+
+    Args:
+        names: of the derivations.
+        made: the row's tokens, int32.
+        wanted: what the text gives, int32.
+        decode: ids -> text.
+    """
+    most = min(len(made), len(wanted))
+    unequal = np.flatnonzero(made[:most] != wanted[:most])
+    first = int(unequal[0]) if len(unequal) else most
+    around = slice(max(first - _MARGIN, 0), first + _MARGIN)
+    finding = RowFinding(
+        kind="tokens-differ",
+        detail=f"{len(made)} tokens; the text that transformers and the tokenizer give has {len(wanted)}",
+        advice="Report it: bridgepack made these tokens.",
+        token=first,
+        num_tokens=len(unequal) + abs(len(made) - len(wanted)),
+        texts={"tokens": decode(made[around].tolist()), "wanted": decode(wanted[around].tolist())},
+    )
+    return RowVerdict.unjudged(names, "the row's tokens are not those of its text", finding)
+
+
+def _disagrees(mask: MaskArray, votes: VoteArray, places: Sequence[int]) -> bool:
+    here = np.array(places)
+    return bool(((votes[here] >= 0) & (votes[here] != mask[here])).any())
+
+
+def _tokens(places: Sequence[int]) -> str:
+    return "1 token" if len(places) == 1 else f"{len(places)} tokens"
+
+
+def _turns(turns: Sequence[TrainedTurn]) -> str:
+    return "an assistant turn is" if len(turns) == 1 else f"{len(turns)} assistant turns is"

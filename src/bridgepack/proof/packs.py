@@ -1,0 +1,139 @@
+"""Reads some packs of an artifact, and the shards of each only as far as it has to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.shards.row_groups import batch_of_table, one_line
+from bridgepack.errors import ArtifactError
+from bridgepack.geometry import IntArray, seq_boundaries
+from bridgepack.records import ROW_COLUMNS, PackedRow
+from bridgepack.records.manifests import SplitRecord
+from bridgepack.replay.rows import ShardIndex, ShardRow
+
+
+def opened_artifact(folder: Path) -> Artifact:
+    """Return an artifact whose manifest says what proofs need of it.
+
+    Raises:
+        ArtifactError: it has no manifest, as packs of other tools, or one that lacks its tokenizer.
+    """
+    artifact = Artifact(folder)
+    known = artifact.manifest.tokenizer
+    if type(known.get("eos_token_id")) is not int or not isinstance(known.get("name_or_path"), str):
+        raise ArtifactError(
+            f"{folder / MANIFEST_FILE}: tokenizer has no name_or_path or no eos_token_id. Build the artifact again."
+        )
+    return artifact
+
+
+def split_record(artifact: Artifact, split: str) -> SplitRecord:
+    """Return the record of a split.
+
+    Raises:
+        ArtifactError: there is no such split.
+    """
+    record = artifact.manifest.split(split)
+    if record is None:
+        names = ", ".join(item.name for item in artifact.manifest.splits)
+        raise ArtifactError(f"split is {split!r}; {str(artifact.folder)!r} has: {names}. Choose one of these.")
+    return record
+
+
+def shard_index(artifact: Artifact, split: str) -> ShardIndex:
+    """Return where each pack of a split lies.
+
+    Raises:
+        ArtifactError: there is no such split.
+    """
+    return ShardIndex({shard.path: shard.num_rows for shard in split_record(artifact, split).shards})
+
+
+def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, PackedRow]:
+    """Return some packs of a split; of each shard only the row groups with one of them are read.
+
+    Raises:
+        ArtifactError: there is no such split, or a shard cannot be read.
+        ConfigError: there is no such pack.
+    """
+    index = shard_index(artifact, split)
+    places = sorted((index.place_of(pack), pack) for pack in set(packs))
+    rows: dict[int, PackedRow] = {}
+    shard: _OpenShard | None = None
+    try:
+        for place, pack in places:
+            if shard is None or shard.name != place.shard:
+                if shard is not None:
+                    shard.close()
+                shard = _OpenShard.opened(artifact, place)
+            rows[pack] = shard.row(place.row)
+    finally:
+        if shard is not None:
+            shard.close()
+    return rows
+
+
+def sequence_bounds(row: PackedRow) -> IntArray:
+    """Return the boundaries of a row's sequences; shape [num_sequences + 1], int64, stored."""
+    return seq_boundaries(row.seq_start_id.astype(np.int64), len(row.input_ids))
+
+
+def trained_of(row: PackedRow, start: int, stop: int, eos_token_id: int) -> int:
+    """Return the tokens that the host trains of the sequence at `start:stop`: labels whose input is not EOS."""
+    is_input = row.input_ids[start : stop - 1] != eos_token_id
+    return int(((row.loss_mask[start : stop - 1] != 0) & is_input).sum())
+
+
+@dataclass(kw_only=True)
+class _OpenShard:
+    """One shard, its footer, and the row group that was read last."""
+
+    name: str
+    file: Any
+    offsets: list[int]
+    group: int = -1
+    batch: Any = None
+
+    @classmethod
+    def opened(cls, artifact: Artifact, place: ShardRow) -> _OpenShard:
+        try:
+            file = pq.ParquetFile(artifact.folder / place.shard, memory_map=True)
+            groups = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
+        except (pa.ArrowException, OSError) as error:
+            raise ArtifactError(f"{place.shard} cannot be read: {one_line(error)}. Build the artifact again.") from None
+        return cls(name=place.shard, file=file, offsets=[0, *accumulate(groups)])
+
+    def row(self, index: int) -> PackedRow:
+        if index >= self.offsets[-1]:
+            raise ArtifactError(
+                f"{self.name} has {self.offsets[-1]} rows, so there is no row {index}. Build the artifact again."
+            )
+        group = bisect_right(self.offsets, index) - 1
+        if group != self.group:
+            try:
+                table = self.file.read_row_group(group, use_threads=False)
+                self.batch = batch_of_table(table, self.name, self.offsets[group])
+            except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+                raise ArtifactError(f"{self.name} row {index} cannot be read: {one_line(error)}.") from None
+            self.group = group
+        row: PackedRow = self.batch.row(index - self.offsets[group])
+        for column in ROW_COLUMNS:
+            kind = getattr(row, column).dtype
+            if kind.kind not in "iuf":
+                raise ArtifactError(f"{self.name}: column {column} holds {kind}; it must hold numbers.")
+        return row
+
+    def close(self) -> None:
+        self.file.close()
+        self.batch = None

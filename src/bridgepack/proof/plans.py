@@ -1,0 +1,196 @@
+"""Reads an artifact's plan and ledger: which source row became which sequence of which pack, or was dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER, Artifact
+from bridgepack.data.shards.arrow_numbers import numpy_array
+from bridgepack.errors import ArtifactError
+from bridgepack.geometry import IntArray
+
+PLAN_COLUMNS = ("pack", "position", "file_index", "row", "runtime_length", "is_truncated")
+#: Packs that one filter names; a longer one costs more than it saves.
+_PACKS_PER_FILTER = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanEntry:
+    """One sequence of an artifact.
+
+    Attributes:
+        pack: row of the split, from 0.
+        position: in the pack, from 0.
+        file_index: position of its file in the split's list of inputs.
+        row: of that file, from 1.
+        runtime_length: without alignment padding.
+        is_truncated: it was cut.
+    """
+
+    pack: int
+    position: int
+    file_index: int
+    row: int
+    runtime_length: int
+    is_truncated: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DroppedRow:
+    """A source row that gave no sequence.
+
+    Attributes:
+        split: it would have belonged to.
+        file: it came from.
+        row: of that file, from 1.
+        reason: why.
+        detail: what was found.
+    """
+
+    split: str
+    file: str
+    row: int
+    reason: str
+    detail: str
+
+
+def plan_path(artifact: Artifact, split: str) -> Path:
+    """Return where the plan of a split is."""
+    return artifact.folder / PLAN_FOLDER / f"{split}.parquet"
+
+
+def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, tuple[PlanEntry, ...]]:
+    """Return the sequences of some packs, in row order; an artifact without a plan gives none.
+
+    Raises:
+        ArtifactError: the plan cannot be read.
+    """
+    wanted = sorted(set(packs))
+    found: dict[int, tuple[PlanEntry, ...]] = {}
+    for first in range(0, len(wanted), _PACKS_PER_FILTER):
+        some = wanted[first : first + _PACKS_PER_FILTER]
+        entries = _read(artifact, split, [("pack", ">=", some[0]), ("pack", "<=", some[-1]), ("pack", "in", some)])
+        for pack, members in groupby(entries, key=lambda entry: entry.pack):
+            found[pack] = tuple(members)
+    return found
+
+
+def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], row: int) -> tuple[PlanEntry, ...]:
+    """Return the sequences that a source row became: one, or none.
+
+    Raises:
+        ArtifactError: the plan cannot be read.
+    """
+    return tuple(_read(artifact, split, [("row", "=", row), ("file_index", "in", list(file_indices))]))
+
+
+def iter_plan_column(artifact: Artifact, split: str, name: str) -> Iterator[IntArray]:
+    """Yield a column of a split's plan, part after part, in pack order.
+
+    Raises:
+        ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
+    """
+    for (values,) in iter_plan_columns(artifact, split, (name,)):
+        yield values
+
+
+def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> Iterator[tuple[IntArray, ...]]:
+    """Yield some columns of a split's plan, part after part, in pack order.
+
+    Raises:
+        ArtifactError: it is missing, cannot be read, or holds something else than whole numbers.
+    """
+    path = plan_path(artifact, split)
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing, so nothing says where sequences came from. Build the artifact again.")
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=list(names)):
+                yield tuple(_whole_numbers(path, name, batch.column(name)) for name in names)
+    except (pa.ArrowException, OSError, LookupError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _whole_numbers(path: Path, name: str, column: Any) -> IntArray:
+    values = numpy_array(column)
+    if values.dtype.kind not in "iu":
+        raise _not_whole(path, name)
+    numbers: IntArray = values.astype(np.int64)
+    return numbers
+
+
+def iter_dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
+    """Yield the ledger's lines; an artifact without a ledger gives none.
+
+    Raises:
+        ArtifactError: a line cannot be read.
+    """
+    for line in _ledger_lines(artifact):
+        yield _dropped(line, artifact)
+
+
+def find_dropped_rows(artifact: Artifact, file: str, row: int) -> tuple[DroppedRow, ...]:
+    """Return what the ledger says of a source row; lines of other rows are not parsed.
+
+    Raises:
+        ArtifactError: a line cannot be read.
+    """
+    marks = (f'"row": {row},', f'"row":{row},')
+    found = [_dropped(line, artifact) for line in _ledger_lines(artifact) if any(mark in line for mark in marks)]
+    return tuple(drop for drop in found if drop.file == file and drop.row == row)
+
+
+def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -> list[PlanEntry]:
+    path = plan_path(artifact, split)
+    if not path.is_file():
+        return []
+    try:
+        table = pq.read_table(path, filters=filters, columns=list(PLAN_COLUMNS))
+        _refuse_other_than_integers(path, table)
+        entries = [PlanEntry(**row) for row in table.to_pylist()]
+        return sorted(entries, key=lambda entry: (entry.pack, entry.position))
+    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _refuse_other_than_integers(path: Path, table: Any) -> None:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+            raise _not_whole(path, field.name)
+
+
+def _not_whole(path: Path, name: str) -> ArtifactError:
+    return ArtifactError(f"{path}: {name} holds something else than whole numbers. Build the artifact again.")
+
+
+def _unreadable(path: Path, error: BaseException) -> ArtifactError:
+    reason = " ".join(str(error).split())[:200]
+    return ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.")
+
+
+def _ledger_lines(artifact: Artifact) -> Iterator[str]:
+    path = artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE
+    if not path.is_file():
+        return
+    try:
+        with path.open(encoding="utf-8") as stream:
+            yield from stream
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _dropped(line: str, artifact: Artifact) -> DroppedRow:
+    try:
+        entry = json.loads(line)
+        return DroppedRow(**{name: entry[name] for name in ("split", "file", "row", "reason", "detail")})
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE, error) from None

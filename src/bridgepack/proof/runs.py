@@ -1,0 +1,139 @@
+"""The run that a trace asks about: its settings, from a recipe or a config, and the order of packs that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
+from bridgepack.bridge.targets import load_target
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN, RunConfig
+from bridgepack.replay.evaluation import EvaluationSchedule
+from bridgepack.replay.order import PackOrder, replay_order
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.rules.versions import BRIDGE, TARGET
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Which run is meant.
+
+    Attributes:
+        recipe: a recipe or a config of Megatron-Bridge, or where one is; None for the recipe that the artifact was
+            built with.
+        overrides: dotted path -> value, changes to it.
+        world_size: processes of the run; None for what the recipe says.
+        context: context-parallel ranks; None for what the recipe says.
+        bridge_version: of megatron-bridge.
+        resume_step: steps that the loaded checkpoint had done.
+    """
+
+    recipe: Any = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    world_size: int | None = None
+    context: int | None = None
+    bridge_version: str = TARGET[BRIDGE]
+    resume_step: int = 0
+
+
+class TracedRun:
+    """A run over an artifact's packs."""
+
+    def __init__(self, artifact: Artifact, options: RunOptions) -> None:
+        """Load the settings.
+
+        Raises:
+            ConfigError: the recipe cannot be loaded, or a change to it is impossible.
+        """
+        self.artifact = artifact
+        self.options = options
+        self.source = _source(artifact, options)
+        self._num_packs = {split.name: split.statistics.num_packs for split in artifact.manifest.splits}
+
+    @property
+    def has_world_size(self) -> bool:
+        """Whether something says how many processes the run has."""
+        return self.options.world_size is not None or _stated_world_size(self.source) is not None
+
+    def order(self, split: str) -> PackOrder:
+        """Return the order of a split's packs.
+
+        Raises:
+            ConfigError: a setting is missing, or the host does not run with it.
+        """
+        return replay_order(self._settings(split))
+
+    @cached_property
+    def schedule(self) -> EvaluationSchedule:
+        """When the run evaluates."""
+        version = self.options.bridge_version
+        return evaluation_schedule(self.source, num_packs=self._num_packs, version=version)
+
+    def context_parallel_size(self, split: str) -> int:
+        """Return the ranks that share each sequence of a split.
+
+        Raises:
+            ConfigError: as `order`, where the number of processes matters.
+        """
+        if self.options.context is not None:
+            return self.options.context
+        if self.has_world_size:
+            return self._settings(split).topology.context_parallel_size
+        source = self.source
+        return source.parallelism.context_parallel_size if isinstance(source, SFTRecipe) else 1
+
+    def _settings(self, split: str) -> ReplaySettings:
+        if not self.has_world_size:
+            raise ConfigError(
+                "--world-size is not given, and the recipe has no parallelism.num_gpus; which rank reads which pack "
+                "follows from the number of GPUs. Give one of them."
+            )
+        settings = replay_settings(
+            self._with_context(),
+            num_packs=self._num_packs,
+            world_size=self.options.world_size,
+            version=self.options.bridge_version,
+            split=split,
+            resume_step=self.options.resume_step,
+        )
+        context = self.options.context
+        if context is None or split != TRAIN:
+            return settings
+        return replace(settings, topology=replace(settings.topology, context_parallel_size=context))
+
+    def _with_context(self) -> SFTRecipe | RunConfig:
+        """Return the settings with `--context`, so that sizes that follow from it follow."""
+        if self.options.context is None or not isinstance(self.source, SFTRecipe):
+            return self.source
+        return self.source.override({"parallelism.context_parallel_size": self.options.context})
+
+
+def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
+    if options.recipe is None:
+        recipe = SFTRecipe.from_mapping(plain(artifact.manifest.recipe))
+        return recipe.override(options.overrides) if options.overrides else recipe
+    target = load_target(options.recipe, options.overrides, artifact=artifact.folder)
+    if target.recipe is not None:
+        return target.recipe
+    if target.config is None:
+        raise ConfigError(
+            f"--recipe is {str(options.recipe)!r}, an artifact; allowed: a recipe, or a config of Megatron-Bridge. "
+            "Without --recipe the one that the artifact was built with is taken."
+        )
+    return target.config
+
+
+def _stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
+    return source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
+
+
+def plain(value: Any) -> Any:
+    """Return a manifest's value as recipes take it: its tuples as lists."""
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,285 @@
+"""The only door to the stages of a build: finds sources, derives single rows anew, and builds a whole artifact anew."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import batched
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bridgepack.config.recipe.data import as_sources
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.build import build_artifact
+from bridgepack.data.reading.inputs import InputFile, find_inputs
+from bridgepack.data.reading.ranges import COLUMNS, InputRange, iter_ranges
+from bridgepack.data.reading.rows import read_range, rows_apart
+from bridgepack.data.results import BuildOptions
+from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
+from bridgepack.data.sequences.loading import forget_stage, load_stage
+from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
+from bridgepack.data.tasks import Progress
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import TRAIN, VALIDATION, DropReason, Example, MaskArray, Sequence, TokenArray
+from bridgepack.records.token_batches import token_counts
+
+#: Rows that are tokenised together.
+_BATCH_ROWS = 64
+#: One to read, one to predict.
+_FEWEST_TOKENS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundSources:
+    """The files that a recipe names, as they are now.
+
+    Attributes:
+        files: split -> its files, in order; without those of a source that is gone.
+        gone: what is not there any more, as messages.
+    """
+
+    files: Mapping[str, tuple[InputFile, ...]]
+    gone: tuple[str, ...]
+
+
+@contextmanager
+def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
+    """Give the files of every split; data sets of the hub are written to a folder that goes afterwards."""
+    data = recipe.data
+    named = {TRAIN: ("data.train", as_sources(data.train))}
+    if data.validation is not None:
+        named[VALIDATION] = ("data.validation", as_sources(data.validation))
+    gone: list[str] = []
+    files: dict[str, tuple[InputFile, ...]] = {}
+    with tempfile.TemporaryDirectory(prefix="bridgepack-") as scratch:
+        for split, (field, sources) in named.items():
+            found: list[InputFile] = []
+            for index, source in enumerate(sources):
+                try:
+                    found += find_inputs((source,), field, split, Path(scratch) / f"{split}-{index}")
+                except DataError as error:
+                    gone.append(str(error))
+            files[split] = tuple(found)
+        if data.validation_fraction > 0:
+            files[VALIDATION] = files[TRAIN]
+        yield FoundSources(files=files, gone=tuple(gone))
+
+
+def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
+    """Return what rows depend on of the tokenizer that a recipe names, as it is now.
+
+    Raises:
+        TokenizerError: it cannot be loaded.
+    """
+    forget_stage()
+    return load_tokenizer(recipe.tokenizer).identity()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRows:
+    """Gives the rows of a split from its input files.
+
+    Attributes:
+        recipe: how sequences are made.
+        names: of the inputs, as the manifest has them.
+        files: the inputs as they are now; None where one is gone.
+    """
+
+    recipe: SFTRecipe
+    names: tuple[str, ...]
+    files: tuple[InputFile | None, ...]
+
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError]]:
+        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+
+        Raises:
+            DataError: the input is gone, or cannot be read.
+            TokenizerError: the tokenizer cannot be loaded.
+        """
+        file = self.files[file_index]
+        if file is None:
+            raise DataError(f"{self.names[file_index]} is gone")
+        yield from derived_rows(self.recipe, file, file_index, rows)
+
+    def label(self, file_index: int) -> str:
+        """Return what the input is called now."""
+        file = self.files[file_index]
+        return self.names[file_index] if file is None else file.label
+
+
+def derived_rows(
+    recipe: SFTRecipe, file: InputFile, file_index: int, rows: set[int]
+) -> Iterator[tuple[int, Sequence | RowError]]:
+    """Yield some rows of a file as sequences, or why they give none, in row order; those that are not there are not.
+
+    Args:
+        recipe: how.
+        file: the file.
+        file_index: its position in the split's list of inputs.
+        rows: their numbers, from 1.
+
+    Raises:
+        DataError: the file cannot be read.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+    stage = load_stage(recipe.model_dump_json())
+    policy = OverLongPolicy.of(recipe.resolve(), stage.tokenizer.identity())
+    pending: list[tuple[int, Example]] = []
+    for row, item in _rows_read(file, file_index, rows, recipe.data.max_row_bytes):
+        if isinstance(item, RowError):
+            yield row, item
+            continue
+        pending.append((row, item))
+        if len(pending) == _BATCH_ROWS:
+            yield from _encoded(stage.tokenization.encoder, policy, pending)
+            pending = []
+    yield from _encoded(stage.tokenization.encoder, policy, pending)
+
+
+class EncodedRow(NamedTuple):
+    """A source row and what the stage that tokenises makes of it, nothing cut off.
+
+    Attributes:
+        row: of its file, from 1.
+        columns: as they were read; empty where they could not be.
+        encoded: its ids and mask, or why there are none.
+    """
+
+    row: int
+    columns: Mapping[str, Any]
+    encoded: Encoded | RowError
+
+
+def encoded_rows(
+    recipe: SFTRecipe, file: InputFile, file_index: int, rows: set[int] | None = None
+) -> Iterator[EncodedRow]:
+    """Yield rows of a file with what the stage that tokenises makes of them, in row order; blank lines are no rows.
+
+    Args:
+        recipe: how.
+        file: the file.
+        file_index: its position in the split's list of inputs.
+        rows: their numbers, from 1; by default all.
+
+    Raises:
+        DataError: the file cannot be read.
+        TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
+    """
+    encoder = load_stage(recipe.model_dump_json()).tokenization.encoder
+    for batch in batched(_rows_read(file, file_index, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
+        made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Example)]))
+        for row, item in batch:
+            if isinstance(item, Example):
+                yield EncodedRow(row, item.columns, next(made))
+            else:
+                yield EncodedRow(row, {}, item)
+
+
+def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
+    """Return how many rows a file has, blank lines among them.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    total = 0
+    for part in iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes):
+        total += part.stop - part.start if part.form == COLUMNS else sum(1 for _ in rows_apart(file, part))
+    return total
+
+
+def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
+    """Return the tokenizer of a recipe, as the stage that tokenises has it, read anew.
+
+    Raises:
+        TokenizerError: it cannot be loaded, or cannot do what the recipe asks.
+    """
+    forget_stage()
+    return load_stage(recipe.model_dump_json()).tokenizer
+
+
+def built_anew(recipe: SFTRecipe, output: Path, *, num_workers: int, progress: Progress) -> Path:
+    """Build a recipe's artifact from its sources, with a token store of its own, and return its folder.
+
+    Raises:
+        BridgepackError: as `build_artifact`.
+    """
+    options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
+    return build_artifact(recipe, output=output, options=options, progress=progress).output
+
+
+def _encoded(
+    encoder: Encoder, policy: OverLongPolicy, examples: list[tuple[int, Example]]
+) -> Iterator[tuple[int, Sequence | RowError]]:
+    made = encode_examples(encoder, [example for _, example in examples])
+    for (row, _), item in zip(examples, made, strict=True):
+        yield row, item if isinstance(item, RowError) else _finished(policy, item)
+
+
+def _finished(policy: OverLongPolicy, encoded: Encoded) -> Sequence | RowError:
+    ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
+    return finished_sequence(policy, ids, mask, encoded.num_context)
+
+
+def finished_sequence(
+    policy: OverLongPolicy, ids: TokenArray, mask: MaskArray, num_context: int
+) -> Sequence | RowError:
+    """Return what a recipe's sizes leave of a whole sequence, or why nothing."""
+    if len(ids) < _FEWEST_TOKENS:
+        return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least {_FEWEST_TOKENS}")
+    _, num_learned = token_counts(ids, mask, np.array([0, len(ids)]), policy.eos_token_id)
+    judgement = policy.judge(np.array([len(ids)]), num_learned)
+    code = int(judgement.codes[0])
+    if code:
+        return RowError(DropReason(REASONS[code]), policy.detail(code, len(ids)))
+    if not judgement.needs_cut[0]:
+        return Sequence(input_ids=ids, loss_mask=mask)
+    cut = policy.cut(ids, mask, num_context)
+    return cut if isinstance(cut, RowError) else Sequence(input_ids=cut[0], loss_mask=cut[1], is_truncated=True)
+
+
+def _rows_read(
+    file: InputFile, file_index: int, rows: set[int] | None, max_row_bytes: int
+) -> Iterator[tuple[int, Example | RowError]]:
+    """Yield wanted rows, all where none are named; ranges without one are passed over, and reading ends after the last.
+
+    Ranges are looked at one behind, because only the next one tells where one ends.
+    """
+    parts = iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes)
+    if rows is None:
+        for part in parts:
+            yield from _rows_in(file, part)
+        return
+    wanted = np.array(sorted(rows), dtype=np.int64)
+    before: InputRange | None = None
+    for part in parts:
+        if before is not None:
+            yield from _wanted_of(file, before, wanted, stop=part.first_row)
+        if not len(wanted) or part.first_row > wanted[-1]:
+            return
+        before = part
+    if before is not None:
+        yield from _wanted_of(file, before, wanted, stop=int(wanted[-1]) + 1)
+
+
+def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Example | RowError]]:
+    for row, item in read_range(file, part):
+        if isinstance(item, (Example, RowError)):
+            yield row, item
+
+
+def _wanted_of(
+    file: InputFile, part: InputRange, wanted: np.ndarray[Any, Any], *, stop: int
+) -> Iterator[tuple[int, Example | RowError]]:
+    first, last = np.searchsorted(wanted, [part.first_row, stop])
+    here = set(wanted[first:last].tolist())
+    if not here:
+        return
+    for row, item in _rows_in(file, part):
+        if row in here:
+            yield row, item

@@ -1,0 +1,150 @@
+"""When a run reads a pack: epochs, steps, ranks."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from packaging.version import Version
+
+from bridgepack.errors import ConfigError
+from bridgepack.proof.runs import TracedRun
+from bridgepack.proof.trace.records import Schedule, SeenAt
+from bridgepack.records import TRAIN
+from bridgepack.replay.evaluation import EvaluationSchedule
+from bridgepack.replay.order import PackOrder, Sighting
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.topology import Topology
+
+_FIRST_WITH_EPOCHS = Version("0.6")
+_NO_WORLD_SIZE = (
+    "steps and ranks are not known: the recipe has no parallelism.num_gpus. Give --world-size, the GPUs of the run"
+)
+
+
+def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Schedule:
+    """Return when a run reads a pack, fillers left out.
+
+    Args:
+        run: the run.
+        split: of the pack.
+        pack: row of the split.
+        limit: most times that are listed; all are counted.
+
+    Raises:
+        ConfigError: the host does not run with the settings.
+    """
+    if not run.has_world_size:
+        return Schedule(num_times=0, num_steps=None, seen=(), note=_NO_WORLD_SIZE)
+    evaluation = None if split == TRAIN else run.schedule
+    last = _last_step(run, evaluation)
+    if last is None:
+        note = "nothing says how many steps the run has. Set schedule.num_epochs or train_iters"
+        return Schedule(num_times=0, num_steps=None, seen=(), note=note)
+    if last == 0:
+        return Schedule(num_times=0, num_steps=None, seen=(), note="the run does not evaluate (eval_iters is 0)")
+    order = run.order(split)
+    sightings = (found for found in order.steps_of(pack, last_step=last) if not found.is_filler)
+    ranks = ranks_by_copy(order.topology)
+    seen = tuple(_seen(found, order.settings, evaluation, ranks) for found in islice(sightings, limit))
+    num_times = len(seen) + sum(1 for _ in sightings)
+    return Schedule(
+        num_times=num_times, num_steps=run_length(run), seen=seen, note=None if num_times else _why_never(order)
+    )
+
+
+def run_length(run: TracedRun) -> int | None:
+    """Return the steps of training; None where nothing says them."""
+    return run.schedule.num_steps
+
+
+def ranks_by_copy(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """Return the global ranks of every data-parallel rank, ascending."""
+    copies: list[list[int]] = [[] for _ in range(topology.data_parallel_size)]
+    for rank in range(topology.world_size):
+        copies[topology.coordinates_of(rank).data].append(rank)
+    return tuple(map(tuple, copies))
+
+
+def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int | None:
+    """Return the epoch, from 1, that a step's packs belong to; None where epochs have no meaning.
+
+    Example: 5 packs, 2 a step, no rest taken -> steps 1 and 2 are epoch 1, step 3 is epoch 2.
+    """
+    size, total = settings.global_batch_size, settings.num_samples
+    is_resumed_earlier = settings.resume_step > 0 and not settings.shuffles_batches
+    if settings.max_samples is not None or settings.ramp_up is not None or is_resumed_earlier:
+        return None
+    if settings.consumed_packs is not None or settings.is_evaluation:
+        return None
+    if settings.loader == "single":
+        return 1
+    if settings.loader == "batch":
+        per_epoch = total // size if settings.drop_last else -(-total // size)
+        return (step - 1) // max(per_epoch, 1) + 1
+    unit = settings.packs_per_pass
+    per_epoch = total // unit * unit
+    if not settings.data_sharding or not per_epoch:
+        return None
+    return ((step - 1) * (size // unit * unit) + micro_batch * unit) // per_epoch + 1
+
+
+def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
+    """Return the step after which a batch of evaluation is read; None where that is not known.
+
+    Example: every 10 steps 4 batches -> batches 1 to 4 after step 10, batch 5 after step 20.
+    """
+    if evaluation.num_steps is not None and batch in evaluation.final_batches():
+        return evaluation.num_steps
+    if not evaluation.eval_interval or evaluation.eval_iters < 1:
+        return None
+    num_left_out = (max(evaluation.start_eval_at_iter or 1, 1) - 1) // evaluation.eval_interval
+    return (num_left_out + (batch - 1) // evaluation.eval_iters + 1) * evaluation.eval_interval
+
+
+def _last_step(run: TracedRun, evaluation: EvaluationSchedule | None) -> int | None:
+    """Return the last step, or the last batch of evaluation; 0 where there is no evaluation."""
+    if evaluation is None:
+        return run_length(run)
+    if evaluation.num_steps is None:
+        return None
+    final = evaluation.final_batches()
+    return final.stop - 1 if len(final) else 0
+
+
+def _seen(
+    found: Sighting,
+    settings: ReplaySettings,
+    evaluation: EvaluationSchedule | None,
+    ranks: tuple[tuple[int, ...], ...],
+) -> SeenAt:
+    return SeenAt(
+        step=found.step,
+        epoch=epoch_of(settings, found.step, found.micro_batch),
+        after_step=None if evaluation is None else evaluated_after(evaluation, found.step),
+        data_parallel_rank=found.data_parallel_rank,
+        global_ranks=ranks[found.data_parallel_rank],
+        micro_batch=found.micro_batch,
+    )
+
+
+def _why_never(order: PackOrder) -> str | None:
+    settings = order.settings
+    if settings.is_evaluation:
+        return "the evaluations of the run end before it, or leave it out as they fill no batch with it"
+    if settings.loader == "batch" and settings.num_samples % settings.global_batch_size and settings.drop_last:
+        num_left_out = settings.num_samples % settings.global_batch_size
+        return f"{num_left_out} of {settings.num_samples} packs fill no global batch and are left out of every epoch"
+    return "the run ends before it"
+
+
+def require_step(run: TracedRun, step: int) -> None:
+    """Accept a step of the run's training.
+
+    Raises:
+        ConfigError: there is none such.
+    """
+    last, first = run_length(run), run.options.resume_step + 1
+    if step < first or (last is not None and step > last):
+        raise ConfigError(
+            f"--step is {step}; allowed: {first} to {'any' if last is None else last}, as the host logs them."
+        )

@@ -1,0 +1,140 @@
+"""From a source row to where it lies in the artifact and when it is read, or why it was dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridgepack.config.errors import nearest_name
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import view_pack
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.proof.packs import shard_index
+from bridgepack.proof.plans import PlanEntry, entries_of_row, find_dropped_rows, plan_path
+from bridgepack.proof.runs import TracedRun
+from bridgepack.proof.trace.packs import PackTracer
+from bridgepack.proof.trace.records import ContextSlice, Placement, SourceTrace
+from bridgepack.proof.trace.schedule import schedule_of_pack
+
+_FILES_NAMED = 5
+
+
+def parse_source(text: str) -> tuple[str, int]:
+    """Return file and row of `FILE:ROW`; rows count from 1.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    file, separator, number = text.rpartition(":")
+    if not separator or not file or not number.isascii() or not number.isdecimal() or int(number) < 1:
+        raise ConfigError(f"--source is {text!r}; allowed: FILE:ROW, rows counted from 1, e.g. data/chats.jsonl:17.")
+    return file, int(number)
+
+
+def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTrace:
+    """Return where a source row went.
+
+    Args:
+        run: the run.
+        file: as the manifest has it, the same path written otherwise, or its end.
+        row: from 1: the line, the Parquet or Arrow row, the element of the array.
+        limit: most times of reading that are listed.
+
+    Raises:
+        ConfigError: the artifact was not made of that file, or it has no such row.
+        ArtifactError: the artifact cannot be read.
+    """
+    artifact = run.artifact
+    known = _known_file(artifact, file)
+    placements = [
+        _placement(run, split.name, entry, limit)
+        for split in artifact.manifest.splits
+        for entry in entries_of_row(artifact, split.name, _indices(artifact, split.name, known), row)
+    ]
+    drops = find_dropped_rows(artifact, known, row)
+    return SourceTrace(
+        artifact=str(artifact.folder),
+        file=known,
+        row=row,
+        placements=tuple(placements),
+        drops=drops,
+        note=None if placements or drops else _why_nowhere(artifact, known, row),
+    )
+
+
+def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Placement:
+    place = shard_index(run.artifact, split).place_of(entry.pack)
+    view = view_pack(run.artifact, split, entry.pack)
+    if entry.position >= len(view.sequences):
+        raise ArtifactError(
+            f"{plan_path(run.artifact, split)} has sequence {entry.position} of pack {entry.pack}; the pack has "
+            f"{len(view.sequences)}. The artifact was changed; `bridgepack verify` says where."
+        )
+    context = run.context_parallel_size(split)
+    slices = PackTracer(run.artifact, split, [entry.pack]).context_slices(entry.pack, context) if context > 1 else ()
+    return Placement(
+        split=split,
+        pack=entry.pack,
+        shard=place.shard,
+        shard_row=place.row,
+        is_truncated=entry.is_truncated,
+        sequence=view.sequences[entry.position],
+        context=tuple(_of_sequence(item, entry.position) for item in slices),
+        schedule=schedule_of_pack(run, split, entry.pack, limit=limit),
+    )
+
+
+def _of_sequence(item: ContextSlice, position: int) -> ContextSlice:
+    """Return a slice with the ranges of one sequence alone; its counts stay those of the pack."""
+    return ContextSlice(
+        context_rank=item.context_rank,
+        num_tokens=item.num_tokens,
+        num_trained_tokens=item.num_trained_tokens,
+        ranges=tuple(part for part in item.ranges if part.sequence == position),
+    )
+
+
+def _indices(artifact: Artifact, split: str, file: str) -> list[int]:
+    record = artifact.manifest.split(split)
+    inputs = record.inputs if record is not None else ()
+    return [index for index, item in enumerate(inputs) if item.path == file]
+
+
+def _known_file(artifact: Artifact, file: str) -> str:
+    """Return the manifest's name of a file.
+
+    Raises:
+        ConfigError: the artifact was not made of it, or the end of a path fits several.
+    """
+    names = list(dict.fromkeys(item.path for split in artifact.manifest.splits for item in split.inputs))
+    if file in names:
+        return file
+    place = Path(file).absolute()
+    same = [name for name in names if Path(name).absolute() == place]
+    ends = same or [name for name in names if Path(name).parts[-len(Path(file).parts) :] == Path(file).parts]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise ConfigError(f"--source is {file!r}, the end of {len(ends)} inputs: {_listed(ends)}. Write more of it.")
+    nearest = nearest_name(file, names)
+    hint = f"Did you mean {nearest!r}?" if nearest else f"Its inputs: {_listed(names)}."
+    raise ConfigError(f"--source is {file!r}; the artifact was not made of it. {hint}")
+
+
+def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
+    """Return why a row is in neither plan nor ledger.
+
+    Raises:
+        ConfigError: there is no such row.
+    """
+    missing = [split.name for split in artifact.manifest.splits if not plan_path(artifact, split.name).is_file()]
+    if missing:
+        return f"the artifact has no plan of its {' and '.join(missing)} split, so nothing says where its rows are"
+    num_rows = max(item.num_rows for split in artifact.manifest.splits for item in split.inputs if item.path == file)
+    num_blank = sum(split.statistics.num_blank_lines for split in artifact.manifest.splits)
+    if row > num_rows + num_blank:
+        raise ConfigError(f"--source is {file}:{row}; the file has {num_rows} rows. Choose a row from 1.")
+    return "it is a blank line, which is no row" if num_blank else "it is in neither plan nor ledger"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_FILES_NAMED]) + (", ..." if len(names) > _FILES_NAMED else "")

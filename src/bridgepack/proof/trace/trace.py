@@ -1,0 +1,190 @@
+"""From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import PackView, view_pack
+from bridgepack.errors import ConfigError
+from bridgepack.proof.packs import split_record
+from bridgepack.proof.runs import TracedRun
+from bridgepack.proof.trace.packs import PackTracer
+from bridgepack.proof.trace.records import PackTrace, StepTrace, TracedBatch, TracedPack, TracedRank
+from bridgepack.proof.trace.schedule import epoch_of, ranks_by_copy, require_step, run_length, schedule_of_pack
+from bridgepack.records import TRAIN
+from bridgepack.replay.order import FILLER, PackOrder
+
+#: Packs that a message names.
+_PACKS_NAMED = 12
+
+
+def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None, pack: int | None = None) -> StepTrace:
+    """Return what ranks read at a step.
+
+    Args:
+        run: the run.
+        split: `training`, or `validation` for the evaluation after the step.
+        step: as the host logs it, from 1.
+        rank: global rank to look at; its packs come with their sequences.
+        pack: pack to look at; it comes with its text, and with what context-parallel ranks get of it.
+
+    Raises:
+        ConfigError: there is no such step, rank or pack, or the host does not get there.
+        ArtifactError: the artifact cannot be read.
+    """
+    split_record(run.artifact, split)
+    order = run.order(split)
+    wanted = _wanted_ranks(order, rank)
+    if split == TRAIN:
+        require_step(run, step)
+    drawn = {batch: _drawn(order, batch, wanted) for batch in _batches(run, split, step)}
+    _require_pack(run.artifact, split, drawn, step, pack)
+    packs = _Packs(run, order, split, drawn, is_detailed=rank is not None, pack=pack)
+    copies = ranks_by_copy(order.topology)
+    batches = [
+        TracedBatch(
+            batch=batch,
+            epoch=epoch_of(order.settings, batch),
+            ranks=tuple(
+                TracedRank(data_parallel_rank=copy, global_ranks=copies[copy], micro_batches=packs.of(micro_batches))
+                for copy, micro_batches in found.items()
+            ),
+        )
+        for batch, found in drawn.items()
+    ]
+    return StepTrace(
+        artifact=str(run.artifact.folder),
+        split=split,
+        step=step,
+        num_steps=run_length(run),
+        data_parallel_size=order.topology.data_parallel_size,
+        world_size=order.topology.world_size,
+        rank=rank,
+        batches=tuple(batches),
+        view=None if pack is None else view_pack(run.artifact, split, pack),
+    )
+
+
+def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrace:
+    """Return a pack with its sequences and text, and when it is read.
+
+    Raises:
+        ConfigError: there is no such pack, or the host does not run with the settings.
+        ArtifactError: the artifact cannot be read.
+    """
+    context = run.context_parallel_size(split)
+    traced = PackTracer(run.artifact, split, [pack]).traced(pack, context_parallel_size=context)
+    view: PackView = view_pack(run.artifact, split, pack)
+    schedule = schedule_of_pack(run, split, pack, limit=limit)
+    return PackTrace(artifact=str(run.artifact.folder), split=split, pack=traced, view=view, schedule=schedule)
+
+
+#: Micro batches of a rank, each the packs in order.
+_Drawn = tuple[tuple[int, ...], ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Detail:
+    is_wanted: bool
+    pack: int | None
+    context: int
+
+
+class _Packs:
+    """The packs of some batches, read at once."""
+
+    def __init__(
+        self,
+        run: TracedRun,
+        order: PackOrder,
+        split: str,
+        drawn: dict[int, dict[int, _Drawn]],
+        *,
+        is_detailed: bool,
+        pack: int | None,
+    ) -> None:
+        self._filler = order.filler_pack
+        self._detail = _Detail(
+            is_wanted=is_detailed, pack=pack, context=order.topology.context_parallel_size if pack is not None else 1
+        )
+        packs = {self._real(item) for item in _flat(drawn)}
+        self._tracer = PackTracer(run.artifact, split, packs)
+        self._known: dict[int, TracedPack] = {}
+
+    def of(self, micro_batches: _Drawn) -> tuple[tuple[TracedPack, ...], ...]:
+        return tuple(tuple(self._traced(item) for item in micro_batch) for micro_batch in micro_batches)
+
+    def _traced(self, item: int) -> TracedPack:
+        if item not in self._known:
+            is_asked = self._real(item) == self._detail.pack
+            self._known[item] = self._tracer.traced(
+                self._real(item),
+                is_filler=item == FILLER,
+                has_sequences=self._detail.is_wanted or is_asked,
+                context_parallel_size=self._detail.context if is_asked else 1,
+            )
+        return self._known[item]
+
+    def _real(self, item: int) -> int:
+        return self._filler if item == FILLER else item
+
+
+def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
+    """Return the batches that belong to a step: itself, or those of the evaluation after it.
+
+    Raises:
+        ConfigError: there is no evaluation after it.
+    """
+    if split == TRAIN:
+        return [step]
+    schedule = run.schedule
+    found = list(schedule.batches_after(step))
+    if step == schedule.num_steps:
+        found += schedule.final_batches()
+    if found:
+        return found
+    every = f"every {schedule.eval_interval} steps" if schedule.eval_interval else "never during training"
+    last = "" if schedule.num_steps is None else f" and after step {schedule.num_steps}, the last"
+    raise ConfigError(
+        f"--step is {step}; the run does not evaluate after it, but {every}{last}, {schedule.eval_iters} batches each "
+        "time. Choose another step."
+    )
+
+
+def _wanted_ranks(order: PackOrder, rank: int | None) -> Sequence[int]:
+    if rank is None:
+        return range(order.topology.data_parallel_size)
+    return [order.topology.data_parallel_rank_of(rank)]
+
+
+def _drawn(order: PackOrder, batch: int, ranks: Sequence[int]) -> dict[int, _Drawn]:
+    return {rank: tuple(tuple(part.tolist()) for part in order.micro_batches_at(batch, rank)) for rank in ranks}
+
+
+def _flat(drawn: dict[int, dict[int, _Drawn]]) -> list[int]:
+    return [
+        item for found in drawn.values() for micro_batches in found.values() for part in micro_batches for item in part
+    ]
+
+
+def _require_pack(
+    artifact: Artifact, split: str, drawn: dict[int, dict[int, _Drawn]], step: int, pack: int | None
+) -> None:
+    """Accept a pack that is read at the step.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    there = sorted({item for item in _flat(drawn) if item != FILLER})
+    if pack is None or pack in there:
+        return
+    num_packs = split_record(artifact, split).statistics.num_packs
+    if not 0 <= pack < num_packs:
+        raise ConfigError(f"--pack is {pack}; allowed: 0 to {num_packs - 1}, the packs of the {split} split.")
+    named = ", ".join(map(str, there[:_PACKS_NAMED])) + (", ..." if len(there) > _PACKS_NAMED else "")
+    raise ConfigError(
+        f"--pack is {pack}; step {step} reads, of these ranks: {named}. Choose one of them, or leave --step out to see "
+        f"when pack {pack} is read."
+    )

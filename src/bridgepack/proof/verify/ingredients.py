@@ -1,0 +1,165 @@
+"""Whether inputs, tokenizer, chat template and libraries are those that an artifact was made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.identity import library_versions
+from bridgepack.data.reading.inputs import InputFile, hash_file
+from bridgepack.data.tasks import Progress
+from bridgepack.errors import DataError, TokenizerError
+from bridgepack.proof.sources import FoundSources, tokenizer_identity
+from bridgepack.proof.verify.records import Check, Ingredient
+from bridgepack.records import VALIDATION, InputRecord
+
+#: Of the tokenizer's identity: what it is called, and what makes the template.
+_NAMES = frozenset({"name_or_path", "revision"})
+_TEMPLATE = ("chat_template_sha256", "template_date")
+#: What follows from the template.
+_FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names")
+#: Files of a tokenizer that hold its template; where that changed, they did.
+_TEMPLATE_FILES = ("chat_template", "tokenizer_config.json")
+_NAMED = 3
+_SHORT = 12
+
+
+def compare_inputs(
+    artifact: Artifact, sources: FoundSources, progress: Progress
+) -> tuple[Check, tuple[Ingredient, ...]]:
+    """Return whether the input files have the hashes of the manifest; every one is read."""
+    changed: list[Ingredient] = []
+    num_files = 0
+    for split in artifact.manifest.splits:
+        if split.name == VALIDATION and _is_set_aside(artifact):
+            continue
+        files, extra = aligned_files(split.inputs, sources, split.name)
+        there = [file for file in files if file is not None]
+        progress.start(f"Hashing {split.name} inputs", sum(file.num_bytes for file in there), "files")
+        changed += _changed_inputs(split.inputs, files, progress)
+        changed += [Ingredient(cause="input changed", name=file.label, then=None, now="") for file in extra]
+        progress.finish()
+        num_files += len(split.inputs)
+    if sources.gone:
+        named = "; ".join([*sources.gone, *_texts(changed)][:_NAMED])
+        return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
+    if changed:
+        return Check(name="inputs", outcome="differs", detail="; ".join(_texts(changed)[:_NAMED])), tuple(changed)
+    return Check(name="inputs", outcome="same", detail=f"{num_files} files have the sha256 of the manifest"), ()
+
+
+def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
+    """Return whether tokenizer and chat template are those of the manifest, and whether they could be loaded."""
+    then = artifact.manifest.tokenizer
+    try:
+        now = tokenizer_identity(recipe)
+    except TokenizerError as error:
+        return (Check(name="tokenizer", outcome="could not run", detail=str(error)),), (), False
+    template = tuple(
+        Ingredient(cause="chat template changed", name=name, then=_text(then.get(name)), now=_text(now.get(name)))
+        for name in _TEMPLATE
+        if then.get(name) != now.get(name)
+    )
+    rest = tuple(_tokenizer_changes(then, now, has_other_template=bool(template)))
+    checks = (
+        _check("tokenizer", rest, f"{now['name_or_path']} has the files and ids of the manifest"),
+        _check("chat template", template, "it has the sha256 of the manifest"),
+    )
+    return checks, (*template, *rest), True
+
+
+def compare_versions(artifact: Artifact) -> tuple[Ingredient, ...]:
+    """Return the libraries whose version is another than at the build."""
+    then, now = artifact.manifest.versions, library_versions()
+    return tuple(
+        Ingredient(cause="library version changed", name=name, then=then.get(name), now=now.get(name))
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    )
+
+
+def aligned_files(
+    records: Sequence[InputRecord], sources: FoundSources, split: str
+) -> tuple[list[InputFile | None], list[InputFile]]:
+    """Return the file of each of a split's inputs as it is now, None where it is gone; and files that are new.
+
+    By name; where names are others, as after a move, by place in the list.
+    """
+    files = list(sources.files.get(split, ()))
+    names = [file.label for file in files]
+    if not sources.gone and len(files) == len(records) and set(names).isdisjoint(item.path for item in records):
+        return list(files), []
+    found: list[InputFile | None] = []
+    for index, record in enumerate(records):
+        is_in_place = index < len(names) and names[index] == record.path
+        place = index if is_in_place else next((at for at, name in enumerate(names) if name == record.path), None)
+        found.append(None if place is None else files[place])
+    known = {record.path for record in records}
+    return found, [file for file in files if file.label not in known]
+
+
+def _changed_inputs(
+    records: Sequence[InputRecord], files: Sequence[InputFile | None], progress: Progress
+) -> Iterator[Ingredient]:
+    for record, file in zip(records, files, strict=True):
+        digest = None
+        if file is not None:
+            try:
+                digest = hash_file(file.path)
+            except DataError as error:
+                digest = str(error)
+            progress.advance(1, work=file.num_bytes)
+        if digest != record.sha256:
+            yield Ingredient(cause="input changed", name=record.path, then=record.sha256, now=digest)
+
+
+def _tokenizer_changes(
+    then: Mapping[str, Any], now: Mapping[str, Any], *, has_other_template: bool
+) -> Iterator[Ingredient]:
+    left_out = {*_NAMES, *_TEMPLATE, *(_FROM_TEMPLATE if has_other_template else ())}
+    for name in dict.fromkeys([*then, *now]):
+        if name in left_out or _plain(then.get(name)) == _plain(now.get(name)):
+            continue
+        if name != "files":
+            yield Ingredient(cause="tokenizer changed", name=name, then=_text(then.get(name)), now=_text(now.get(name)))
+            continue
+        before, after = dict(then.get(name) or {}), dict(now.get(name) or {})
+        for file in dict.fromkeys([*before, *after]):
+            is_template = has_other_template and file.startswith(_TEMPLATE_FILES)
+            if before.get(file) != after.get(file) and not is_template:
+                yield Ingredient(cause="tokenizer changed", name=file, then=before.get(file), now=after.get(file))
+
+
+def _check(name: str, changed: Sequence[Ingredient], when_same: str) -> Check:
+    if not changed:
+        return Check(name=name, outcome="same", detail=when_same)
+    return Check(name=name, outcome="differs", detail="; ".join(_texts(changed)[:_NAMED]))
+
+
+def _texts(changed: Sequence[Ingredient]) -> list[str]:
+    return [describe_ingredient(item) for item in changed]
+
+
+def describe_ingredient(item: Ingredient) -> str:
+    """Return what changed, in words: `data/chats.jsonl was 0a1b, is 2c3d`."""
+    if item.now is None:
+        return f"{item.name} is gone"
+    if item.then is None:
+        return f"{item.name} is new"
+    return f"{item.name} was {item.then[:_SHORT]}, is {item.now[:_SHORT]}"
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _is_set_aside(artifact: Artifact) -> bool:
+    data = artifact.manifest.recipe.get("data")
+    return isinstance(data, Mapping) and bool(data.get("validation_fraction"))

@@ -1,0 +1,151 @@
+"""Whether an artifact's files are those that its manifest lists; needs no source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.tasks import Progress
+from bridgepack.errors import BridgepackError
+from bridgepack.proof.plan_checks import plan_problem
+from bridgepack.proof.plans import iter_dropped_rows, iter_plan_column
+from bridgepack.proof.verify.records import Check
+from bridgepack.records.fingerprints import fingerprint_of_manifest
+
+_NAMED = 3
+_SHORT = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Integrity:
+    """What an artifact's files say of it.
+
+    Attributes:
+        checks: what was compared.
+        changed_shards: names of shards that are not what the manifest says, in order.
+        is_manifest_changed: the manifest is not the one that the build wrote.
+    """
+
+    checks: tuple[Check, ...]
+    changed_shards: tuple[str, ...]
+    is_manifest_changed: bool
+
+
+def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
+    """Return whether the files of an artifact are those of its manifest; every shard is read."""
+    manifest_check = _manifest(artifact)
+    found = _changed_shards(artifact, progress)
+    num_shards = sum(len(split.shards) for split in artifact.manifest.splits)
+    shards = Check(
+        name="shards",
+        outcome="differs" if found else "same",
+        detail=_listed(list(found.values())) if found else f"{num_shards} have the sha256 of the manifest",
+    )
+    return Integrity(
+        checks=(manifest_check, shards, _metadata(artifact), _plan(artifact)),
+        changed_shards=tuple(found),
+        is_manifest_changed=manifest_check.outcome == "differs",
+    )
+
+
+def _manifest(artifact: Artifact) -> Check:
+    manifest = artifact.manifest
+    computed = fingerprint_of_manifest(manifest)
+    if computed == manifest.fingerprint:
+        return Check(name="manifest", outcome="same", detail=f"it has its fingerprint, {computed[:_SHORT]}")
+    detail = (
+        f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
+        "inputs, tokenizer or versions in it were changed after the build"
+    )
+    return Check(name="manifest", outcome="differs", detail=detail)
+
+
+def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
+    """Return name -> what is wrong of every shard that is not what the manifest says."""
+    shards = [shard for split in artifact.manifest.splits for shard in split.shards]
+    progress.start("Hashing shards", sum(shard.num_bytes for shard in shards), "shards")
+    found: dict[str, str] = {}
+    for shard in shards:
+        path = artifact.folder / shard.path
+        if not path.is_file():
+            found[shard.path] = f"{shard.path} is missing"
+        else:
+            try:
+                digest = hash_file(path)
+            except BridgepackError as error:
+                found[shard.path] = str(error)
+            else:
+                if digest != shard.sha256:
+                    found[shard.path] = (
+                        f"{shard.path} has sha256 {digest[:_SHORT]}, its manifest {shard.sha256[:_SHORT]}"
+                    )
+        progress.advance(1, work=shard.num_bytes)
+    progress.finish()
+    return found
+
+
+def _metadata(artifact: Artifact) -> Check:
+    manifest = artifact.manifest
+    size = manifest.packed_sequence_size
+    try:
+        expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in manifest.splits]
+        found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    except BridgepackError as error:
+        return Check(name="metadata", outcome="differs", detail=str(error))
+    for split, wanted, entry in zip(manifest.splits, expected, found, strict=False):
+        for name, value in wanted.items():
+            if entry.get(name) != value:
+                detail = f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
+                return Check(name="metadata", outcome="differs", detail=detail)
+    if len(found) != len(expected):
+        detail = f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
+        return Check(name="metadata", outcome="differs", detail=detail)
+    return Check(name="metadata", outcome="same", detail=f"{BRIDGE_METADATA_FILE} is what the statistics give")
+
+
+def _plan(artifact: Artifact) -> Check:
+    for split in artifact.manifest.splits:
+        numbers = split.statistics
+        try:
+            problem = plan_problem(artifact, split)
+            lengths = [
+                (len(part), int(part.sum())) for part in iter_plan_column(artifact, split.name, "runtime_length")
+            ]
+        except BridgepackError as error:
+            return Check(name="plan", outcome="differs", detail=str(error))
+        if problem is not None:
+            return Check(name="plan", outcome="differs", detail=problem)
+        num_sequences, num_tokens = (sum(values) for values in zip((0, 0), *lengths, strict=True))
+        if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
+            detail = (
+                f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "
+                f"{numbers.num_sequences} of {numbers.num_tokens}"
+            )
+            return Check(name="plan", outcome="differs", detail=detail)
+    return _ledger(artifact)
+
+
+def _ledger(artifact: Artifact) -> Check:
+    try:
+        found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
+    except BridgepackError as error:
+        return Check(name="plan", outcome="differs", detail=str(error))
+    listed = {
+        (split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()
+    }
+    for split, reason in sorted({*found, *listed}):
+        if found[(split, reason)] != listed.get((split, reason), 0):
+            detail = (
+                f"plan/{DROPPED_ROWS_FILE} has {found[(split, reason)]} rows dropped from {split} as {reason}; the "
+                f"manifest says {listed.get((split, reason), 0)}"
+            )
+            return Check(name="plan", outcome="differs", detail=detail)
+    return Check(name="plan", outcome="same", detail="it has the manifest's sequences, tokens and dropped rows")
+
+
+def _listed(items: list[str]) -> str:
+    more = f"; ... {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more

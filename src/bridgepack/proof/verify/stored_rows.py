@@ -1,0 +1,202 @@
+"""The door to stored tokens: derives rows, or a whole artifact, from the token store, without sources or tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.repack import repack_artifact
+from bridgepack.data.results import BuildOptions
+from bridgepack.data.sequences.over_long import OverLongPolicy
+from bridgepack.data.store.keys import tokenization_key
+from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, iter_build_records
+from bridgepack.data.store.store import IDENTITY_FILE, TokenStore, default_store, existing_store
+from bridgepack.data.store.token_file import TokenFiles, check_token_file, read_token_index
+from bridgepack.data.tasks import Progress
+from bridgepack.errors import RowError, StoreError
+from bridgepack.proof.runs import plain
+from bridgepack.proof.sources import finished_sequence
+from bridgepack.records import TRAIN
+from bridgepack.records import Sequence as TokenSequence
+from bridgepack.records.fingerprints import TOKENIZER_NAMES
+
+_NO_END = 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRows:
+    """Gives the rows of a split from the token store.
+
+    Attributes:
+        store: the store.
+        names: of the split's inputs.
+        ranges: of these inputs.
+        policy: what becomes of sequences in the light of the recipe's sizes.
+    """
+
+    store: TokenStore
+    names: tuple[str, ...]
+    ranges: tuple[RangeRecord, ...]
+    policy: OverLongPolicy
+
+    def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
+        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+
+        Every token file that is needed is read whole and compared with its checksums first.
+
+        Raises:
+            StoreError: a token file is gone or broken.
+        """
+        wanted = np.array(sorted(rows), dtype=np.int64)
+        parts = sorted((part.first_row, part.token_file) for part in self.ranges if part.file_index == file_index)
+        for (first_row, name), (stop, _) in pairwise([*parts, (_NO_END, "")]):
+            start, end = np.searchsorted(wanted, [first_row, stop])
+            if start < end:
+                yield from self._rows_of_range(self.store.path_of(name), first_row, wanted[start:end].tolist())
+
+    def label(self, file_index: int) -> str:
+        """Return what the input is called."""
+        return f"the stored tokens of {self.names[file_index]}"
+
+    def _rows_of_range(
+        self, path: Path, first_row: int, rows: Sequence[int]
+    ) -> Iterator[tuple[int, TokenSequence | RowError]]:
+        check_token_file(path)
+        index, files = read_token_index(path), TokenFiles([path])
+        places = {int(offset): place for place, offset in enumerate(index.row_offsets)}
+        drops = dict(zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True))
+        for row in rows:
+            offset = row - first_row
+            if offset in places:
+                ids, mask = files.tokens(0, places[offset])
+                yield row, finished_sequence(self.policy, ids, mask, int(index.num_context[places[offset]]))
+            elif offset in drops:
+                yield row, RowError(*index.kinds[drops[offset]])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredTokens:
+    """The tokens that an artifact was made of.
+
+    Attributes:
+        store: that has them.
+        record: which they are.
+    """
+
+    store: TokenStore
+    record: BuildRecord
+
+    def giver(self, artifact: Artifact, recipe: SFTRecipe, split: str) -> StoredRows:
+        """Return what gives the rows of a split; rows that were set aside for validation are among those of training.
+
+        Raises:
+            StoreError: the record does not know the split.
+        """
+        source = TRAIN if recipe.data.validation_fraction > 0 else split
+        split_record = artifact.manifest.split(split)
+        if split_record is None or source not in self.record.ranges:
+            raise StoreError(f"the record of the build in the token store knows no {source} rows.")
+        return StoredRows(
+            store=self.store,
+            names=tuple(record.path for record in split_record.inputs),
+            ranges=tuple(self.record.ranges[source]),
+            policy=OverLongPolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
+        )
+
+    @property
+    def num_files(self) -> int:
+        """Number of token files."""
+        return len(self._names())
+
+    def missing(self) -> list[str]:
+        """Return the names of the token files that are not there."""
+        return [name for name in self._names() if not self.store.path_of(name).is_file()]
+
+    def tokenizer_problem(self, artifact: Artifact) -> str | None:
+        """Return how the tokenizer that made the tokens is not the one of the manifest; None where it is.
+
+        Raises:
+            StoreError: the store does not say what made them.
+        """
+        for folder in sorted({self.store.path_of(name).parents[1] for name in self._names()}):
+            known = _identity(folder)["tokenizer"]
+            then = {name: value for name, value in artifact.manifest.tokenizer.items() if name not in TOKENIZER_NAMES}
+            names = [name for name in sorted({*then, *known}) if _plain(then.get(name)) != _plain(known.get(name))]
+            if names:
+                return f"another tokenizer than the manifest's made the tokens; others are: {', '.join(names)}"
+        return None
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(item.token_file for ranges in self.record.ranges.values() for item in ranges))
+
+
+def found_tokens(artifact: Artifact, store: TokenStore) -> StoredTokens:
+    """Return the tokens that an artifact was made of.
+
+    Raises:
+        StoreError: the store knows nothing of the artifact.
+    """
+    record = find_build_record(store, artifact.manifest.fingerprint)
+    if record is None:
+        raise StoreError(
+            f"the token store {str(store.folder)!r} knows nothing of this artifact: it was built with another --store, "
+            "on another machine, or the store was emptied"
+        )
+    return StoredTokens(store=store, record=record)
+
+
+def store_of(artifact: Artifact, folder: Path | None) -> TokenStore:
+    """Return the store in a folder, by default that of the artifact.
+
+    Raises:
+        StoreError: there is none.
+    """
+    return existing_store(folder or default_store(artifact.folder))
+
+
+def has_tokens(artifact: Artifact) -> bool:
+    """Say whether the artifact's own store has all of its tokens."""
+    try:
+        return not found_tokens(artifact, store_of(artifact, None)).missing()
+    except (StoreError, OSError):
+        return False
+
+
+def packed_anew(artifact: Artifact, store: TokenStore, output: Path, *, num_workers: int, progress: Progress) -> Path:
+    """Pack an artifact's sequences anew from the store, leave no trace of that in it, and return the folder.
+
+    Raises:
+        BridgepackError: as `repack_artifact`.
+    """
+    options = BuildOptions(num_workers=num_workers, store=store.folder)
+    try:
+        return repack_artifact(artifact.folder, {}, output=output, progress=progress, options=options).output
+    finally:
+        for record in iter_build_records(store):
+            if record.output == output.resolve():
+                record.path.unlink(missing_ok=True)
+
+
+def _identity(folder: Path) -> dict[str, Any]:
+    """Return what a tokenisation depends on; the folder's name is a digest of that."""
+    try:
+        identity = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))["depends_on"]
+        if tokenization_key(identity) == folder.name and isinstance(identity["tokenizer"], dict):
+            return dict(identity)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise StoreError(
+        f"{str(folder / IDENTITY_FILE)!r} is not what the build wrote, so nothing says what made the tokens"
+    )
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(plain(value), sort_keys=True, default=str)

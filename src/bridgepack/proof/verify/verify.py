@@ -1,0 +1,219 @@
+"""Verifies an artifact: its files against the manifest, its ingredients, its packs against sources or stored tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.tasks import Progress, SilentProgress
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
+from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.recorded_recipes import recorded_recipe
+from bridgepack.proof.verify.causes import with_causes
+from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
+from bridgepack.proof.verify.integrity import Integrity, check_integrity
+from bridgepack.proof.verify.origins import Origin, SourceOrigin, StoreOrigin
+from bridgepack.proof.verify.rebuilding import compare_rebuilt
+from bridgepack.proof.verify.records import Check, Ingredient, VerifyReport
+from bridgepack.proof.verify.stored_rows import has_tokens, store_of
+
+DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
+_DIFFERENCES_KEPT = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """How an artifact is verified.
+
+    Attributes:
+        origin: what packs are derived from, `sources` or `store`.
+        store: folder of the token store; by default that of the artifact.
+        num_packs: size of the sample; None for everything, by building it anew.
+        seed: of the sample.
+        overrides: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`,
+            `tokenizer.revision`, `tokenizer.chat_template`.
+        num_workers: most processes of the build.
+        scratch: folder for the build; by default the system's own.
+        progress: told how far it is.
+    """
+
+    origin: Literal["sources", "store"] = "sources"
+    store: Path | None = None
+    num_packs: int | None = DEFAULT_SAMPLE
+    seed: int = DEFAULT_SEED
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    num_workers: int = 1
+    scratch: Path | None = None
+    progress: Progress = field(default_factory=SilentProgress)
+
+
+def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
+    """Return whether an artifact is what its sources give.
+
+    Its files are compared with the manifest, inputs and tokenizer with the recorded hashes; then packs are derived
+    anew: a sample and every pack of the first shard that is not the manifest's, or all by building the artifact anew.
+
+    Raises:
+        ArtifactError: the folder is no artifact.
+        ConfigError: an override says something else than where sources are.
+        StoreError: there is no such token store.
+    """
+    artifact = opened_artifact(folder)
+    recipe = recorded_recipe(artifact, options.overrides)
+    opened = _origin(artifact, recipe, options)
+    integrity = check_integrity(artifact, options.progress)
+    with opened as origin:
+        return _Verification(artifact, integrity, origin, options).report()
+
+
+def _origin(artifact: Artifact, recipe: SFTRecipe, options: VerifyOptions) -> AbstractContextManager[Origin]:
+    if options.origin == "store":
+        return nullcontext(StoreOrigin(artifact, recipe, store_of(artifact, options.store)))
+    return SourceOrigin(artifact, recipe, options.progress).opened()
+
+
+class _Verification:
+    """One verification; what it found so far."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        integrity: Integrity,
+        origin: Origin,
+        options: VerifyOptions,
+    ) -> None:
+        self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
+        self.checks: list[Check] = [*integrity.checks, *origin.checks]
+        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in origin.changed if _is_library(item)]
+
+    def report(self) -> VerifyReport:
+        manifest, options, origin = self._artifact.manifest, self._options, self._origin
+        if origin.why_nothing is not None:
+            found = DerivedPacks()
+            self.checks.append(self._not_derived(origin.why_nothing))
+        elif options.num_packs is None:
+            found = self._rebuilt()
+        else:
+            found = self._derived()
+        is_rebuilt = options.num_packs is None
+        differences = with_causes(
+            found.differences,
+            self._integrity,
+            origin.changed,
+            is_rebuilt=is_rebuilt,
+            no_other=origin.no_other_cause,
+        )
+        self.notes += self._advice()
+        return VerifyReport(
+            artifact=str(self._artifact.folder),
+            mode="all" if is_rebuilt else "sample",
+            origin=origin.name,
+            seed=None if is_rebuilt else options.seed,
+            num_packs=sum(split.statistics.num_packs for split in manifest.splits),
+            num_packs_compared=found.num_packs,
+            num_sequences_compared=found.num_sequences,
+            num_packs_different=found.num_packs_different,
+            checks=tuple(self.checks),
+            changed=origin.changed,
+            differences=tuple(differences[:_DIFFERENCES_KEPT]),
+            notes=tuple(self.notes),
+        )
+
+    def _advice(self) -> Iterator[str]:
+        """Yield what else can be done, and what this way leaves out."""
+        if self._origin.name == "store":
+            yield "inputs and tokenizer were not read; --from sources compares these, too"
+        elif any(check.outcome == "could not run" for check in self.checks) and has_tokens(self._artifact):
+            yield "the token store has the tokens of this artifact: --from store needs no sources and no tokenizer"
+
+    def _derived(self) -> DerivedPacks:
+        """Derive a sample, and the packs of the first shard that is not the manifest's."""
+        total = DerivedPacks()
+        try:
+            for split, packs in self._chosen().items():
+                total.add(self._compared(split, packs))
+        except (ArtifactError, TokenizerError, StoreError) as error:
+            self.checks.append(self._not_derived(str(error)))
+            return total
+        if total.num_sequences or total.differences:
+            self.checks.append(_packs_check(total, self._origin.gives))
+        if total.unread:
+            self.checks.append(self._not_derived("; ".join(dict.fromkeys(total.unread)), total.num_unread_sequences))
+        return total
+
+    def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
+        return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
+
+    def _rebuilt(self) -> DerivedPacks:
+        if self._origin.why_not_whole is not None:
+            self.checks.append(self._not_derived(self._origin.why_not_whole))
+            return DerivedPacks()
+        options = self._options
+        try:
+            rebuilt = compare_rebuilt(
+                self._artifact,
+                self._origin,
+                scratch=options.scratch,
+                num_workers=options.num_workers,
+                progress=options.progress,
+            )
+        except ConfigError:
+            raise
+        except BridgepackError as error:
+            self.checks.append(self._not_derived(f"the artifact cannot be built anew: {error}"))
+            return DerivedPacks()
+        self.checks += rebuilt.checks
+        self.notes += rebuilt.notes
+        of_sequences = [
+            item for split, packs in rebuilt.changed_packs.items() for item in self._compared(split, packs).differences
+        ]
+        rebuilt.found.differences = of_sequences or rebuilt.found.differences
+        return rebuilt.found
+
+    def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
+        what = "packs" if num_sequences is None else f"{num_sequences} sequences"
+        name = "sources" if self._origin.name == "sources" else "stored tokens"
+        return Check(name=name, outcome="could not run", detail=f"{what} were not compared: {why}")
+
+    def _chosen(self) -> dict[str, list[int]]:
+        """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
+        counts = [(split.name, split.statistics.num_packs) for split in self._artifact.manifest.splits]
+        total = sum(count for _, count in counts)
+        wanted = min(self._options.num_packs or 0, total)
+        drawn = np.random.default_rng(self._options.seed).choice(total, size=wanted, replace=False)
+        chosen: dict[str, list[int]] = {}
+        first = 0
+        for name, count in counts:
+            here = drawn[(drawn >= first) & (drawn < first + count)] - first
+            packs = sorted({*here.tolist(), *self._packs_of_changed_shard(name)})
+            if packs:
+                chosen[name] = packs
+            first += count
+        return chosen
+
+    def _packs_of_changed_shard(self, split: str) -> Iterator[int]:
+        record = self._artifact.manifest.split(split)
+        first, names = 0, self._integrity.changed_shards[:1]
+        for shard in record.shards if record is not None else ():
+            if shard.path in names:
+                yield from range(first, first + shard.num_rows)
+            first += shard.num_rows
+
+
+def _packs_check(found: DerivedPacks, gives: str) -> Check:
+    num_different = found.num_packs_different
+    done = f"{found.num_packs} packs, {found.num_sequences} sequences"
+    if num_different:
+        return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what {gives}")
+    return Check(name="packs", outcome="same", detail=f"{done} are what {gives}")
+
+
+def _is_library(item: Ingredient) -> bool:
+    return item.cause == "library version changed"

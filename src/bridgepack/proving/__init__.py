@@ -1,1 +1,0 @@
-"""What needs both an artifact's readers and the proofs: traces, verification, differences, masks, the canary."""

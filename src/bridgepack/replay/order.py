@@ -1,0 +1,204 @@
+"""The packs that every data-parallel rank is given at every step, as the host's loader gives them.
+
+Steps count as the host logs them: the first is 1, and the checkpoint of step 100 is followed by step 101. Batches of
+evaluation count in the same way over the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray
+from bridgepack.replay.samplers import FILLER, Pass, make_sampler
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.steps import StepSizes
+from bridgepack.replay.torch_random import shuffled_epochs
+
+__all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Sighting:
+    """Where a run reads a pack.
+
+    Attributes:
+        step: as the host logs it, from 1.
+        data_parallel_rank: which copy of the model.
+        micro_batch: of the step, from 0.
+        position: in the micro batch, from 0.
+        is_filler: the pack only fills a batch up, with a loss mask of zeros.
+    """
+
+    step: int
+    data_parallel_rank: int
+    micro_batch: int
+    position: int
+    is_filler: bool
+
+
+def replay_order(settings: ReplaySettings) -> PackOrder:
+    """Return the order in which a run reads packs, from `settings.resume_step` on.
+
+    Example: 5 packs, a global batch of 2, two ranks, no shuffling (0.5) -> step 1 [0] and [1], step 2 [2] and [3],
+    step 3 [0] and [1] again: the fifth is never read.
+
+    Raises:
+        ConfigError: the host stops, or waits forever, before the first step.
+    """
+    return PackOrder(settings)
+
+
+class PackOrder:
+    """The packs of every step of a run, or of the part of it after a resumption.
+
+    What is kept in memory are the orders of a few epochs, 8 bytes for each pack, and a few numbers per epoch.
+    """
+
+    def __init__(self, settings: ReplaySettings) -> None:
+        """Replay `settings`; see `replay_order`."""
+        self.settings = settings
+        self.topology = settings.topology
+        self._sizes = StepSizes(settings)
+        self._sampler = make_sampler(settings, consumed=self._sizes.consumed_before)
+        is_over = settings.num_steps is not None and settings.resume_step >= settings.num_steps
+        for rank in range(0 if is_over else self.topology.data_parallel_size):
+            self._sampler.pass_at(rank, 0)
+        self._rows = (
+            None
+            if settings.max_samples is None
+            else shuffled_epochs(settings.num_packs, settings.max_samples, settings.seed)
+        )
+
+    @property
+    def first_step(self) -> int:
+        """The first step that is replayed: the one after the checkpoint."""
+        return self.settings.resume_step + 1
+
+    @property
+    def filler_pack(self) -> int:
+        """The pack that the host reads, with a loss mask of zeros, where `packs_at` has FILLER: its last."""
+        return self.settings.num_packs - 1 if self._rows is None else int(self._rows[-1])
+
+    def packs_at(self, step: int, data_parallel_rank: int) -> IntArray:
+        """Return the packs of a rank at a step; shape [packs], int64, micro batch after micro batch, FILLER among them.
+
+        Packs count over the split's shards in the order of their names, from 0.
+
+        Raises:
+            ConfigError: there is no such step or rank, or the host does not get there.
+        """
+        return np.concatenate(self.micro_batches_at(step, data_parallel_rank))
+
+    def micro_batches_at(self, step: int, data_parallel_rank: int) -> tuple[IntArray, ...]:
+        """Return the same, one array of packs for each micro batch.
+
+        Source: megatron-bridge 0.6.2, data/batch_utils.py (split_batch_into_microbatches), training/train.py.
+
+        Raises:
+            ConfigError: as `packs_at`.
+        """
+        self._require_step(step)
+        self.topology.require_data_parallel_rank(data_parallel_rank)
+        draws = [self._sampler.draw(data_parallel_rank, index) for index in self._draws_of(step)]
+        if self.settings.loader == "batch":
+            draws = np.array_split(draws[0], self._sizes.num_micro_batches(step))
+        if not all(map(len, draws)):
+            raise ConfigError(
+                f"dataset.drop_last is false with dataloader_type single; the last packs give data-parallel rank "
+                f"{data_parallel_rank} nothing at step {step}, and the host stops. Set drop_last to true."
+            )
+        return tuple(self._packs_of(draw) for draw in draws)
+
+    def global_batch_at(self, step: int) -> IntArray:
+        """Return the packs of all data-parallel ranks at a step, rank after rank; as `packs_at`."""
+        ranks = range(self.topology.data_parallel_size)
+        return np.concatenate([self.packs_at(step, rank) for rank in ranks])
+
+    def trained_tokens_at(self, step: int, trained_tokens: IntArray) -> int:
+        """Return the tokens that a step trains on, all ranks together.
+
+        Args:
+            step: as the host logs it.
+            trained_tokens: shape [num_packs]: of each pack, as `trained_runtime_tokens` counts them.
+
+        Raises:
+            ConfigError: as `packs_at`, or not one count for each pack.
+        """
+        if len(trained_tokens) != self.settings.num_packs:
+            raise ConfigError(
+                f"trained_tokens has {len(trained_tokens)} entries; allowed: one for each of the "
+                f"{self.settings.num_packs} packs."
+            )
+        packs = self.global_batch_at(step)
+        return int(trained_tokens[packs[packs != FILLER]].sum())
+
+    def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
+        """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
+
+        Args:
+            pack: which.
+            last_step: where to stop; by default the run's last.
+
+        Raises:
+            ConfigError: there is no such pack or step, or nothing says where the run ends.
+        """
+        if not 0 <= pack < self.settings.num_packs:
+            raise ConfigError(f"pack is {pack}; allowed: 0 to {self.settings.num_packs - 1}.")
+        last = self.settings.num_steps if last_step is None else last_step
+        if last is None:
+            raise ConfigError("last_step is not given, and the run has no number of steps. Give one.")
+        if last < self.first_step:
+            return
+        self._require_step(last)
+        wanted = np.array([pack]) if self._rows is None else np.flatnonzero(self._rows == pack)
+        if pack == self.filler_pack:
+            wanted = np.append(wanted, FILLER)
+        yield from sorted(self._sightings(wanted, last))
+
+    def _sightings(self, samples: IntArray, last_step: int) -> Iterator[Sighting]:
+        """Yield sightings pass after pass, so that all ranks look at an epoch's order while it is in memory."""
+        end = self._draws_of(last_step)[-1] + 1
+        next_draws = dict.fromkeys(range(self.topology.data_parallel_size), 0)
+        while next_draws:
+            for rank, index in list(next_draws.items()):
+                found = self._sampler.pass_at(rank, index)
+                table = self._sampler.samples_in(rank, found)[: end - found.first_draw]
+                for draw, place in np.argwhere(np.isin(table, samples)).tolist():
+                    is_filler = bool(table[draw, place] == FILLER)
+                    yield self._sighting(found, rank, draw, place, is_filler=is_filler)
+                next_draws[rank] = found.next_draw
+            next_draws = {rank: index for rank, index in next_draws.items() if index < end}
+
+    def _sighting(self, found: Pass, rank: int, draw: int, place: int, *, is_filler: bool) -> Sighting:
+        index = found.first_draw + draw
+        if self.settings.loader == "batch":
+            step = self.first_step + index
+            micro_batch, position = divmod(place, self.settings.micro_batch_size)
+        else:
+            step, micro_batch = self._sizes.step_of_draw(index)
+            position = place
+        return Sighting(
+            step=step, data_parallel_rank=rank, micro_batch=micro_batch, position=position, is_filler=is_filler
+        )
+
+    def _draws_of(self, step: int) -> range:
+        if self.settings.loader == "batch":
+            return range(step - self.first_step, step - self.first_step + 1)
+        return self._sizes.draws_of(step)
+
+    def _packs_of(self, samples: IntArray) -> IntArray:
+        if self._rows is None:
+            return samples
+        return np.where(samples == FILLER, FILLER, self._rows[samples])
+
+    def _require_step(self, step: int) -> None:
+        last = self.settings.num_steps
+        if step < self.first_step or (last is not None and step > last):
+            raise ConfigError(
+                f"step is {step}; allowed: {self.first_step} to {'any' if last is None else last}, as the host logs "
+                "them."
+            )

@@ -1,0 +1,301 @@
+"""What the host's samplers yield on each data-parallel rank, pass over the data by pass.
+
+A *pass* is what a sampler yields from one `iter()` to its end; the host's `cyclic_iter` then calls `iter()` again. A
+*draw* is what it yields at a time: a rank's share of a global batch for `batch`, a micro batch for the others.
+A *sample* is an index into the host's dataset, which `max_train_samples` maps to packs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import IntArray
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.torch_random import torch_permutation
+
+#: Sample that fills a batch up: the host reads its last sample with a loss mask of zeros.
+#: Source: megatron-bridge 0.6.2, data/packing/parquet.py (__getitem__, negative indices).
+FILLER = -1
+#: No sample at all: a micro batch with fewer rows than micro_batch_size.
+ABSENT = -2
+_NUM_CACHED_EPOCHS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """One pass of one rank's sampler.
+
+    Attributes:
+        consumed: samples that the sampler had counted when it began.
+        first_draw: number of draws before it, since the loader was made.
+        num_draws: draws in it.
+    """
+
+    consumed: int
+    first_draw: int
+    num_draws: int
+
+    @property
+    def next_draw(self) -> int:
+        """The first draw after it."""
+        return self.first_draw + self.num_draws
+
+
+class Sampler(ABC):
+    """Draws of one loader on every data-parallel rank."""
+
+    def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
+        """Prepare to replay a loader made with `consumed` samples behind it."""
+        self._settings = settings
+        self._data_parallel_size = settings.topology.data_parallel_size
+        self._permutation = lru_cache(maxsize=_NUM_CACHED_EPOCHS)(torch_permutation)
+        self._samples = lru_cache(maxsize=2 * self._data_parallel_size)(self._own_samples)
+        self._consumed = consumed
+        self._passes: list[list[Pass]] = [[] for _ in range(self._data_parallel_size)]
+
+    def draw(self, rank: int, index: int) -> IntArray:
+        """Return the samples of a rank's draw; shape [samples], int64, FILLER among them.
+
+        Raises:
+            ConfigError: the host stops, or waits forever, before it gets there.
+        """
+        found = self.pass_at(rank, index)
+        samples: IntArray = self.samples_in(rank, found)[index - found.first_draw]
+        present: IntArray = samples[samples != ABSENT]
+        return present
+
+    def samples_in(self, rank: int, found: Pass) -> IntArray:
+        """Return every draw of a pass; shape [draws, samples per draw], int64, FILLER and ABSENT among them."""
+        samples: IntArray = self._samples(rank, found)
+        return samples
+
+    def pass_at(self, rank: int, index: int) -> Pass:
+        """Return the pass that a draw is in.
+
+        Raises:
+            ConfigError: as `draw`.
+        """
+        passes = self._passes[rank]
+        if not passes:
+            passes.append(self._pass(rank, self._consumed, first_draw=0))
+        while passes[-1].next_draw <= index:
+            passes.append(self._next(rank, passes[-1]))
+        return passes[bisect_right(passes, index, key=lambda item: item.first_draw) - 1]
+
+    def _own_samples(self, rank: int, found: Pass) -> IntArray:
+        """Return `_samples_of` without what other ranks draw beside it in memory."""
+        return np.ascontiguousarray(self._samples_of(rank, found))
+
+    def _next(self, rank: int, last: Pass) -> Pass:
+        return self._pass(rank, self._consumed_after(last), first_draw=last.next_draw)
+
+    def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
+        num_draws = self._num_draws(rank, consumed)
+        if num_draws == 0:
+            raise ConfigError(
+                f"train.global_batch_size is {self._settings.global_batch_size}; megatron-bridge "
+                f"{self._settings.version} waits forever with {consumed} of {self._settings.num_samples} packs "
+                "consumed: its sampler gives no batch and is asked again. Resume from another checkpoint, or with the "
+                "batch size of this one."
+            )
+        return Pass(consumed=consumed, first_draw=first_draw, num_draws=num_draws)
+
+    @abstractmethod
+    def _num_draws(self, rank: int, consumed: int) -> int:
+        """Return how many draws a pass has that begins after `consumed` samples."""
+
+    @abstractmethod
+    def _consumed_after(self, last: Pass) -> int:
+        """Return what the sampler has counted after a pass."""
+
+    @abstractmethod
+    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+        """Return every draw of a pass, as `samples_in`."""
+
+
+class ShuffledBatchSampler(Sampler):
+    """`batch` since 0.6: every epoch in another order, cut into global batches, dealt out to the ranks in turn.
+
+    Source: megatron-bridge 0.6.2, data/samplers.py (MegatronPretrainingBatchSampler).
+    """
+
+    def __init__(self, settings: ReplaySettings, *, consumed: int) -> None:
+        """Prepare to replay; see `Sampler`."""
+        super().__init__(settings, consumed=consumed)
+        self._global_batches = lru_cache(maxsize=2)(self._global_batches_of)
+
+    def samples_in(self, rank: int, found: Pass) -> IntArray:
+        """Return every draw of a pass; a view of what all ranks share."""
+        return self._samples_of(rank, found)
+
+    def _num_draws(self, rank: int, consumed: int) -> int:
+        del rank
+        _, left = self._position(consumed)
+        size = self._settings.global_batch_size
+        return max(left // size if self._settings.drop_last else -(-left // size), 0)
+
+    def _consumed_after(self, last: Pass) -> int:
+        return last.consumed + last.num_draws * self._settings.global_batch_size
+
+    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+        samples: IntArray = self._global_batches(found)[:, rank :: self._data_parallel_size]
+        return samples
+
+    def _global_batches_of(self, found: Pass) -> IntArray:
+        size = self._settings.global_batch_size
+        epoch, left = self._position(found.consumed)
+        order = self._permutation(self._settings.num_samples, self._settings.seed + epoch)
+        order = order[len(order) - left :][: found.num_draws * size]
+        filled = np.full(found.num_draws * size, FILLER, dtype=np.int64)
+        filled[: len(order)] = order
+        return filled.reshape(found.num_draws, size)
+
+    def _position(self, consumed: int) -> tuple[int, int]:
+        """Return the epoch, and the samples left in it."""
+        size, total = self._settings.global_batch_size, self._settings.num_samples
+        per_epoch = (total // size if self._settings.drop_last else -(-total // size)) * size
+        epoch, offset = divmod(consumed, per_epoch)
+        return epoch, total - offset
+
+
+class OrderedBatchSampler(Sampler):
+    """`batch` before 0.6: in file order; after a resumption every epoch begins where the run resumed.
+
+    Source: megatron-bridge 0.3.1 to 0.5.1, data/samplers.py (MegatronPretrainingBatchSampler) and data/loaders.py,
+    which never hands `drop_last` on.
+    """
+
+    def _num_draws(self, rank: int, consumed: int) -> int:
+        del rank
+        total = self._settings.num_samples
+        return (total - consumed % total) // self._settings.global_batch_size
+
+    def _consumed_after(self, last: Pass) -> int:
+        return last.consumed
+
+    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+        size = self._settings.global_batch_size
+        first = found.consumed % self._settings.num_samples
+        starts = np.arange(found.num_draws)[:, None] * size
+        return first + starts + np.arange(rank, size, self._data_parallel_size)
+
+
+class SequentialSampler(Sampler):
+    """`single`: once through, in file order; each rank takes the next micro batch.
+
+    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingSampler).
+    """
+
+    def _num_draws(self, rank: int, consumed: int) -> int:
+        del rank
+        left = self._settings.num_samples - consumed
+        if left <= 0:
+            raise ConfigError(
+                f"{consumed} packs are consumed and the run has {self._settings.num_samples}; the host stops, as "
+                "dataloader_type single goes through them once. Set it to batch."
+            )
+        unit = self._settings.packs_per_pass
+        return left // unit if self._settings.drop_last else -(-left // unit)
+
+    def _pass(self, rank: int, consumed: int, *, first_draw: int) -> Pass:
+        return Pass(consumed=consumed, first_draw=first_draw, num_draws=self._num_draws(rank, consumed))
+
+    def _consumed_after(self, last: Pass) -> int:
+        raise ConfigError(
+            f"dataset.dataloader_type is single; the host stops after {last.next_draw} micro batches on each rank, "
+            "when it has gone through the packs once. Set it to batch, or ask for fewer steps."
+        )
+
+    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+        size, unit = self._settings.micro_batch_size, self._settings.packs_per_pass
+        starts = found.consumed + np.arange(found.num_draws)[:, None] * unit
+        samples = starts + np.arange(rank * size, (rank + 1) * size)
+        return np.where(samples < self._settings.num_samples, samples, ABSENT)
+
+
+class CyclicSampler(Sampler):
+    """`cyclic`: every epoch in another order, whatever the seed; without sharding ranks can leave an epoch apart.
+
+    Source: megatron-bridge 0.3.0 to 0.6.2, data/samplers.py (MegatronPretrainingRandomSampler).
+    """
+
+    def _num_draws(self, rank: int, consumed: int) -> int:
+        return self._left_of(rank, self._position(consumed)[1]) // self._settings.micro_batch_size
+
+    def _consumed_after(self, last: Pass) -> int:
+        return last.consumed + last.num_draws * self._settings.packs_per_pass
+
+    def _samples_of(self, rank: int, found: Pass) -> IntArray:
+        epoch, offset = self._position(found.consumed)
+        if self._settings.data_sharding:
+            bucket = self._bucket_size()
+            order = self._permutation(bucket, epoch)[offset // self._data_parallel_size :] + rank * bucket
+        else:
+            order = self._permutation(self._whole_micro_batches(), epoch)[offset:][rank :: self._data_parallel_size]
+        size = self._settings.micro_batch_size
+        return order[: found.num_draws * size].reshape(found.num_draws, size)
+
+    def _left_of(self, rank: int, offset: int) -> int:
+        """Return the samples that a rank has left in the epoch."""
+        if self._settings.data_sharding:
+            return self._bucket_size() - offset // self._data_parallel_size
+        return max(-(-(self._whole_micro_batches() - offset - rank) // self._data_parallel_size), 0)
+
+    def _position(self, consumed: int) -> tuple[int, int]:
+        """Return the epoch, and the samples of all ranks behind it."""
+        unit, total = self._settings.packs_per_pass, self._settings.num_samples
+        if total < unit:
+            raise ConfigError(
+                f"train.micro_batch_size is {self._settings.micro_batch_size} on {self._data_parallel_size} "
+                f"data-parallel ranks, {unit} packs at a time; allowed: at most the number of packs, {total}. The host "
+                "stops."
+            )
+        epoch, offset = divmod(consumed, total // unit * unit)
+        if offset % unit:
+            raise ConfigError(
+                f"{consumed} packs are consumed; allowed with dataloader_type cyclic: a multiple of micro_batch_size x "
+                f"data-parallel size, {unit}, in the epoch. The host stops. Resume with the sizes of the checkpoint."
+            )
+        return epoch, offset
+
+    def _bucket_size(self) -> int:
+        return self._settings.num_samples // self._settings.packs_per_pass * self._settings.micro_batch_size
+
+    def _whole_micro_batches(self) -> int:
+        size = self._settings.micro_batch_size
+        return self._settings.num_samples // size * size
+
+
+def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
+    """Return what draws for a loader that is made with `consumed` samples behind it.
+
+    Raises:
+        ConfigError: the host does not get to its first batch.
+    """
+    _check_supply(settings)
+    if settings.loader == "single":
+        return SequentialSampler(settings, consumed=consumed)
+    if settings.loader == "cyclic":
+        return CyclicSampler(settings, consumed=consumed)
+    return (ShuffledBatchSampler if settings.shuffles_batches else OrderedBatchSampler)(settings, consumed=consumed)
+
+
+def _check_supply(settings: ReplaySettings) -> None:
+    """Raise where there are fewer packs than the host wants before it begins.
+
+    Source: megatron-bridge 0.5.0 to 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
+    (_active_total_samples); before, the `batch` loader is asked for a batch for ever.
+    """
+    is_looked_at = settings.loader == "batch" or (settings.checks_supply and not settings.is_evaluation)
+    if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:
+        name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
+        raise ConfigError(
+            f"{name} is {settings.global_batch_size}; allowed: at most the number of packs, {settings.num_samples}. "
+            "The host stops, or waits forever."
+        )

@@ -1,0 +1,135 @@
+"""What the order of packs depends on, and where a recipe or a run's settings say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.version import Version
+
+from bridgepack.errors import ConfigError
+from bridgepack.releases import release_of
+from bridgepack.replay.topology import Topology, require_positive
+
+Loader = Literal["batch", "single", "cyclic"]
+LOADERS: tuple[Loader, ...] = ("batch", "single", "cyclic")
+_FIRST_WITH_SHUFFLED_BATCHES = Version("0.6")
+_FIRST_WITH_SUPPLY_CHECK = Version("0.5")
+_MAX_NUMPY_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaySettings:
+    """What one split's loader is built from. The order of packs depends on nothing else.
+
+    Attributes:
+        version: of Megatron-Bridge.
+        num_packs: rows of the split.
+        topology: of training, or of evaluation where that has another context parallelism.
+        loader: `dataset.dataloader_type`.
+        micro_batch_size: packs per forward on one data-parallel rank.
+        global_batch_size: packs per step.
+        seed: `dataset.seed`.
+        drop_last: whether packs that fill no global batch are left out; before 0.6 the host always does.
+        data_sharding: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`.
+        max_samples: `dataset.max_train_samples`, counted in packs; None for every pack once per epoch.
+        decrease_batch_size_if_needed: a global batch that ranks do not share evenly is made smaller.
+        ramp_up: `train.rampup_batch_size`: first batch, increment, packs over which it grows; None from megatron-core
+            0.18 on, which ignores it.
+        is_evaluation: whether this is the loader of evaluation.
+        num_steps: steps of the run, for evaluation: batches; None where the loader decides.
+        resume_step: steps that the loaded checkpoint had done; 0 for a run from the start.
+        consumed_packs: packs that it had counted; None for what `resume_step` steps with these settings count.
+
+    Raises:
+        ConfigError: values with which the host does not get to its first step.
+    """
+
+    version: str
+    num_packs: int
+    topology: Topology
+    micro_batch_size: int
+    global_batch_size: int
+    loader: Loader = "batch"
+    seed: int = 1234
+    drop_last: bool = True
+    data_sharding: bool = True
+    max_samples: int | None = None
+    decrease_batch_size_if_needed: bool = False
+    ramp_up: tuple[int, int, int] | None = None
+    is_evaluation: bool = False
+    num_steps: int | None = None
+    resume_step: int = 0
+    consumed_packs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Reject what the host's loader rejects."""
+        release_of(self.version)
+        for name in ("num_packs", "micro_batch_size", "global_batch_size"):
+            require_positive(name, getattr(self, name))
+        for name in ("max_samples", "num_steps"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        for name in ("resume_step", "consumed_packs"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ConfigError(f"{name} is {value!r}; allowed: whole numbers from 0.")
+        if self.loader not in LOADERS:
+            raise ConfigError(
+                f"dataset.dataloader_type is {self.loader!r}; allowed: {', '.join(LOADERS)}. An external loader brings "
+                "its own order, which nothing here knows."
+            )
+        if not 0 <= self.seed <= _MAX_NUMPY_SEED:
+            raise ConfigError(f"dataset.seed is {self.seed}; allowed: 0 to {_MAX_NUMPY_SEED}, NumPy's seeds.")
+        self._check_batches()
+
+    @property
+    def shuffles_batches(self) -> bool:
+        """Whether this version's `batch` loader shuffles, and begins each epoch at its start after a resumption.
+
+        Source: megatron-bridge, data/samplers.py (MegatronPretrainingBatchSampler): since 0.6.0.
+        """
+        return self._release >= _FIRST_WITH_SHUFFLED_BATCHES
+
+    @property
+    def checks_supply(self) -> bool:
+        """Whether this version refuses fewer training packs than a global batch, whichever the loader.
+
+        Source: megatron-bridge, data/loaders.py (build_train_valid_test_data_loaders): since 0.5.0.
+        """
+        return self._release >= _FIRST_WITH_SUPPLY_CHECK
+
+    @property
+    def num_samples(self) -> int:
+        """Length of the host's dataset: every pack once, or as many as `max_samples` says."""
+        return self.num_packs if self.max_samples is None else self.max_samples
+
+    @property
+    def packs_per_pass(self) -> int:
+        """Packs that all data-parallel ranks take at a time."""
+        return self.micro_batch_size * self.topology.data_parallel_size
+
+    @property
+    def _release(self) -> Version:
+        return Version(Version(self.version).base_version)
+
+    def _check_batches(self) -> None:
+        unit = self.packs_per_pass
+        is_uneven = self.global_batch_size % unit != 0
+        if is_uneven and (self.loader == "batch" or not self.decrease_batch_size_if_needed):
+            raise ConfigError(
+                f"train.global_batch_size is {self.global_batch_size}; allowed: multiples of micro_batch_size x "
+                f"data-parallel size, {self.micro_batch_size} x {self.topology.data_parallel_size}."
+            )
+        if self.global_batch_size < unit:
+            raise ConfigError(f"train.global_batch_size is {self.global_batch_size}; allowed: at least {unit}.")
+        if self.max_samples is not None and self.num_packs == 1 and self.max_samples == 1:
+            raise ConfigError(
+                "dataset.max_train_samples is 1 with one pack; the host stops (IndexError, a sample mapping of no "
+                "dimension). Set it to null."
+            )
+        if self.loader == "batch" and self.ramp_up is not None:
+            raise ConfigError(
+                f"train.rampup_batch_size is {list(self.ramp_up)} with dataloader_type batch; the loader always gives "
+                "the full batch, so micro batches hold several packs and the host stops. Set it to null."
+            )

@@ -1,0 +1,250 @@
+"""What a rank saw of a step, as numbers that ranks can exchange, and as evidence that people can read."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bridgepack.geometry import IntArray
+from bridgepack.records.guarded import RankEvidence, RankFacts, RankPlace
+from bridgepack.running.guard.watch import NOT_SEEN, Call, StepWatch
+
+#: Offsets, parts and micro batches that evidence names at most.
+_MAX_OFFSETS, _MAX_PARTS, _MAX_MICRO_BATCHES = 24, 3, 64
+_DIGEST_BITS = 62
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundaries:
+    """Where the sequences of one micro batch lie; each array ends with its first repetition of the last offset.
+
+    Attributes:
+        physical: offsets with alignment padding, runtime.
+        logical: offsets without, runtime.
+    """
+
+    physical: tuple[int, ...]
+    logical: tuple[int, ...]
+
+    @classmethod
+    def of_offsets(cls, physical: IntArray, logical: IntArray) -> Boundaries:
+        """Return the boundaries of two arrays of offsets.
+
+        Example: [0 5 8 16 16] and [0 4 7 7 7] -> [0 5 8 16] and [0 4 7].
+        """
+        return cls(physical=_trimmed(physical), logical=_trimmed(logical))
+
+    def described(self) -> str:
+        """Return them in words, the first of many."""
+        text = f"{len(self.physical) - 1} sequences, cu_seqlens {_shown(self.physical)}"
+        return text if self.logical == self.physical else f"{text}, without padding {_shown(self.logical)}"
+
+
+def digest_of(batches: Sequence[Boundaries]) -> int:
+    """Return a number that stands for the boundaries of micro batches in order; never 0."""
+    text = ";".join(f"{batch.physical}{batch.logical}" for batch in batches)
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 2**_DIGEST_BITS
+    return number or 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedStep:
+    """What a replica should do in a step.
+
+    Attributes:
+        packs: pack of each micro batch, in words.
+        boundaries: of each micro batch.
+        trained: trained tokens of each micro batch.
+        labels: sum of the labels of all trained tokens.
+    """
+
+    packs: tuple[str, ...]
+    boundaries: tuple[Boundaries, ...]
+    trained: tuple[int, ...]
+    labels: int
+
+
+def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, plan: PlannedStep | None) -> RankFacts:
+    """Return what a rank saw of a step, with its evidence; this waits for the device.
+
+    Args:
+        watch: what was seen.
+        place: where the rank is.
+        num_micro_batches: of the step; where the host computed it more than once, the last time counts.
+        plan: what its replica should do; None where this rank does not know.
+    """
+    chunks = [
+        [call for call in watch.calls if call.chunk == chunk][-num_micro_batches:] for chunk in range(watch.num_chunks)
+    ]
+    calls = [call for chunk in chunks for call in chunk]
+    seen = [_boundaries_of_chunk(chunk, watch.stray_params[index]) for index, chunk in enumerate(chunks)]
+    strays = [name for names in watch.stray_without for name in names]
+    num_without = sum(_is_without(call) for call in calls)
+    losses = [loss for call in calls if (loss := _loss_of(call)) is not None]
+    facts = RankFacts(
+        place=place,
+        num_calls=len(calls),
+        num_without=max(num_without, len(calls)) if strays else num_without,
+        boundaries=_digest_of_chunks(seen),
+        trained_tokens=sum(loss.num_tokens for loss in losses) if losses else -1,
+        trained_labels=_sum_or_unknown([loss.label_sum for loss in losses]),
+        num_not_finite=sum(not math.isfinite(loss.value) for loss in losses),
+        evidence=_evidence(calls, seen, strays, losses),
+    )
+    return facts if plan is None else _with_plan(facts, plan)
+
+
+def facts_without_reading(watch: StepWatch, *, place: RankPlace) -> RankFacts:
+    """Return what a rank saw of a step so far, as far as no tensor has to be read for it."""
+    return RankFacts(
+        place=place,
+        num_calls=len(watch.calls),
+        num_without=sum(_is_without(call) for call in watch.calls),
+        evidence=_evidence(watch.calls, [], [], []),
+    )
+
+
+def _with_plan(facts: RankFacts, plan: PlannedStep) -> RankFacts:
+    evidence = replace(
+        facts.details,
+        packs=plan.packs[:_MAX_MICRO_BATCHES],
+        planned_boundaries=tuple(item.described() for item in plan.boundaries[:_MAX_MICRO_BATCHES]),
+        planned=plan.trained[:_MAX_MICRO_BATCHES],
+    )
+    return replace(
+        facts,
+        planned_boundaries=digest_of(plan.boundaries),
+        planned_tokens=sum(plan.trained),
+        planned_labels=plan.labels,
+        evidence=evidence,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Loss:
+    value: float
+    num_tokens: int
+    label_sum: int
+
+
+def _loss_of(call: Call) -> _Loss | None:
+    """Return what a loss function counted: (loss, tokens, report) or (loss, report); None where it was not called.
+
+    Source: megatron/bridge/training/losses.py (masked_next_token_loss).
+    """
+    result = call.loss
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 3:
+        return None
+    num_tokens = int(result[1]) if len(result) == 3 else _reported_tokens(result[1])
+    return _Loss(value=float(result[0]), num_tokens=num_tokens, label_sum=_label_sum(call, num_tokens))
+
+
+def _reported_tokens(report: Any) -> int:
+    first = next(iter(report.values()), None) if isinstance(report, dict) else None
+    return int(first.flatten()[1]) if first is not None and getattr(first, "numel", lambda: 0)() == 2 else 0
+
+
+def _label_sum(call: Call, num_tokens: int) -> int:
+    """Return the sum of the labels that are trained; -1 where the mask is not the one that the loss used."""
+    labels, mask = call.labels, call.loss_mask
+    if labels is None or mask is None or labels.numel() != mask.numel():
+        return -1
+    is_trained = mask.reshape(-1) > 0
+    if int(is_trained.sum()) != num_tokens:
+        return -1
+    return int(labels.reshape(-1)[is_trained].sum())
+
+
+def _sum_or_unknown(numbers: Sequence[int]) -> int:
+    return sum(numbers) if numbers and min(numbers) >= 0 else -1
+
+
+def _is_without(call: Call) -> bool:
+    return call.params is None or bool(call.layers_without)
+
+
+def _boundaries_of_chunk(calls: Sequence[Call], stray_params: Sequence[Any]) -> list[Boundaries]:
+    """Return the boundaries of each micro batch as layers got them, else as the chunk did; empty where any is missing.
+
+    Layers of one micro batch that got different ones count one after the other, so that the digest is another.
+    """
+    found: list[Boundaries] = []
+    if calls and all(call.params is NOT_SEEN and not call.layer_params for call in calls):
+        own = [boundaries_of_params(params) for params in stray_params]
+        return [item for item in own if item is not None] if None not in own else []
+    for call in calls:
+        given = call.layer_params or [call.params]
+        own = [boundaries_of_params(params) for params in given]
+        if None in own or _is_without(call):
+            return []
+        found += dict.fromkeys(item for item in own if item is not None)
+    return found
+
+
+def boundaries_of_params(params: Any) -> Boundaries | None:
+    """Return the boundaries of a PackedSeqParams.
+
+    None where there are none, or where each rank has its own part, as with dynamic context parallelism.
+    """
+    logical = getattr(params, "cu_seqlens_q", None)
+    if logical is None or getattr(params, "local_cp_size", None) is not None:
+        return None
+    physical = getattr(params, "cu_seqlens_q_padded", None)
+    own = _on_host(logical)
+    return Boundaries.of_offsets(own if physical is None else _on_host(physical), own)
+
+
+def _on_host(offsets: Any) -> IntArray:
+    return np.asarray(offsets.detach().cpu(), dtype=np.int64).reshape(-1)
+
+
+def _digest_of_chunks(chunks: Sequence[Sequence[Boundaries]]) -> int:
+    """Return the digest of a rank: of what all its chunks saw alike, or of everything where they differ."""
+    known = [chunk for chunk in chunks if chunk]
+    if not known or len(known) < len(chunks):
+        return 0
+    different = {digest_of(chunk): chunk for chunk in known}
+    return next(iter(different)) if len(different) == 1 else digest_of([item for chunk in known for item in chunk])
+
+
+def _evidence(
+    calls: Sequence[Call], seen: Sequence[Sequence[Boundaries]], strays: Sequence[str], losses: Sequence[_Loss]
+) -> RankEvidence:
+    without = [part for call in calls for part in _parts_without(call)]
+    parts = dict.fromkeys([*without, *strays])
+    more = [f"and {len(parts) - _MAX_PARTS} more"] if len(parts) > _MAX_PARTS else []
+    read = [call.loader_gave_boundaries for call in calls if call.loader_gave_boundaries is not None]
+    return RankEvidence(
+        host=platform.node(),
+        from_loader=f"boundaries in {sum(read)} of {len(read)} batches" if read else "no batch",
+        without=(*list(parts)[:_MAX_PARTS], *more),
+        boundaries=tuple(item.described() for item in (seen[0] if seen else [])[:_MAX_MICRO_BATCHES]),
+        trained=tuple(loss.num_tokens for loss in losses[:_MAX_MICRO_BATCHES]),
+        losses=tuple(_per_token(loss) for loss in losses[:_MAX_MICRO_BATCHES]),
+    )
+
+
+def _parts_without(call: Call) -> list[str]:
+    own = [f"model chunk {call.chunk}"] if call.params is None else []
+    return [*own, *call.layers_without]
+
+
+def _per_token(loss: _Loss) -> str:
+    return f"{loss.value / max(loss.num_tokens, 1):.6g}"
+
+
+def _trimmed(offsets: IntArray) -> tuple[int, ...]:
+    if not len(offsets):
+        return ()
+    return tuple(int(value) for value in offsets[: int(np.argmax(offsets == offsets[-1])) + 1])
+
+
+def _shown(offsets: Sequence[int]) -> str:
+    shown = ", ".join(str(value) for value in offsets[:_MAX_OFFSETS])
+    return f"[{shown}{', ...' if len(offsets) > _MAX_OFFSETS else ''}]"

@@ -1,0 +1,147 @@
+"""What the packs of a run say about each step: which are due, their boundaries, the tokens that they train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records import TRAIN, Manifest, PackedRow, RunConfig
+from bridgepack.replay.collate import (
+    DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
+    CollateMetadata,
+    CollateSettings,
+    padding_row,
+    predict_batch,
+)
+from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.running.guard.facts import Boundaries, PlannedStep
+
+_SPECS = "offline_packing_specs"
+#: Options of the host's packed dataset that the prediction of its batches knows.
+_KNOWN_OPTIONS = frozenset({"pad_to_max_length", "pad_seq_length_to_mult", "max_num_samples"})
+_DATASET = "GPTSFTDatasetConfig"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStart:
+    """Where a job begins.
+
+    Attributes:
+        world_size: number of processes.
+        version: of Megatron-Bridge.
+        num_steps_done: by the checkpoint that was loaded; 0 without one.
+        num_packs_read: by the same.
+    """
+
+    world_size: int
+    version: str
+    num_steps_done: int
+    num_packs_read: int
+
+
+class Planner:
+    """Works out what a replica should do in a step, from the artifact and the replay of the host's loader."""
+
+    def __init__(self, config: RunConfig, artifact: Path, start: RunStart) -> None:
+        """Read the manifest and replay the loader up to the start.
+
+        Args:
+            config: settings of the run, complete.
+            artifact: folder of the packs.
+            start: where the job begins.
+
+        Raises:
+            ConfigError: the run reads its packs in a way that cannot be predicted; the text says which.
+            ArtifactError: the folder is no artifact of ours.
+        """
+        dataset = config.values["dataset"]
+        _check_predictable(dataset, artifact)
+        self._artifact = Artifact(artifact)
+        manifest = self._artifact.manifest
+        settings = replay_settings(
+            config,
+            num_packs={split.name: split.statistics.num_packs for split in manifest.splits},
+            world_size=start.world_size,
+            version=start.version,
+            resume_step=start.num_steps_done,
+        )
+        self.order: PackOrder = replay_order(replace(settings, consumed_packs=start.num_packs_read))
+        self._collate = _collate_settings(dataset, manifest, artifact)
+
+    def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
+        """Return what a replica should do in a step.
+
+        Raises:
+            ConfigError: the host has no such step.
+            ArtifactError: a pack cannot be read.
+        """
+        batches = self.order.micro_batches_at(step, data_parallel_rank)
+        packs = [int(pack) for batch in batches for pack in batch]
+        predicted = predict_batch([self._row(pack) for pack in packs], self._collate)
+        is_trained = predicted.loss_mask != 0
+        return PlannedStep(
+            packs=tuple(" + ".join(map(_pack_text, batch)) for batch in batches),
+            boundaries=tuple(
+                Boundaries.of_offsets(physical.astype(np.int64), logical.astype(np.int64))
+                for physical, logical in zip(predicted.physical_offsets, predicted.cu_seqlens, strict=True)
+            ),
+            trained=tuple(int(row.sum()) for row in is_trained),
+            labels=int(predicted.labels[is_trained].sum()),
+        )
+
+    def _row(self, pack: int) -> PackedRow:
+        if pack == FILLER:
+            return padding_row(self._artifact.row(TRAIN, self.order.filler_pack))
+        return self._artifact.row(TRAIN, pack)
+
+
+def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
+    """Accept a dataset whose batches can be predicted.
+
+    Raises:
+        ConfigError: saying what stands against it.
+    """
+    kind = str(dataset.get("_target_", "")).rpartition(".")[2]
+    if kind != _DATASET or not dataset.get("enable_offline_packing"):
+        raise ConfigError(f"the run reads no packs of an artifact ({kind or 'no dataset'}).")
+    train = dataset[_SPECS].get("packed_train_data_path")
+    if train is None or Path(str(train)).resolve() != (artifact / TRAIN).resolve():
+        raise ConfigError(f"the run reads {train}, not {artifact / TRAIN}.")
+    unknown = sorted(set(dataset.get("dataset_kwargs") or {}) - _KNOWN_OPTIONS)
+    if unknown:
+        raise ConfigError(f"dataset.dataset_kwargs.{unknown[0]} is set, which changes batches.")
+
+
+def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: Path) -> CollateSettings:
+    specs, options = dataset[_SPECS], dataset.get("dataset_kwargs") or {}
+    pads_offsets = bool(specs.get("pad_cu_seqlens"))
+    return CollateSettings(
+        packed_sequence_size=specs["packed_sequence_size"],
+        pad_seq_to_mult=specs.get("pad_seq_to_mult") or 1,
+        eos_token_id=int(manifest.tokenizer["eos_token_id"]),
+        pad_to_max_length=bool(options.get("pad_to_max_length")),
+        pad_seq_length_to_mult=options.get("pad_seq_length_to_mult") or DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
+        pad_cu_seqlens=pads_offsets,
+        metadata=_metadata(artifact) if pads_offsets else None,
+    )
+
+
+def _metadata(artifact: Path) -> CollateMetadata:
+    path = artifact / BRIDGE_METADATA_FILE
+    try:
+        return CollateMetadata.from_entries(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
+
+
+def _pack_text(pack: int) -> str:
+    return "filler" if pack == FILLER else str(pack)

@@ -1,0 +1,116 @@
+"""Settings are written where the object has such a field, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bridgepack.bridge.assign import assign
+from bridgepack.bridge.host_fields import field_names, value_at
+from bridgepack.bridge.wiring import Setting
+from bridgepack.errors import ConfigError
+
+
+@dataclass
+class Model:
+    num_layers: int = 4
+    cp_comm_type: str | None = None
+
+
+@dataclass
+class Built:
+    """A model that is built from parts, as the host's GPTModelConfig is."""
+
+    transformer: Model
+    vocab_size: int = 8
+
+
+@dataclass
+class Overlap:
+    tp_comm_overlap: bool
+    bucket_size: int | None = None
+
+
+@dataclass
+class Container:
+    model: Any
+    env_vars: dict[str, str] = field(default_factory=dict)
+    dataset_kwargs: dict[str, Any] | None = None
+    comm_overlap: Overlap | None = None
+    mixed_precision: Any = None
+
+
+def override(path: str, value: Any) -> Setting:
+    return Setting(path=path, value=value, origin="recipe", field=f"bridge_overrides.{path}")
+
+
+def test_setting_is_written() -> None:
+    config = Container(model=Model())
+
+    assign(config, [override("model.cp_comm_type", "a2a"), override("env_vars.NCCL_DEBUG", "WARN")])
+
+    assert config.model == Model(cp_comm_type="a2a")
+    assert config.env_vars == {"NCCL_DEBUG": "WARN"}
+
+
+def test_sections_that_are_none_are_made() -> None:
+    config = Container(model=Model())
+
+    assign(
+        config,
+        [
+            override("dataset_kwargs.pad_to_max_length", True),
+            override("comm_overlap.tp_comm_overlap", False),
+            override("comm_overlap.bucket_size", 64),
+        ],
+    )
+
+    assert config.dataset_kwargs == {"pad_to_max_length": True}
+    assert config.comm_overlap == Overlap(tp_comm_overlap=False, bucket_size=64)
+
+
+def test_field_of_the_inner_config_is_found() -> None:
+    config = Container(model=Built(transformer=Model()))
+
+    assign(config, [override("model.num_layers", 8), override("model.vocab_size", 16)])
+
+    assert config.model == Built(transformer=Model(num_layers=8), vocab_size=16)
+    assert value_at(config, "model.num_layers") == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("model.cp_com_type", "a2a", "Model has no field 'cp_com_type'. Did you mean cp_comm_type?"),
+        ("modle.num_layers", 4, "Container has no field 'modle'. Did you mean model?"),
+        ("model.num_layers.first", 4, "lies below model.num_layers, a plain value, 4"),
+        ("model.num_layers", "four", "is 'four'; allowed: a whole number"),
+        ("model.__class__", "x", "Model has no field '__class__'"),
+        ("comm_overlap.bucket_size", 64, "which is null in this Container and needs tp_comm_overlap"),
+    ],
+)
+def test_wrong_path_or_value_is_refused(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        assign(Container(model=Model()), [override(path, value)])
+
+    assert str(raised.value).startswith(f"bridge_overrides.{path}")
+    assert message in str(raised.value)
+
+
+def test_value_is_copied() -> None:
+    config, value = Container(model=Model()), {"a": [1]}
+
+    assign(config, [override("dataset_kwargs", value)])
+    value["a"].append(2)
+
+    assert config.dataset_kwargs == {"a": [1]}
+
+
+def test_value_at_a_path_that_leads_nowhere() -> None:
+    config = Container(model=Model())
+
+    assert value_at(config, "comm_overlap.bucket_size") is None
+    assert value_at(config, "model.no_such_field") is None
+    assert field_names(config.model) == {"num_layers", "cp_comm_type"}

@@ -1,0 +1,81 @@
+"""Options of a check from Python: of the right kinds, or one clear message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bridgepack
+from bridgepack.checking.options import CheckOptions, checked_given
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+RECIPE: dict[str, Any] = {
+    "name": "mine",
+    "data": {"train": "rows.jsonl"},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "packing": {"packed_sequence_size": 4096},
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"wrold_size": 8}, "check has no option 'wrold_size'; allowed: artifact, world_size"),
+        ({"world_size": "8"}, "world_size is '8'; allowed: the number of GPUs, at least 1."),
+        ({"world_size": 0}, "world_size is 0; allowed"),
+        ({"world_size": True}, "world_size is True; allowed"),
+        ({"bridge_version": 0.6}, "bridge_version is 0.6; allowed: a text"),
+        ({"environment": {"torch": "2.9"}}, "environment is {'torch': '2.9'}; allowed: an Environment"),
+        ({"environment": "none.txt"}, "--environment is 'none.txt', which cannot be read"),
+        ({"overrides": ["a=1"]}, r"overrides is \['a=1'\]; allowed: a mapping"),
+        ({"overrides": {3: 1}}, "overrides is {3: 1}; allowed: a mapping"),
+        ({"select": "BP1"}, "select is 'BP1'; allowed: a list of codes"),
+        ({"ignore": [3]}, r"ignore is \[3\]; allowed: a list of codes"),
+        ({"given": {"vocabsize": 3}}, "Did you mean vocab_size?"),
+        ({"given": {"vocab_size": "3"}}, "--given vocab_size is '3'; allowed: a whole number"),
+        ({"looks_at_files": "no"}, "looks_at_files is 'no'; allowed: True or False."),
+        ({"num_workers": 0}, "num_workers is 0; allowed: a whole number of at least 1."),
+        ({"max_examples": 0}, "max_examples is 0; allowed: a whole number of at least 1."),
+        ({"progress": 3}, r"progress is 3; allowed: an object with start\(\), advance\(\) and finish\(\)."),
+        ({"artifact": 3}, "artifact is 3; allowed: a path."),
+    ],
+)
+def test_an_option_of_a_wrong_kind(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bridgepack.check(SFTRecipe.from_mapping(RECIPE), **options)
+
+
+def test_an_option_that_is_none_is_as_if_left_out() -> None:
+    recipe = SFTRecipe.from_mapping(RECIPE)
+    options = dict.fromkeys(CheckOptions.__dataclass_fields__)
+    assert bridgepack.check(recipe, **options) == bridgepack.check(recipe)
+
+
+def test_an_environment_by_name() -> None:
+    report = bridgepack.check(SFTRecipe.from_mapping(RECIPE), environment="here")
+    assert "BP984" in report.rules_run
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (None, "target is of type NoneType; allowed: an SFTRecipe or a ConfigContainer."),
+        (RECIPE, r"target is of type dict; .* Make one of it with SFTRecipe.from_mapping\(\)."),
+        (lambda: None, "target is of type function; .* Call it first, and give what it returns."),
+        ("", "target is '', which names nothing."),
+        (Path("none.yaml"), "recipe is 'none.yaml'; there is no such file."),
+    ],
+)
+def test_targets_that_are_none(target: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bridgepack.check(target)
+
+
+def test_given_lists_become_what_rules_read() -> None:
+    assert checked_given({"end_of_turn_ids": [7], "expects_bos": False}) == {
+        "end_of_turn_ids": (7,),
+        "expects_bos": False,
+    }

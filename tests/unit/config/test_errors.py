@@ -1,0 +1,135 @@
+"""What the sections of a run say about wrong values: one line, what is allowed, the nearest name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "data": {"train": "a.jsonl"},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "packing": {"packed_sequence_size": 16},
+}
+KINDS = "allowed: full, lora, dora."
+PRECISIONS = (
+    "'bf16_mixed', 'fp16_mixed', 'bf16_with_fp8_delayed_scaling_mixed', 'bf16_with_fp8_current_scaling_mixed', "
+    "'bf16_with_fp8_subchannel_scaling_mixed', 'bf16_with_mxfp8_mixed' or 'bf16_with_nvfp4_mixed'"
+)
+
+
+def _message(values: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as raised:
+        SFTRecipe.from_mapping({**SMALL, **values})
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ({"kind": "lroa"}, f"method: kind is lroa; {KINDS} Did you mean lora?"),
+        ({"kind": "adapters"}, f"method: kind is adapters; {KINDS} Set method.kind to one of these."),
+        ({"dim": 8}, f"method: kind is missing; {KINDS} Set method.kind to one of these."),
+        ("lora", "method is 'lora'; allowed: a section with named fields. Write method: {kind: lora}."),
+        (7, "method is 7; allowed: a section with named fields."),
+        (
+            {"kind": "full", "dim": 64},
+            "method.dim is not a field of method full; it belongs to lora and dora. Set method.kind to lora or dora, "
+            "or remove it.",
+        ),
+        (
+            {"kind": "lora", "dims": 64},
+            "method.dims is not a field; allowed: alpha, dim, dropout, kind, target_modules. Did you mean dim?",
+        ),
+        ({"kind": "dora", "dim": 0}, "method.dim is 0; allowed: at least 1. Raise it."),
+        ({"kind": "lora", "dropout": 1}, "method.dropout is 1; allowed: less than 1.0. Lower it."),
+        (
+            {"kind": "lora", "target_modules": []},
+            "method.target_modules is []; allowed: a list of at least 1 entry. Add one or remove the field.",
+        ),
+    ],
+    ids=str,
+)
+def test_method(method: Any, message: str) -> None:
+    assert _message({"method": method}) == message
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"precision": {"recipe": "bf16"}},
+            f"precision.recipe is 'bf16'; allowed: {PRECISIONS}. Did you mean bf16_mixed?",
+        ),
+        ({"precision": {"recipe": "int4"}}, f"precision.recipe is 'int4'; allowed: {PRECISIONS}. Use one of these."),
+        (
+            {"packing": {"packed_sequence_size": 16, "mode": "ofline"}},
+            "packing.mode is 'ofline'; allowed: 'offline', 'in_batch' or 'none'. Did you mean offline?",
+        ),
+        (
+            {"parallelism": {"cp_comm_type": "a2a_p2p"}},
+            "parallelism.cp_comm_type is 'a2a_p2p'; allowed: 'p2p', 'a2a', 'all_gather' or 'a2a+p2p'. "
+            "Did you mean a2a+p2p?",
+        ),
+        (
+            {"parallelism": {"hierarchical_context_parallel_sizes": [4]}},
+            "parallelism.hierarchical_context_parallel_sizes is [4]; allowed: a list of at least 2 entries. Add one or "
+            "remove the field.",
+        ),
+        (
+            {"cuda_graphs": {"implementation": "transformer_engine", "modules": ["attn"]}},
+            "cuda_graphs.modules.0 is 'attn'; allowed: 'mlp', 'moe', 'moe_router', 'moe_preprocess' or 'mamba'. "
+            "Use one of these.",
+        ),
+        (
+            {"preprocessing": {"kind": "chat", "separator": ""}},
+            "preprocessing.separator is not a field of preprocessing chat; it belongs to prompt_completion. "
+            "Set preprocessing.kind to prompt_completion, or remove it.",
+        ),
+        (
+            {"environment": {"NCCL_DEBUG": [1]}},
+            "environment.NCCL_DEBUG is [1]; allowed: a text, a number, true or false. Write one of these.",
+        ),
+        (
+            {"environment": {"NCCL_DEBUG": None}},
+            "environment.NCCL_DEBUG is None; allowed: a text, a number, true or false. Write one of these.",
+        ),
+        ({"model": "Qwen/Qwen3-8B"}, "model is 'Qwen/Qwen3-8B'; allowed: a section with named fields."),
+        ({"schedule": {"num_epochs": 0}}, "schedule.num_epochs is 0; allowed: more than 0.0. Raise it."),
+        (
+            {"logging": {"wandb_projekt": "x"}},
+            "logging.wandb_projekt is not a field; allowed: log_interval, mlflow_experiment, mlflow_run_name, "
+            "tensorboard_dir, wandb_exp_name, wandb_project. Did you mean wandb_project?",
+        ),
+    ],
+    ids=str,
+)
+def test_sections_of_a_run(values: dict[str, Any], message: str) -> None:
+    assert _message(values) == message
+
+
+def test_several_wrong_values_have_a_line_each() -> None:
+    message = _message({"method": {"kind": "lora", "dim": "8"}, "environment": {"A": [], "B": {}}})
+
+    assert message.splitlines() == [
+        "3 fields are wrong:",
+        "  method.dim is '8'; allowed: a whole number, without quotes. Write a number.",
+        "  environment.A is []; allowed: a text, a number, true or false. Write one of these.",
+        "  environment.B is {}; allowed: a text, a number, true or false. Write one of these.",
+    ]
+
+
+def test_overrides_of_the_method() -> None:
+    recipe = SFTRecipe.from_mapping(SMALL)
+    adapted = recipe.override({"method.dim": 64, "method.kind": "lora"})
+
+    assert adapted.method.model_dump()["dim"] == 64
+    assert recipe.override({"method.kind": "dora"}).method.kind == "dora"
+    with pytest.raises(ConfigError, match=r"^method\.dim is not a field of method full; it belongs to lora and dora"):
+        recipe.override({"method.dim": 64})
+    with pytest.raises(ConfigError, match=r"^method: kind is lor; .* Did you mean lora\?$"):
+        recipe.override({"method.kind": "lor"})

@@ -1,0 +1,243 @@
+"""Recipes from files and functions, and what is said where there is none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.load import load_recipe, parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+YAML = """\
+name: small
+data: {train: a.jsonl}
+tokenizer: {name_or_path: tokenizer}
+packing: {packed_sequence_size: 16}
+"""
+TOML = """\
+name = "small"
+[data]
+train = "a.jsonl"
+[tokenizer]
+name_or_path = "tokenizer"
+[packing]
+packed_sequence_size = 16
+"""
+PYTHON = """\
+from bridgepack import SFTRecipe, load_recipe
+
+def small_recipe():
+    return SFTRecipe.from_mapping({
+        "name": "small",
+        "data": {"train": "a.jsonl"},
+        "tokenizer": {"name_or_path": "tokenizer"},
+        "packing": {"packed_sequence_size": 16},
+    })
+"""
+FORMS = (
+    "allowed: FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` "
+    "has"
+)
+
+
+@pytest.fixture
+def small() -> SFTRecipe:
+    return SFTRecipe.from_mapping(
+        {
+            "name": "small",
+            "data": {"train": "a.jsonl"},
+            "tokenizer": {"name_or_path": "tokenizer"},
+            "packing": {"packed_sequence_size": 16},
+        }
+    )
+
+
+def _message(target: str | Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_recipe(target)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("recipe.yaml", YAML),
+        ("recipe.yml", YAML),
+        ("RECIPE.YAML", YAML),
+        ("bom.yaml", "\ufeff" + YAML),
+        ("crlf.yaml", YAML.replace("\n", "\r\n")),
+        ("recipe.toml", TOML),
+        ("bom.toml", "\ufeff" + TOML),
+    ],
+)
+def test_file(tmp_path: Path, small: SFTRecipe, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+
+    assert load_recipe(path) == small
+    assert load_recipe(str(path), {"packing.seed": 7}).packing.seed == 7
+
+
+def test_recipe_itself(small: SFTRecipe) -> None:
+    assert load_recipe(small) is small
+
+
+@pytest.mark.parametrize("function", ["", ":small_recipe", ":RECIPE"])
+def test_python_file(tmp_path: Path, small: SFTRecipe, function: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"{PYTHON}\nRECIPE = small_recipe()\n")
+
+    assert load_recipe(f"{path}{function}") == small
+
+
+def test_python_file_with_dataclasses(tmp_path: Path, small: SFTRecipe) -> None:
+    path = tmp_path / "with_dataclass.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import KW_ONLY, dataclass\n"
+        f"@dataclass(slots=True)\nclass Sizes:\n    _: KW_ONLY\n    size: int\n{PYTHON}"
+    )
+
+    assert load_recipe(path) == small
+
+
+def test_module(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "small_recipes_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "family.py").write_text(PYTHON)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+
+    assert load_recipe("small_recipes_package.family:small_recipe") == small
+
+
+def test_module_in_the_current_folder(tmp_path: Path, small: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small_recipe_module.py").write_text(PYTHON)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(tmp_path)
+
+    assert load_recipe("small_recipe_module:small_recipe") == small
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.yaml", "", "is empty; allowed: sections with named fields (name, data, ...)."),
+        ("a.yaml", "# nothing\n", "is empty; allowed: sections"),
+        ("a.yaml", "- a\n", "is a list; allowed: sections"),
+        ("a.yaml", "text", "is a str; allowed: sections"),
+        ("a.yaml", "a: [1\nb: 2", "is not YAML: "),
+        ("a.yaml", "a:\n\tb: 1", "is not YAML: "),
+        ("a.yaml", f"{YAML}name: other\n", 'found duplicate key "name"'),
+        ("a.yaml", f"{YAML}---\n{YAML}", "is not YAML: expected a single document"),
+        ("a.yaml", f"{YAML}when: 2001-13-45\n", "is not YAML: month must be in 1..12. Correct it."),
+        ("a.yaml", f"{YAML}x: !!int abc\n", "is not YAML: "),
+        ("a.yaml", f"{YAML}x: !!bool abc\n", "is not YAML: "),
+        ("a.yaml", f"{YAML}x: !!python/object:os.system {{}}\n", "is not YAML: could not determine a constructor"),
+        ("a.yaml", "[" * 400, "is not YAML: "),
+        ("a.yaml", "name: \0", "is not YAML: "),
+        ("a.yaml", f"{YAML}? [a, b]\n: 1\n", "allowed: text as a field's name"),
+        ("a.toml", "a =", "is not TOML: Invalid value (at end of document). Correct that line."),
+        ("a.toml", f"{TOML}packed_sequence_size = 3\n", "is not TOML: Cannot overwrite a value"),
+        ("a.toml", "a = " + "[" * 400, "is not TOML: "),
+        ("a.toml", "", "4 fields are wrong:"),
+        ("a.py", "", "say which function: "),
+        ("a.py", PYTHON + "def other_recipe(): pass\n", "It has: other_recipe, small_recipe."),
+        ("a.py", "def x(:\n", "failed: SyntaxError: "),
+        ("a.py", "1 / 0\n", "failed: ZeroDivisionError: division by zero. Correct its code."),
+        ("a.py", "import sys\nsys.exit(3)\n", "failed: SystemExit: 3. Correct its code."),
+        ("a.py", "def a_recipe(size): pass\n", "failed: TypeError: a_recipe() missing 1 required positional"),
+        ("a.py", "def a_recipe(): pass\n", "gives a NoneType; it must return an SFTRecipe."),
+        ("a.py", "from bridgepack import SFTRecipe\ndef a_recipe(): return SFTRecipe(name='a')\n", "data is missing;"),
+    ],
+)
+def test_file_that_holds_no_recipe(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+
+    assert message in _message(path)
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"name: \xe9")
+
+    assert _message(path).endswith("It must be a UTF-8 file.")
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.yaml", "folder.py"])
+def test_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+
+    assert _message(tmp_path / name).startswith(f"recipe is {str(tmp_path / name)!r}; ")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("smal.yaml", "there is no such file. Did you mean 'small.yaml'?"),
+        ("small.tml", "No such file or folder."),
+        ("none.toml", "there is no such file. Check the path."),
+        ("none.py", "there is no such file. Check the path."),
+        ("small.py:smal_recipe", "there is no 'smal_recipe' in it. Did you mean small_recipe?"),
+        ("small.py:other", "there is no 'other' in it. It has: small_recipe."),
+        ("small.yaml:small_recipe", "a .yaml file holds no functions. Remove :small_recipe."),
+        ("none", f"{FORMS}. No such file or folder."),
+        ("", FORMS),
+        (":", FORMS),
+        (":function", "there is no module ''."),
+        ("none.module:function", "there is no module 'none.module'."),
+        ("..x:function", "there is no module '..x'."),
+        ("broken_package.module:function", "failed: ZeroDivisionError: division by zero."),
+    ],
+)
+def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str) -> None:
+    (tmp_path / "small.yaml").write_text(YAML)
+    (tmp_path / "small.py").write_text(PYTHON)
+    (tmp_path / "broken_package").mkdir()
+    (tmp_path / "broken_package" / "__init__.py").write_text("1 / 0\n")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.chdir(tmp_path)
+
+    assert message in _message(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8192", 8192),
+        ("true", True),
+        ("[a.jsonl, b.jsonl]", ["a.jsonl", "b.jsonl"]),
+        ("{dataset: org/name}", {"dataset": "org/name"}),
+        ("", None),
+        ("null", None),
+        ("a=b", "a=b"),
+        ("'8192'", "8192"),
+        ("0.05", 0.05),
+    ],
+)
+def test_set_reads_values_as_yaml(text: str, value: Any) -> None:
+    assert parse_overrides((f"section.field={text}",)) == {"section.field": value}
+
+
+def test_set_takes_the_last_of_equal_paths_and_strips_spaces() -> None:
+    assert parse_overrides(("packing.seed = 1", "packing.seed=2", "name=b")) == {"packing.seed": 2, "name": "b"}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("packing.seed", "--set 'packing.seed'; allowed: path=value, e.g. --set packing.packed_sequence_size=8192."),
+        ("=1", "--set '=1'; allowed: path=value"),
+        ("data.train=[a", "--set data.train is not YAML: "),
+        ("data.train=2001-13-45", "--set data.train is not YAML: month must be in 1..12. Correct it."),
+    ],
+)
+def test_set_that_is_no_path_and_value(item: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_overrides((item,))
+
+    assert str(raised.value).startswith(message)

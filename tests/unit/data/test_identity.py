@@ -1,0 +1,173 @@
+"""What changes a fingerprint, and what does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data import identity as fingerprint_module
+from bridgepack.data.build import planned_build
+from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
+
+ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
+
+
+def _fingerprint(recipe: SFTRecipe) -> str:
+    with planned_build(recipe) as plan:
+        return plan.fingerprint
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> SFTRecipe:
+    """Return a recipe whose data and tokenizer lie in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(chatml_tokenizer, "tokenizer")
+    write_json_lines(Path("data/a.jsonl"), ROWS)
+    write_json_lines(Path("data/b.jsonl"), ROWS[:1])
+    return tokenized_recipe("data", Path("tokenizer"), packing__packed_sequence_size=32)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "other"},
+        {"batch__global_batch_size": 64},
+        {"packing__pad_cu_seqlens": True},
+        {"parallelism__pipeline_model_parallel_size": 4},
+        {"parallelism__expert_model_parallel_size": 8},
+        {"parallelism__tensor_model_parallel_size": 4},
+        {"data__train": ["data/a.jsonl", "data/b.jsonl"]},
+        {"data__train": "data/*.jsonl"},
+        {"data__on_bad_row": "error"},
+    ],
+)
+def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
+    assert _fingerprint(with_changes(recipe, changes)) == _fingerprint(recipe)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packing__seed": 7},
+        {"packing__algorithm": "first_fit_shuffle"},
+        {"packing__packed_sequence_size": 64},
+        {"packing__max_sequence_length": 8},
+        {"packing__max_sequences_per_pack": 2},
+        {"packing__pad_seq_to_mult": 2},
+        {"parallelism__context_parallel_size": 2},
+        {"preprocessing__over_long": "truncate"},
+        {"preprocessing__kind": "prompt_completion"},
+        {"data__role_aliases": {"bard": "assistant"}},
+        {"data__validation_fraction": 0.5},
+        {"data__validation": "data/b.jsonl"},
+        {"data__train": "data/a.jsonl"},
+        {"data__train": ["data/b.jsonl", "data/a.jsonl"]},
+        {"data__train": ["data", "data/a.jsonl"]},
+    ],
+)
+def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
+    assert _fingerprint(with_changes(recipe, changes)) != _fingerprint(recipe)
+
+
+def test_multiple_counts_however_it_came_about(recipe: SFTRecipe) -> None:
+    by_topology = [
+        {"parallelism__context_parallel_size": 2},
+        {"parallelism__eval_context_parallel_size": 2},
+        {"parallelism__tensor_model_parallel_size": 4, "parallelism__sequence_parallel": True},
+    ]
+
+    assert len({_fingerprint(with_changes(recipe, changes)) for changes in by_topology}) == 1
+
+
+def test_place_of_data_and_tokenizer_changes_nothing(recipe: SFTRecipe) -> None:
+    before = _fingerprint(recipe)
+    shutil.move("data", "moved")
+    shutil.move("moved/a.jsonl", "moved/0.jsonl")
+    shutil.move("tokenizer", "elsewhere")
+
+    assert (
+        _fingerprint(with_changes(recipe, {"data__train": "moved", "tokenizer__name_or_path": "elsewhere"})) == before
+    )
+
+
+def _edit_data() -> None:
+    path = Path("data/b.jsonl")
+    path.write_text(path.read_text().replace("5", "4", 1))
+
+
+def _append(name: str, text: str) -> Callable[[], None]:
+    def append() -> None:
+        with (Path("tokenizer") / name).open("a") as file:
+            file.write(text)
+
+    return append
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        _edit_data,
+        lambda: Path("data/b.jsonl").unlink(),
+        lambda: Path("data/c.jsonl").write_text("\n"),
+        _append("chat_template.jinja", "{# changed #}"),
+        _append("tokenizer_config.json", "\n"),
+        _append("tokenizer.json", "\n"),
+        lambda: Path("tokenizer/vocab.txt").touch(),
+    ],
+)
+def test_bytes_of_data_and_tokenizer_count(recipe: SFTRecipe, edit: Callable[[], None]) -> None:
+    before = _fingerprint(recipe)
+    edit()
+
+    assert _fingerprint(recipe) != before
+
+
+def test_template_file_of_the_recipe_counts_by_its_content(recipe: SFTRecipe) -> None:
+    template = Path("tokenizer/chat_template.jinja").read_text()
+    Path("same.jinja").write_text(template)
+    Path("other.jinja").write_text(template + "{# changed #}")
+    found = [
+        _fingerprint(with_changes(recipe, {"tokenizer__chat_template": name} if name else {}))
+        for name in (None, "same.jinja", "other.jinja")
+    ]
+
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.safetensors", "config.json", "generation_config.json"])
+def test_files_beside_the_tokenizer_s_do_not_count(recipe: SFTRecipe, name: str) -> None:
+    before = _fingerprint(recipe)
+    (Path("tokenizer") / name).write_text("{}")
+
+    assert _fingerprint(recipe) == before
+
+
+def test_versions_of_libraries_count(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _fingerprint(recipe)
+    num_checked = 0
+    for name in fingerprint_module.library_versions():
+        versions = {**fingerprint_module.library_versions(), name: "0"}
+        with monkeypatch.context() as patch:
+            patch.setattr(fingerprint_module, "library_versions", lambda versions=versions: versions)
+            assert _fingerprint(recipe) != before
+        num_checked += 1
+    assert num_checked == 5
+
+
+def test_hub_data_set_counts_by_its_rows(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    whole, part = (
+        {"data__train": {"dataset": str(tmp_path / "data"), "split": split}} for split in ("train", "train[:1]")
+    )
+    first = _fingerprint(with_changes(recipe, whole))
+    shutil.rmtree(tmp_path / "cache")
+
+    assert _fingerprint(with_changes(recipe, whole)) == first
+    assert _fingerprint(with_changes(recipe, part)) != first

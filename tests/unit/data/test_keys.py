@@ -1,0 +1,48 @@
+"""Tokens are found again only by the code that made them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bridgepack
+from bridgepack.data.store.keys import code_digest, source_digest
+from bridgepack.errors import DataError
+
+PACKAGE = Path(bridgepack.__file__).parent
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a copy of the package."""
+    return Path(shutil.copytree(PACKAGE, tmp_path / "bridgepack", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_a_copy_has_the_digest_of_the_package(package: Path) -> None:
+    assert source_digest(package) == code_digest()
+
+
+def test_a_change_anywhere_changes_the_digest(package: Path) -> None:
+    digests = {source_digest(package)}
+    modules = list({module.parent: module for module in package.rglob("*.py")}.values())
+    for module in modules:
+        with module.open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        digests.add(source_digest(package))
+
+    assert len(digests) == len(modules) + 1
+    assert any(len(module.relative_to(package).parts) > 2 for module in modules)
+
+
+def test_a_moved_module_changes_the_digest(package: Path) -> None:
+    before = source_digest(package)
+    (package / "geometry.py").rename(package / "config" / "geometry.py")
+
+    assert source_digest(package) != before
+
+
+def test_a_folder_without_source_has_no_digest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no Python files"):
+        source_digest(tmp_path)

@@ -1,0 +1,262 @@
+"""The working folder beside an output, and what a build refuses to replace."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from bridgepack.data.artifact.manifest import is_manifest
+from bridgepack.data.files import replaced_when_whole, write_text
+from bridgepack.data.output import (
+    move_into_place,
+    refuse_foreign_folder,
+    remove_leftovers,
+    staging,
+    staging_folder,
+)
+from bridgepack.errors import ArtifactError
+
+MANIFEST = json.dumps({"format_version": 1, "fingerprint": "f"})
+
+
+def _artifact(folder: Path, content: str = "old") -> Path:
+    (folder / "training").mkdir(parents=True)
+    (folder / "training" / "shard").write_text(content)
+    (folder / "manifest.json").write_text(MANIFEST)
+    return folder
+
+
+def test_folder_lies_beside_the_output_and_goes_afterwards(tmp_path: Path) -> None:
+    with staging(tmp_path / "deep" / "a") as folder:
+        assert folder == tmp_path / "deep" / ".a.building"
+        (folder / "training").mkdir()
+        (folder / "training" / "shard").write_text("x")
+
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_cleared(tmp_path: Path) -> None:
+    left = staging_folder(tmp_path / "a")
+    (left / "tokens" / "training").mkdir(parents=True)
+    (left / "tokens" / "training" / "range").write_text("x")
+    (left / "file").write_text("x")
+    (left / "lock").touch()
+
+    with staging(tmp_path / "a") as folder:
+        assert [entry.name for entry in folder.iterdir()] == ["lock"]
+
+
+def test_second_build_of_the_same_output_is_told(tmp_path: Path) -> None:
+    with (
+        staging(tmp_path / "a"),
+        staging(tmp_path / "b"),
+        pytest.raises(ArtifactError, match="another build is writing to"),
+        staging(tmp_path / "a"),
+    ):
+        pass
+
+    with staging(tmp_path / "a"):
+        pass
+
+
+def _take_turns(output: Path, num_turns: int) -> None:
+    for _ in range(num_turns):
+        try:
+            with staging(output) as folder:
+                (folder / "mine").mkdir()
+        except ArtifactError as error:
+            assert "another build is writing" in str(error)  # noqa: PT017 (in a process of its own)
+
+
+def test_folder_is_never_shared(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    others = [context.Process(target=_take_turns, args=(tmp_path / "a", 300)) for _ in range(3)]
+    for process in others:
+        process.start()
+    for process in others:
+        process.join()
+
+    assert [process.exitcode for process in others] == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_is_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/a")
+    _artifact(tmp_path / "disk" / "a")
+
+    with staging(tmp_path / "link") as folder:
+        assert folder == tmp_path / "disk" / ".a.building"
+        move_into_place(_artifact(folder / "artifact", "new"), tmp_path / "link")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "a" / "training" / "shard").read_text() == "new"
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+def test_finished_artifact_takes_its_place(tmp_path: Path, has_old: bool) -> None:
+    if has_old:
+        _artifact(tmp_path / "a")
+    (tmp_path / ".a.old").mkdir()
+
+    move_into_place(_artifact(tmp_path / "new", "new"), tmp_path / "a")
+
+    assert (tmp_path / "a" / "training" / "shard").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_nothing_and_empty_folders_and_artifacts_may_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    for output in (tmp_path / "none", tmp_path / "empty", _artifact(tmp_path / "artifact")):
+        refuse_foreign_folder(output)
+        with staging(output):
+            pass
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", "{", '{"name": "web app", "icons": []}', '{"format_version": 1}', "\xff", "[" * 100_000]
+)
+def test_folder_with_another_manifest_is_not_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text(content, encoding="latin-1")
+
+    assert not is_manifest(tmp_path / "web" / "manifest.json")
+    with pytest.raises(ArtifactError, match="a folder that holds something else than an artifact"):
+        refuse_foreign_folder(tmp_path / "web")
+
+
+def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> None:
+    output = _artifact(tmp_path / "a")
+    (output / "notes.txt").write_text("mine")
+
+    with (
+        pytest.raises(ArtifactError, match=r"other things in it, which would be lost: notes.txt"),
+        staging(output),
+    ):
+        pass
+
+    assert (output / "notes.txt").read_text() == "mine"
+    assert not staging_folder(output).exists()
+
+
+def test_file_and_current_folder_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+
+    with pytest.raises(ArtifactError, match=r"which is a file. Choose a folder."):
+        refuse_foreign_folder(tmp_path / "file")
+    num_checked = 0
+    for output in (".", "..", "/", "../inside", str(tmp_path)):
+        with pytest.raises(ArtifactError, match="the current folder or one around it"):
+            refuse_foreign_folder(Path(output))
+        num_checked += 1
+    assert num_checked == 5
+
+
+@pytest.mark.parametrize("parent", ["file", "/proc"])
+def test_place_that_cannot_be_written(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "file").touch()
+
+    with (
+        pytest.raises(ArtifactError, match=r"cannot be written: .*Choose another --output"),
+        staging(tmp_path / parent / "a"),
+    ):
+        pass
+
+
+def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_text(path, "first")
+
+    def fail() -> None:
+        with replaced_when_whole(path) as temporary:
+            temporary.write_text("half")
+            assert path.read_text() == "first"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+    assert path.read_text() == "first"
+
+
+def _leave(output: Path, identity: str, *, with_receipt: bool) -> None:
+    """End a build in the middle."""
+    with staging(output, identity) as folder:
+        (folder / "artifact" / "training").mkdir(parents=True)
+        (folder / "artifact" / "training" / "shard").write_text("x")
+        (folder / "artifact" / "training" / ".shard.tmp").write_text("x")
+        (folder / "work").mkdir()
+        (folder / "work" / "a.cut").touch()
+        if with_receipt:
+            (folder / "receipts" / "training").mkdir(parents=True)
+            (folder / "receipts" / "training" / "shard.json").write_text("{}")
+        raise KeyboardInterrupt
+
+
+def test_finished_shards_wait_for_the_same_build(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _leave(tmp_path / "a", "one", with_receipt=True)
+
+    with staging(tmp_path / "a", "one") as folder:
+        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == ["artifact/training/shard", "identity", "lock", "receipts/training/shard.json"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("identity", "with_receipt"), [("two", True), (None, True), ("one", False)])
+def test_another_build_finds_nothing(tmp_path: Path, identity: str | None, with_receipt: bool) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _leave(tmp_path / "a", "one", with_receipt=with_receipt)
+    assert staging_folder(tmp_path / "a").exists() == with_receipt
+
+    with staging(tmp_path / "a", identity) as folder:
+        assert {entry.name for entry in folder.iterdir()} <= {"lock", "identity"}
+
+
+def test_working_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> None:
+    _artifact(tmp_path / "mine")
+    staging_folder(tmp_path / "a").symlink_to(tmp_path / "mine")
+
+    with (
+        pytest.raises(ArtifactError, match="is a link, and what it leads to would be emptied"),
+        staging(tmp_path / "a"),
+    ):
+        pass
+    assert (tmp_path / "mine" / "training" / "shard").exists()
+
+
+def test_link_in_a_working_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
+    _artifact(tmp_path / "mine")
+    staging_folder(tmp_path / "a").mkdir()
+    (staging_folder(tmp_path / "a") / "artifact").symlink_to(tmp_path / "mine")
+
+    with staging(tmp_path / "a", "one") as folder:
+        assert not (folder / "artifact").exists()
+    assert (tmp_path / "mine" / "training" / "shard").exists()
+
+
+def test_artifact_that_was_moved_away_by_a_build_that_was_ended_comes_back(tmp_path: Path) -> None:
+    _artifact(tmp_path / ".a.old")
+
+    with staging(tmp_path / "a", "one"):
+        assert (tmp_path / "a" / "training" / "shard").read_text() == "old"
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_leftovers_of_a_build_that_was_ended_at_its_very_end_go(tmp_path: Path) -> None:
+    _artifact(tmp_path / "a", "new")
+    _artifact(tmp_path / ".a.old")
+    (tmp_path / ".a.building").mkdir()
+
+    remove_leftovers(tmp_path / "a")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a" / "training" / "shard").read_text() == "new"

@@ -1,0 +1,217 @@
+"""Comparisons of tiny artifacts: every fate of a sequence, masks, statistics, settings."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.errors import ArtifactError
+from bridgepack.proof.diff.diff import diff_artifacts, matched_files
+from bridgepack.proof.diff.records import DiffReport, MovedTokens
+from bridgepack.proof.diff.tables import SequenceTable, match_sequences
+from bridgepack.records import InputRecord
+from tests.support.small_builds import Row, build
+from tests.support.traced_artifacts import build_traced, change_shard, source_rows, traced_recipe, write_source
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Path:
+    return build_traced(tmp_path_factory.mktemp("first"), chatml_tokenizer)
+
+
+def _built(folder: Path, rows: list[Row | None], tokenizer: Path, **changes: Any) -> Path:
+    source = write_source(folder / "rows.jsonl", rows)
+    return build(traced_recipe(source, tokenizer, **changes), folder / "artifact").output
+
+
+def _counts(report: DiffReport) -> dict[str, int]:
+    return {name: count for name, count in report.splits[0].counts.items() if count}
+
+
+def test_artifact_is_as_itself(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    report = diff_artifacts(artifact, tmp_path / "copy")
+
+    assert report.is_same
+    assert (report.settings, report.inputs) == ((), ())
+    assert (report.splits[0].num_unchanged, report.splits[0].num_repacked, _counts(report)) == (12, 0, {})
+
+
+def test_one_changed_row(artifact: Path, tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = source_rows()
+    assert rows[2] is not None
+    rows[2]["input_ids"][3] = rows[2]["labels"][3] = 77
+    report = diff_artifacts(artifact, _built(tmp_path, rows, chatml_tokenizer))
+    (found,) = report.splits[0].differences
+
+    assert not report.is_same
+    assert _counts(report) == {"retokenized": 1}
+    assert (found.fate, found.token, found.is_same_input) == ("retokenized", 3, False)
+    assert found.first is not None
+    assert found.second is not None
+    assert (found.first.row, found.second.row) == (3, 3)
+    assert [item.name.partition(": ")[0] for item in report.inputs] == ["training"]
+
+
+def test_row_put_in_before_the_others_moves_them(artifact: Path, tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = source_rows()
+    fresh: Row = {"input_ids": [99, 5, 2], "labels": [-100, 5, 2]}
+    report = diff_artifacts(artifact, _built(tmp_path, [fresh, *rows[:-1]], chatml_tokenizer), limit=20)
+    fates = {(item.fate, item.first and item.first.row, item.second and item.second.row) for item in _all(report)}
+
+    assert _counts(report) == {"lost": 1, "gained": 1, "moved": 11}
+    assert ("gained", None, 1) in fates
+    assert ("lost", 14, None) in fates
+    assert ("moved", 1, 2) in fates
+
+
+def _all(report: DiffReport) -> Any:
+    return report.splits[0].differences
+
+
+def test_moved_mask_says_which_tokens(artifact: Path, tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = source_rows()
+    assert rows[6] is not None
+    rows[6]["labels"] = [-100, -100, 6, -100, 8, 9, 2]
+    report = diff_artifacts(artifact, _built(tmp_path, rows, chatml_tokenizer))
+    (found,) = report.splits[0].differences
+
+    assert _counts(report) == {"mask_moved": 1}
+    assert (found.token, found.num_mask_tokens) == (None, 2)
+    assert [(moved.start, moved.stop, moved.is_trained_now) for moved in found.masks] == [(1, 2, False), (3, 4, False)]
+    assert all(isinstance(moved, MovedTokens) and moved.text for moved in found.masks)
+
+
+def test_other_settings_alone_are_the_same_packs(artifact: Path, chatml_tokenizer: Path, tmp_path: Path) -> None:
+    source = artifact.parent / "rows.jsonl"
+    other = build(traced_recipe(source, chatml_tokenizer, name="other"), tmp_path / "other").output
+    report = diff_artifacts(artifact, other)
+
+    assert report.is_same
+    assert [(item.name, item.first, item.second) for item in report.settings] == [("recipe.name", "small", "other")]
+
+
+def test_other_seed_packs_elsewhere(artifact: Path, chatml_tokenizer: Path, tmp_path: Path) -> None:
+    source = artifact.parent / "rows.jsonl"
+    other = build(traced_recipe(source, chatml_tokenizer, packing__seed=7), tmp_path / "other").output
+    split = diff_artifacts(artifact, other).splits[0]
+
+    assert (split.num_unchanged, split.is_same) == (12, False)
+    assert split.num_repacked > 0
+
+
+def test_alignment_padding_is_no_content(artifact: Path, chatml_tokenizer: Path, tmp_path: Path) -> None:
+    source = artifact.parent / "rows.jsonl"
+    other = build(traced_recipe(source, chatml_tokenizer, packing__pad_seq_to_mult=8), tmp_path / "other").output
+    report = diff_artifacts(artifact, other)
+
+    assert _counts(report) == {}
+    assert report.splits[0].num_unchanged == 12
+    numbers = {item.name: (item.first, item.second) for item in report.splits[0].statistics}
+    assert numbers["num_alignment_tokens"] == (0, 24)
+    assert numbers["dropped_over_long"] == (1, 1)
+
+
+def test_split_of_one_artifact_only(artifact: Path, chatml_tokenizer: Path, tmp_path: Path) -> None:
+    source = artifact.parent / "rows.jsonl"
+    held_out = write_source(tmp_path / "held-out.jsonl", source_rows()[:4])
+    recipe = traced_recipe(source, chatml_tokenizer, data__validation=str(held_out))
+    report = diff_artifacts(artifact, build(recipe, tmp_path / "other").output)
+
+    assert [(split.name, split.num_gained, split.num_unchanged) for split in report.splits] == [
+        ("training", 0, 12),
+        ("validation", 4, 0),
+    ]
+
+
+def test_tampered_mask_is_a_moved_one(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    change_shard(tmp_path / "copy", 4, "loss_mask", 0, 0)
+    (found,) = diff_artifacts(artifact, tmp_path / "copy").splits[0].differences
+
+    assert (found.fate, found.is_same_input) == ("mask_moved", True)
+    assert [(moved.start, moved.stop, moved.is_trained_now) for moved in found.masks] == [(1, 2, False)]
+
+
+def test_shards_that_do_not_fit_their_plan_are_refused(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    change_shard(tmp_path / "copy", 4, "seq_start_id", 1, 3)
+
+    with pytest.raises(ArtifactError, match="does not fit the rows of the shards"):
+        diff_artifacts(artifact, tmp_path / "copy")
+
+
+def _record(path: str, sha256: str) -> InputRecord:
+    return InputRecord(path=path, num_bytes=1, sha256=sha256, num_rows=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (["a/x:1", "a/y:2"], ["a/y:2", "a/x:1"], [1, 0]),
+        (["a/x:1", "a/y:2"], ["b/p:2", "b/q:1"], [1, 0]),
+        (["a/x:1", "a/y:2"], ["b/y:3", "b/x:4"], [1, 0]),
+        (["a/x:1"], ["b/z:9"], [0]),
+        (["a/x:1", "a/y:2"], ["b/p:8", "b/q:9"], [2, 3]),
+        ([], ["b/p:8"], [0]),
+    ],
+)
+def test_files_are_matched_by_path_bytes_and_name(first: list[str], second: list[str], expected: list[int]) -> None:
+    records = [[_record(*item.split(":")) for item in side] for side in (first, second)]
+    ours, theirs = matched_files(*records)
+
+    assert ours.tolist() == list(range(len(first)))
+    assert theirs.tolist() == expected
+
+
+_SEQUENCES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=12)
+
+
+@given(first=_SEQUENCES, second=_SEQUENCES)
+def test_every_sequence_has_one_fate(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    tables = _table(first), _table(second)
+    files = np.zeros(1, dtype=np.int32)
+    matched = match_sequences(*tables, (files, files))
+    pairs = (matched.unchanged, matched.moved, matched.masks, matched.retokenized)
+
+    for side, alone in enumerate((matched.lost, matched.gained)):
+        indices = np.concatenate([*(pair[side] for pair in pairs), alone])
+        assert sorted(indices.tolist()) == list(range(len((first, second)[side])))
+    for ours, theirs in zip(*matched.unchanged, strict=True):
+        assert (ours, first[ours]) == (theirs, second[theirs])
+    for ours, theirs in zip(*matched.moved, strict=True):
+        assert first[ours] == second[theirs]
+    for ours, theirs in zip(*matched.masks, strict=True):
+        assert first[ours][0] == second[theirs][0]
+        assert first[ours][1] != second[theirs][1]
+    shared = sum(min(first.count(item), second.count(item)) for item in set(first))
+    assert len(matched.unchanged[0]) + len(matched.moved[0]) == shared
+
+
+def _table(sequences: list[tuple[int, int]]) -> SequenceTable:
+    """Return sequences of (tokens, mask), one a row of one file."""
+    count = len(sequences)
+    return SequenceTable(
+        packs=np.arange(count),
+        positions=np.zeros(count, dtype=np.int32),
+        files=np.zeros(count, dtype=np.int32),
+        rows=np.arange(1, count + 1),
+        lengths=np.ones(count, dtype=np.int32),
+        token_hashes=np.array([tokens for tokens, _ in sequences], dtype=np.uint64),
+        content_hashes=np.array([10 * tokens + mask for tokens, mask in sequences], dtype=np.uint64),
+    )
+
+
+def test_packs_of_another_tool_are_refused(artifact: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
+        diff_artifacts(artifact, artifact / "training")
+    with pytest.raises(ArtifactError, match="does not exist"):
+        diff_artifacts(artifact / "nowhere", artifact)
+    assert Artifact(artifact).manifest.splits

@@ -1,0 +1,265 @@
+"""Traces of a tiny artifact, against the order of packs that the replay gives and the rows as written."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.trace.packs import token_ranges
+from bridgepack.proof.trace.records import TokenRange
+from bridgepack.proof.trace.schedule import epoch_of, evaluated_after, ranks_by_copy
+from bridgepack.proof.trace.source import parse_source, trace_source
+from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.replay.order import FILLER, replay_order
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.topology import Topology
+from tests.support.small_builds import tokenized_row
+from tests.support.traced_artifacts import BLANK_LINE, NUM_LINES, OVER_LONG_ROW, build_traced, write_source
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Path:
+    return build_traced(tmp_path_factory.mktemp("traced"), chatml_tokenizer)
+
+
+def _run(artifact: Path, **options: object) -> TracedRun:
+    return TracedRun(Artifact(artifact), RunOptions(**options))  # type: ignore[arg-type]
+
+
+def test_step_reads_what_the_replay_says(artifact: Path) -> None:
+    run = _run(artifact)
+    order = replay_order(
+        ReplaySettings(
+            version="0.6.2",
+            num_packs=6,
+            topology=Topology(world_size=4),
+            micro_batch_size=1,
+            global_batch_size=4,
+            num_steps=3,
+        )
+    )
+    num_checked = 0
+    for step in range(1, 4):
+        trace = trace_step(run, "training", step)
+        assert (trace.num_steps, trace.data_parallel_size, trace.world_size) == (3, 4, 4)
+        for rank in trace.batches[0].ranks:
+            packs = [pack.pack for part in rank.micro_batches for pack in part]
+            assert packs == order.packs_at(step, rank.data_parallel_rank).tolist()
+            num_checked += len(packs)
+    assert num_checked == 12
+
+
+def test_rank_shows_its_sequences_with_their_rows(artifact: Path) -> None:
+    trace = trace_step(_run(artifact), "training", 2, rank=3)
+
+    assert [rank.data_parallel_rank for rank in trace.batches[0].ranks] == [3]
+    pack = trace.batches[0].ranks[0].micro_batches[0][0]
+    row = Artifact(artifact).row("training", pack.pack)
+    assert (pack.num_sequences, pack.num_tokens, pack.num_trained_tokens) == (2, 12, 12)
+    firsts = [20 + (sequence.row or 0) for sequence in pack.sequences]
+    assert [int(row.input_ids[start]) for start in row.seq_start_id] == firsts
+    assert {sequence.file for sequence in pack.sequences} == {str(artifact.parent / "rows.jsonl")}
+
+
+def test_rank_of_a_larger_model_is_one_of_its_copy(artifact: Path) -> None:
+    run = _run(artifact, world_size=8, overrides={"parallelism.tensor_model_parallel_size": 2})
+    trace = trace_step(run, "training", 1, rank=5)
+
+    assert trace.batches[0].ranks[0].data_parallel_rank == 2
+    assert trace.batches[0].ranks[0].global_ranks == (4, 5)
+
+
+def test_filler_is_named_and_trains_nothing(artifact: Path) -> None:
+    run = _run(artifact, overrides={"bridge_overrides.train.num_epochs": 1, "bridge_overrides.train.train_iters": None})
+    trace = trace_step(run, "training", 2)
+    packs = [pack for rank in trace.batches[0].ranks for part in rank.micro_batches for pack in part]
+
+    assert [pack.is_filler for pack in packs] == [item == FILLER for item in run.order("training").global_batch_at(2)]
+    assert sum(pack.is_filler for pack in packs) == 2
+    assert {pack.num_trained_tokens for pack in packs if pack.is_filler} == {0}
+
+
+def test_pack_of_a_step_comes_with_text_and_context_slices(artifact: Path) -> None:
+    run = _run(artifact, world_size=4, context=2)
+    asked = trace_step(run, "training", 1).batches[0].ranks[0].micro_batches[0][0].pack
+    trace = trace_step(run, "training", 1, pack=asked)
+
+    found = [pack for rank in trace.batches[0].ranks for part in rank.micro_batches for pack in part]
+    pack = next(pack for pack in found if pack.pack == asked)
+    assert trace.view is not None
+    assert trace.view.index == asked
+    assert [item.context_rank for item in pack.context] == [0, 1]
+    assert sum(item.num_tokens for item in pack.context) == 16
+    assert sum(item.num_trained_tokens for item in pack.context) == pack.num_trained_tokens
+    assert all(not other.context for other in found if other.pack != asked)
+
+
+def test_what_a_step_does_not_have_is_refused(artifact: Path) -> None:
+    run = _run(artifact)
+    there = {pack.pack for rank in trace_step(run, "training", 1).batches[0].ranks for pack in rank.micro_batches[0]}
+    elsewhere = next(pack for pack in range(6) if pack not in there)
+
+    for arguments, message in (
+        ({"step": 4}, r"--step is 4; allowed: 1 to 3"),
+        ({"step": 1, "rank": 4}, r"rank is 4; allowed: 0 to 3"),
+        ({"step": 1, "pack": 6}, r"--pack is 6; allowed: 0 to 5"),
+        ({"step": 1, "pack": elsewhere}, rf"--pack is {elsewhere}; step 1 reads, of these ranks: \d, \d, \d, \d\."),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            trace_step(run, "training", **arguments)
+    with pytest.raises(ArtifactError, match=r"split is 'validation'; .* has: training"):
+        trace_step(run, "validation", 1)
+    with pytest.raises(ConfigError, match="--world-size is not given"):
+        trace_step(_run(artifact, overrides={"parallelism.num_gpus": None}), "training", 1)
+
+
+def test_source_row_is_found_where_it_lies_and_when_it_is_read(artifact: Path) -> None:
+    run = _run(artifact)
+    order, source = run.order("training"), str(artifact.parent / "rows.jsonl")
+    num_checked = 0
+    for row in range(1, NUM_LINES + 1):
+        if row in (OVER_LONG_ROW, BLANK_LINE):
+            continue
+        (placement,) = trace_source(run, source, row, limit=20).placements
+        stored = Artifact(artifact).row("training", placement.pack)
+        assert int(stored.input_ids[stored.seq_start_id[placement.sequence.position]]) == 20 + row
+        assert placement.sequence.row == row
+        seen = [(found.step, found.data_parallel_rank) for found in placement.schedule.seen]
+        expected = [(found.step, found.data_parallel_rank) for found in order.steps_of(placement.pack)]
+        assert seen == expected
+        assert placement.schedule.num_times == len(expected)
+        num_checked += 1
+    assert num_checked == 12
+
+
+def test_times_are_limited_and_all_counted(artifact: Path) -> None:
+    run = _run(artifact, overrides={"schedule.num_epochs": 50.0})
+    trace = trace_pack(run, "training", 0, limit=3)
+
+    assert len(trace.schedule.seen) == 3
+    assert trace.schedule.num_times == sum(1 for _ in run.order("training").steps_of(0)) > 40
+    assert [found.epoch for found in trace.schedule.seen] == sorted(found.epoch or 0 for found in trace.schedule.seen)
+
+
+def test_dropped_and_blank_rows_say_why(artifact: Path) -> None:
+    run = _run(artifact)
+    dropped = trace_source(run, "rows.jsonl", OVER_LONG_ROW, limit=20)
+    blank = trace_source(run, "rows.jsonl", BLANK_LINE, limit=20)
+
+    assert dropped.placements == ()
+    assert [(drop.reason, drop.detail) for drop in dropped.drops] == [("over_long", "39 runtime tokens; at most 16")]
+    assert (blank.placements, blank.drops) == ((), ())
+    assert blank.note == "it is a blank line, which is no row"
+
+
+def test_source_is_known_by_the_end_of_its_path(artifact: Path) -> None:
+    run, folder = _run(artifact), artifact.parent.name
+
+    assert trace_source(run, f"{folder}/rows.jsonl", 1, limit=1).file == str(artifact.parent / "rows.jsonl")
+    for file, row, message in (
+        ("row.jsonl", 1, "the artifact was not made of it"),
+        ("rows.jsonl", NUM_LINES + 9, r"the file has 13 rows\. Choose a row from 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            trace_source(run, file, row, limit=1)
+
+
+@pytest.mark.parametrize("text", ["rows.jsonl", "rows.jsonl:", ":3", "rows.jsonl:0", "rows.jsonl:-1", "rows.jsonl:²"])
+def test_source_needs_file_and_row(text: str) -> None:
+    with pytest.raises(ConfigError, match="allowed: FILE:ROW"):
+        parse_source(text)
+
+
+def test_source_may_have_colons() -> None:
+    assert parse_source("hf:org/name:train:17") == ("hf:org/name:train", 17)
+
+
+def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "plan")
+    run = _run(tmp_path / "copy")
+    pack = trace_step(run, "training", 1, rank=0).batches[0].ranks[0].micro_batches[0][0]
+
+    assert [(sequence.file, sequence.row) for sequence in pack.sequences] == [(None, None)] * 2
+    note = trace_source(run, "rows.jsonl", 1, limit=1).note
+    assert note == "the artifact has no plan of its training split, so nothing says where its rows are"
+
+
+def test_source_without_a_world_size_says_where_and_not_when(artifact: Path) -> None:
+    run = _run(artifact, overrides={"parallelism.num_gpus": None})
+    (placement,) = trace_source(run, "rows.jsonl", 1, limit=1).placements
+
+    assert placement.schedule.seen == ()
+    assert "Give --world-size" in (placement.schedule.note or "")
+
+
+def test_evaluation_batches_belong_to_steps(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    held_out = write_source(tmp_path / "held-out.jsonl", [tokenized_row(9, 5, 6, 7, 8, 2) for _ in range(12)])
+    artifact = build_traced(tmp_path, chatml_tokenizer, data__validation=str(held_out), schedule__eval_interval=2)
+    run = _run(artifact)
+    after_two = trace_step(run, "validation", 2)
+    last = trace_step(run, "validation", 3)
+    (placement,) = trace_source(run, "held-out.jsonl", 3, limit=9).placements
+
+    assert [batch.batch for batch in after_two.batches] == [1]
+    assert [batch.batch for batch in last.batches] == [2]
+    assert {pack.pack for rank in last.batches[0].ranks for part in rank.micro_batches for pack in part} == {0, 1, 2, 3}
+    assert placement.split == "validation"
+    assert [(found.step, found.after_step) for found in placement.schedule.seen] == [(1, 2), (2, 3)]
+    with pytest.raises(ConfigError, match=r"--step is 1; the run does not evaluate after it, but every 2 steps"):
+        trace_step(run, "validation", 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"drop_last": False}, [1, 1, 2, 2]),
+        ({"loader": "single"}, [1, 1, 1, 1]),
+        ({"loader": "cyclic"}, [1, 2, 3, 4]),
+        ({"version": "0.5.1"}, [1, 2, 3, 4]),
+        ({"version": "0.5.1", "resume_step": 1}, [None] * 4),
+        ({"max_samples": 9}, [None] * 4),
+    ],
+)
+def test_epochs(changes: dict[str, object], expected: list[int | None]) -> None:
+    settings = ReplaySettings(
+        version="0.6.2", num_packs=6, topology=Topology(world_size=4), micro_batch_size=1, global_batch_size=4
+    )
+    settings = replace(settings, **changes)  # type: ignore[arg-type]
+
+    assert [epoch_of(settings, step) for step in range(1, 5)] == expected
+
+
+def test_evaluation_batches_are_numbered_over_the_run(artifact: Path) -> None:
+    schedule = replace(_run(artifact).schedule, eval_interval=10, eval_iters=4, num_steps=25)
+
+    assert [evaluated_after(schedule, batch) for batch in (1, 4, 5, 8, 9, 12)] == [10, 10, 20, 20, 25, 25]
+    late = replace(schedule, start_eval_at_iter=15)
+    assert [evaluated_after(late, batch) for batch in (1, 4, 5)] == [20, 20, 25]
+
+
+def test_ranks_of_every_copy() -> None:
+    topology = Topology(world_size=8, tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+
+    assert ranks_by_copy(topology) == ((0, 1, 4, 5), (2, 3, 6, 7))
+    assert [topology.ranks_of(copy) for copy in range(2)] == list(ranks_by_copy(topology))
+
+
+def test_token_ranges_stay_inside_sequences() -> None:
+    offsets = np.array([0, 4, 8, 10])
+
+    assert token_ranges(np.array([0, 3, 4, 7, 8, 9]), offsets, 2) == (
+        TokenRange(sequence=0, start=0, stop=1),
+        TokenRange(sequence=0, start=3, stop=4),
+        TokenRange(sequence=1, start=0, stop=1),
+        TokenRange(sequence=1, start=3, stop=4),
+        TokenRange(sequence=None, start=0, stop=2),
+    )

@@ -1,0 +1,343 @@
+"""Verifications of a tiny artifact: each thing that can have changed is found, and named as the cause."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
+from bridgepack.proof.diff.diff import diff_artifacts
+from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.trace.trace import trace_pack
+from bridgepack.proof.verify import ingredients
+from bridgepack.proof.verify.records import VerifyReport
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
+from tests.support.traced_artifacts import (
+    OVER_LONG_ROW,
+    build_traced,
+    change_manifest,
+    change_shard,
+    source_rows,
+    traced_recipe,
+    write_source,
+)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Path:
+    tokenizer = tmp_path / "tokenizer"
+    shutil.copytree(chatml_tokenizer, tokenizer)
+    return build_traced(tmp_path, tokenizer)
+
+
+def _verified(artifact: Path, num_packs: int | None = 6, **options: Any) -> VerifyReport:
+    return verify_artifact(artifact, VerifyOptions(num_packs=num_packs, **options))
+
+
+def _outcomes(report: VerifyReport) -> dict[str, str]:
+    return {check.name: check.outcome for check in report.checks if check.outcome != "same"}
+
+
+def test_untouched_artifact_is_verified(artifact: Path) -> None:
+    sampled, whole = _verified(artifact), _verified(artifact, None)
+
+    assert (sampled.outcome, sampled.mode, sampled.num_packs_compared, sampled.num_sequences_compared) == (
+        "same",
+        "sample",
+        6,
+        12,
+    )
+    assert (whole.outcome, whole.mode, whole.seed, whole.num_packs_compared) == ("same", "all", None, 6)
+    assert (sampled.changed, sampled.differences, sampled.notes) == ((), (), ())
+
+
+def test_sample_is_seeded(artifact: Path) -> None:
+    write_source(artifact.parent / "rows.jsonl", [])
+    packs = [
+        tuple(item.pack for item in _verified(artifact, 2, seed=seed).differences if item.sequence == 0)
+        for seed in (0, 0, 1, 2, 3)
+    ]
+
+    assert packs[0] == packs[1]
+    assert {len(chosen) for chosen in packs} == {2}
+    assert len(set(packs)) > 1
+
+
+@pytest.mark.parametrize("num_packs", [1, None])
+@pytest.mark.parametrize(
+    ("column", "place", "value", "expected"),
+    [
+        ("input_ids", 8, 17, ("input_ids", 1, 1, 17, 5)),
+        ("loss_mask", 0, 0, ("loss_mask", 0, 0, 0, 1)),
+        ("seq_start_id", 1, 6, ("seq_start_id", None, 1, 6, 7)),
+    ],
+)
+def test_changed_number_is_found(
+    artifact: Path, num_packs: int | None, column: str, place: int, value: int, expected: tuple[Any, ...]
+) -> None:
+    shard = change_shard(artifact, 4, column, place, value)
+    report = _verified(artifact, num_packs)
+    first = report.differences[0]
+
+    assert report.outcome == "differs"
+    assert report.num_packs_different == 1
+    assert (first.pack, first.shard, first.shard_row) == (4, f"training/{shard.name}", 4)
+    found_column, sequence, token, stored, derived = expected
+    assert (first.column, first.token, first.in_artifact, first.from_source) == (
+        found_column,
+        token if column != "seq_start_id" or num_packs else None,
+        stored,
+        derived,
+    )
+    if sequence is not None:
+        assert first.sequence == sequence
+        assert first.row == int(_plan(artifact)[(4, sequence)])
+    assert first.causes == ("artifact changed",)
+    assert "is not the file that the build wrote" in first.cause
+
+
+def _plan(artifact: Path) -> dict[tuple[int, int], int]:
+    rows = pq.read_table(artifact / "plan" / "training.parquet").to_pylist()
+    return {(row["pack"], row["position"]): row["row"] for row in rows}
+
+
+def test_shard_and_manifest_changed_together_are_found(artifact: Path) -> None:
+    shard = change_shard(artifact, 2, "input_ids", 3, 11)
+    digest = hashlib.sha256(shard.read_bytes()).hexdigest()
+    change_manifest(artifact, splits__0__shards__0__sha256=digest)
+    report = _verified(artifact)
+
+    assert _outcomes(report) == {"packs": "differs"}
+    assert report.differences[0].causes == ("artifact changed",)
+    assert "changed together" in report.differences[0].cause
+
+
+def test_rewritten_shard_with_the_same_rows_is_no_other_data(artifact: Path) -> None:
+    shard = next((artifact / "training").glob("*.parquet"))
+    pq.write_table(pq.read_table(shard), shard)
+
+    assert _outcomes(_verified(artifact, 1)) == {"shards": "differs"}
+    assert _outcomes(_verified(artifact, None)) == {"shards": "differs", "training shards": "differs"}
+
+
+def test_changed_input_is_named(artifact: Path) -> None:
+    rows = source_rows()
+    assert rows[2] is not None
+    rows[2]["input_ids"][1] = 77
+    rows[2]["labels"][1] = 77
+    write_source(artifact.parent / "rows.jsonl", rows)
+    for num_packs in (6, None):
+        report = _verified(artifact, num_packs)
+        first = report.differences[0]
+        assert "inputs" in _outcomes(report)
+        assert (first.row, first.column, first.token) == (3, "input_ids", 1)
+        assert (first.in_artifact, first.from_source) == (5, 77)
+        assert first.causes == ("input changed",)
+        assert first.cause.startswith(f"{artifact.parent / 'rows.jsonl'} was ")
+
+
+def test_row_that_is_gone_or_bad_is_a_difference(artifact: Path) -> None:
+    rows = source_rows()[:12]
+    rows[0] = {"input_ids": "none"}
+    write_source(artifact.parent / "rows.jsonl", rows)
+    found = {item.row: item.from_source for item in _verified(artifact).differences}
+
+    assert found[1] == "none: invalid_field: input_ids must be a list of whole numbers"
+    assert found[13] == f"no row 13 in {artifact.parent / 'rows.jsonl'}"
+    assert set(found) == {1, 13, 14}
+
+
+def test_row_that_was_dropped_counts_for_nothing(artifact: Path) -> None:
+    rows = source_rows()
+    rows[OVER_LONG_ROW - 1] = {"input_ids": list(range(100, 150)), "labels": list(range(100, 150))}
+    write_source(artifact.parent / "rows.jsonl", rows)
+
+    assert _outcomes(_verified(artifact)) == {"inputs": "differs"}
+    assert _outcomes(_verified(artifact, None)) == {"inputs": "differs", "other files": "differs"}
+
+
+def test_changed_tokenizer_is_named(artifact: Path) -> None:
+    path = artifact.parent / "tokenizer" / "tokenizer.json"
+    path.write_text(path.read_text() + "\n")
+    report = _verified(artifact)
+
+    assert _outcomes(report) == {"tokenizer": "differs"}
+    assert [(item.cause, item.name) for item in report.changed] == [("tokenizer changed", "tokenizer.json")]
+
+
+def test_changed_template_is_named(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    template = load_tokenizer(tokenized_recipe("x", chatml_tokenizer).tokenizer).chat_template or ""
+    (tmp_path / "own.jinja").write_text(template)
+    source = write_json_lines(tmp_path / "chats.jsonl", [chat_row(f"{index}?", "Ja.") for index in range(8)])
+    recipe = traced_recipe(
+        source,
+        chatml_tokenizer,
+        preprocessing__kind="chat",
+        packing__packed_sequence_size=64,
+        tokenizer__chat_template=str(tmp_path / "own.jinja"),
+    )
+    artifact = build(recipe, tmp_path / "artifact").output
+    assert _verified(artifact).outcome == "same"
+
+    (tmp_path / "own.jinja").write_text(f"Be kind.{template}")
+    report = _verified(artifact)
+    assert _outcomes(report) == {"chat template": "differs", "packs": "differs"}
+    assert {item.cause for item in report.changed} == {"chat template changed"}
+    assert report.differences[0].causes == ("chat template changed",)
+
+    (tmp_path / "own.jinja").write_text("{{ messages }}")
+    unusable = _verified(artifact)
+    assert _outcomes(unusable) == {"chat template": "differs", "sources": "could not run"}
+
+
+def test_other_library_is_a_note_and_a_cause_of_other_rows(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = ingredients.library_versions()
+    monkeypatch.setattr(ingredients, "library_versions", lambda: {**versions, "tokenizers": "99.0"})
+    same = _verified(artifact)
+    change_shard(artifact, 0, "input_ids", 0, 17)
+    other = _verified(artifact)
+
+    assert same.outcome == "same"
+    assert same.notes == (f"tokenizers was {versions['tokenizers']}, is 99.0",)
+    assert other.differences[0].causes == ("artifact changed", "library version changed")
+
+
+def test_gone_source_is_said_and_the_rest_is_verified(artifact: Path) -> None:
+    (artifact.parent / "rows.jsonl").unlink()
+    report = _verified(artifact)
+
+    assert report.outcome == "could not run"
+    assert set(_outcomes(report)) == {"inputs", "sources"}
+    assert "there is no such file" in next(check.detail for check in report.checks if check.name == "inputs")
+    assert report.num_packs_compared == 0
+    assert _verified(artifact, None).outcome == "could not run"
+
+    change_shard(artifact, 1, "input_ids", 1, 17)
+    assert _verified(artifact).outcome == "differs"
+
+
+def test_one_of_two_sources_is_gone(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    names = [write_source(tmp_path / name, source_rows()[:4]) for name in ("a.jsonl", "b.jsonl")]
+    recipe = traced_recipe(names[0], chatml_tokenizer).override({"data.train": [str(name) for name in names]})
+    artifact = build(recipe, tmp_path / "artifact").output
+    names[0].unlink()
+    report = _verified(artifact)
+
+    assert report.outcome == "could not run"
+    assert report.num_sequences_compared == 4
+    assert report.differences == ()
+    assert [item.name for item in report.changed] == [str(names[0])]
+
+
+def test_sources_that_moved_are_named(artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "moved").mkdir()
+    shutil.move(artifact.parent / "rows.jsonl", tmp_path / "moved" / "other.jsonl")
+    shutil.move(artifact.parent / "tokenizer", tmp_path / "moved" / "tokenizer")
+    assert _verified(artifact).outcome == "could not run"
+
+    overrides = {
+        "data.train": str(tmp_path / "moved" / "other.jsonl"),
+        "tokenizer.name_or_path": str(tmp_path / "moved" / "tokenizer"),
+    }
+    assert _outcomes(_verified(artifact, overrides=overrides)) == {}
+    with pytest.raises(ConfigError, match=r"--set packing\.seed; allowed: data\.train"):
+        _verified(artifact, overrides={"packing.seed": 7})
+
+
+def test_changed_records_are_found(artifact: Path) -> None:
+    change_manifest(artifact, recipe__packing__seed=7)
+    assert _outcomes(_verified(artifact, 6)) == {"manifest": "differs"}
+
+    change_manifest(artifact, recipe__packing__seed=1234, splits__0__statistics__max_runtime_length=9)
+    assert _outcomes(_verified(artifact)) == {"metadata": "differs"}
+
+    change_manifest(artifact, splits__0__statistics__max_runtime_length=6)
+    ledger = artifact / "plan" / "dropped.jsonl"
+    entry = json.loads(ledger.read_text())
+    ledger.write_text(json.dumps(entry) + "\n" + json.dumps({**entry, "row": 2}) + "\n")
+    assert _outcomes(_verified(artifact)) == {"plan": "differs"}
+    assert _outcomes(_verified(artifact, None)) == {"plan": "differs", "other files": "differs"}
+
+
+def test_unreadable_shard_is_a_difference(artifact: Path) -> None:
+    shard = next((artifact / "training").glob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-40])
+    for num_packs in (2, None):
+        report = _verified(artifact, num_packs)
+        assert report.outcome == "differs"
+        assert report.differences[0].causes == ("artifact changed",)
+        assert "cannot be read" in str(report.differences[0].in_artifact)
+
+
+def test_scratch_has_to_be_there_and_have_room(artifact: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--scratch is .*there is no such folder"):
+        _verified(artifact, None, scratch=artifact.parent / "nowhere")
+
+
+def test_packs_of_another_tool_are_refused(artifact: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
+        _verified(artifact / "training")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("runtime_length", [1.5] * 12),
+        ("runtime_length", ["6"] * 12),
+        ("file_index", [3] * 12),
+        ("file_index", [-1] * 12),
+        ("pack", [9] * 12),
+        ("pack", None),
+        ("row", [1] * 12),
+        ("position", [0] * 12),
+    ],
+)
+def test_no_broken_plan_ends_in_a_traceback(artifact: Path, name: str, values: list[Any] | None) -> None:
+    path = artifact / "plan" / "training.parquet"
+    columns = pq.read_table(path).to_pydict()
+    columns = {key: value for key, value in columns.items() if key != name}
+    pq.write_table(pa.table(columns if values is None else {**columns, name: values}), path)
+    num_refused = 0
+    for ask in (
+        lambda: _verified(artifact),
+        lambda: _verified(artifact, None),
+        lambda: diff_artifacts(artifact, artifact),
+        lambda: trace_pack(TracedRun(Artifact(artifact), RunOptions()), "training", 0, limit=3),
+    ):
+        try:
+            found = ask()
+        except BridgepackError:
+            num_refused += 1
+        else:
+            assert not isinstance(found, VerifyReport) or found.outcome == "differs"
+
+    assert num_refused < 4
+
+
+@pytest.mark.parametrize("column", ["input_ids", "loss_mask", "seq_start_id"])
+def test_no_column_of_another_type_ends_in_a_traceback(artifact: Path, column: str) -> None:
+    path = next((artifact / "training").glob("*.parquet"))
+    rows = pq.read_table(path).to_pydict()
+    rows[column] = [[str(value) for value in values] for values in rows[column]]
+    pq.write_table(pa.table(rows), path)
+
+    assert _verified(artifact).outcome == "differs"
+    with pytest.raises(ArtifactError):
+        diff_artifacts(artifact, artifact)
+
+
+def test_manifest_without_a_tokenizer_is_refused(artifact: Path) -> None:
+    change_manifest(artifact, tokenizer={})
+    for ask in (lambda: _verified(artifact), lambda: diff_artifacts(artifact, artifact)):
+        with pytest.raises(ArtifactError, match="tokenizer has no name_or_path or no eos_token_id"):
+            ask()

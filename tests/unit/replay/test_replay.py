@@ -1,0 +1,461 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.records import RowBatch, RunConfig
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.evaluation import EvaluationSchedule
+from bridgepack.replay.order import FILLER, PackOrder, Sighting, replay_order
+from bridgepack.replay.rows import ShardIndex, ShardRow, trained_runtime_tokens
+from bridgepack.replay.settings import ReplaySettings
+from bridgepack.replay.topology import RankCoordinates, Topology
+from bridgepack.replay.torch_random import shuffled_epochs, torch_permutation
+
+TWO_RANKS = Topology(world_size=2)
+RECIPE: dict[str, Any] = {
+    "name": "small",
+    "data": {"train": ["a.jsonl"], "validation_fraction": 0.1},
+    "tokenizer": {"name_or_path": "some/tokenizer"},
+    "packing": {"packed_sequence_size": 64, "seed": 7},
+    "parallelism": {"num_gpus": 8, "tensor_model_parallel_size": 2},
+    "batch": {"global_batch_size": 8},
+}
+RUN: dict[str, Any] = {
+    "dataset": {"dataloader_type": "batch", "seed": 1234, "dataset_kwargs": None},
+    "train": {"micro_batch_size": 1, "global_batch_size": 4, "train_iters": 10},
+    "model": {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2, "context_parallel_size": 1},
+    "validation": {"eval_interval": 4, "eval_iters": 3},
+}
+
+
+def _settings(**changes: Any) -> ReplaySettings:
+    fields: dict[str, Any] = {
+        "version": "0.6.2",
+        "num_packs": 5,
+        "topology": TWO_RANKS,
+        "micro_batch_size": 1,
+        "global_batch_size": 2,
+    }
+    return ReplaySettings(**(fields | changes))
+
+
+def _packs(order: PackOrder, *steps: int) -> list[list[list[int]]]:
+    """Return step -> rank -> packs."""
+    ranks = range(order.topology.data_parallel_size)
+    return [[order.packs_at(step, rank).tolist() for rank in ranks] for step in steps]
+
+
+def _run(**changes: Any) -> RunConfig:
+    values = {name: {**section, **changes.get(name, {})} for name, section in RUN.items()}
+    return RunConfig(values=values, is_complete=False, place="run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("size", "seed", "expected"),
+    [(5, 1234, [0, 4, 2, 1, 3]), (1, 7, [0]), (0, 7, []), (5, 2**32 + 1234, [0, 4, 2, 1, 3])],
+)
+def test_permutation_is_torch_s(size: int, seed: int, expected: list[int]) -> None:
+    assert torch_permutation(size, seed).tolist() == expected
+
+
+def test_permutation_refuses_what_torch_draws_otherwise() -> None:
+    with pytest.raises(ConfigError, match="num_packs is 214748364; allowed: below"):
+        torch_permutation(214748364, 0)
+
+
+def test_shuffled_epochs_repeat_every_row_before_the_next() -> None:
+    rows = shuffled_epochs(4, 10, seed=1234)
+
+    assert sorted(rows[:4].tolist()) == sorted(rows[4:8].tolist()) == [0, 1, 2, 3]
+    assert len(rows) == 10
+    np.random.seed(1234)
+    first = np.arange(4)
+    np.random.shuffle(first)
+    assert rows[:4].tolist() == first.tolist()
+
+
+def test_no_global_generator_is_touched() -> None:
+    before = np.random.get_state(legacy=False)["state"]["key"].tolist()
+    _packs(replay_order(_settings(max_samples=7)), 1, 2, 3)
+
+    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == before
+
+
+def test_ranks_count_tensor_context_data_pipeline() -> None:
+    topology = Topology(
+        world_size=16, tensor_model_parallel_size=2, pipeline_model_parallel_size=2, context_parallel_size=2
+    )
+
+    assert topology.data_parallel_size == 2
+    assert topology.coordinates_of(13) == RankCoordinates(tensor=1, context=0, data=1, pipeline=1)
+    assert topology.ranks_of(1) == (4, 5, 6, 7, 12, 13, 14, 15)
+    assert replace(topology, pipeline_before_data=True).ranks_of(1) == (8, 9, 10, 11, 12, 13, 14, 15)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"world_size": 6, "tensor_model_parallel_size": 4}, r"world_size is 6; allowed: multiples of .*4.*to 8"),
+        ({"world_size": 0}, "world_size is 0; allowed: whole numbers from 1"),
+        ({"world_size": True}, "world_size is True"),
+    ],
+)
+def test_impossible_topologies_are_refused(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Topology(**sizes)
+
+
+def test_unknown_ranks_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rank is 2; allowed: 0 to 1"):
+        TWO_RANKS.coordinates_of(2)
+    with pytest.raises(ConfigError, match="data_parallel_rank is -1; allowed: 0 to 1"):
+        replay_order(_settings()).packs_at(1, -1)
+
+
+def test_before_0_6_packs_come_in_file_order_and_the_rest_is_left_out() -> None:
+    order = replay_order(_settings(version="0.5.1"))
+
+    assert _packs(order, 1, 2, 3) == [[[0], [1]], [[2], [3]], [[0], [1]]]
+
+
+def test_before_0_6_a_resumed_run_skips_the_head_of_every_epoch() -> None:
+    order = replay_order(_settings(version="0.4.2", resume_step=1, num_packs=7))
+
+    assert _packs(order, 2, 3, 4) == [[[2], [3]], [[4], [5]], [[2], [3]]]
+
+
+def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
+    with pytest.raises(ConfigError, match=r"0\.5\.1 waits forever with 4 of 5 packs consumed"):
+        replay_order(_settings(version="0.5.1", resume_step=2))
+
+
+def test_since_0_6_every_epoch_has_its_own_order() -> None:
+    order = replay_order(_settings())
+    first, second = torch_permutation(5, 1234).tolist(), torch_permutation(5, 1235).tolist()
+
+    assert _packs(order, 1, 2, 3) == [[[first[0]], [first[1]]], [[first[2]], [first[3]]], [[second[0]], [second[1]]]]
+
+
+def test_a_last_batch_is_filled_up() -> None:
+    order = replay_order(_settings(drop_last=False))
+
+    assert _packs(order, 3) == [[[3], [FILLER]]]
+    assert order.filler_pack == 4
+    assert order.global_batch_at(3).tolist() == [3, FILLER]
+
+
+def test_micro_batches_are_consecutive_packs_of_a_rank() -> None:
+    order = replay_order(_settings(num_packs=8, global_batch_size=8, micro_batch_size=2, version="0.5.1"))
+
+    assert [batch.tolist() for batch in order.micro_batches_at(1, 1)] == [[1, 3], [5, 7]]
+
+
+def test_a_limited_dataset_is_shuffled_beforehand() -> None:
+    rows = shuffled_epochs(5, 8, seed=1234)
+    order = replay_order(_settings(version="0.5.1", max_samples=8))
+
+    assert order.global_batch_at(2).tolist() == rows[2:4].tolist()
+    assert replay_order(_settings(max_samples=8)).filler_pack == rows[-1]
+
+
+def test_resuming_changes_nothing_since_0_6() -> None:
+    whole = replay_order(_settings(num_packs=9))
+
+    assert _packs(replay_order(_settings(num_packs=9, resume_step=6)), 7, 8, 9) == _packs(whole, 7, 8, 9)
+
+
+def test_single_goes_through_the_packs_once() -> None:
+    order = replay_order(_settings(loader="single", num_packs=9, global_batch_size=4, num_steps=3))
+
+    assert _packs(order, 1, 2) == [[[0, 2], [1, 3]], [[4, 6], [5, 7]]]
+    with pytest.raises(ConfigError, match="dataloader_type is single; the host stops after 4 micro batches"):
+        order.packs_at(3, 0)
+
+
+def test_single_with_the_rest_can_leave_a_rank_without_rows() -> None:
+    order = replay_order(_settings(loader="single", drop_last=False))
+
+    assert order.packs_at(3, 0).tolist() == [4]
+    with pytest.raises(ConfigError, match="give data-parallel rank 1 nothing at step 3"):
+        order.packs_at(3, 1)
+
+
+def test_cyclic_takes_the_epoch_for_a_seed_and_each_rank_its_own_part() -> None:
+    order = replay_order(_settings(loader="cyclic", num_packs=6, seed=99))
+    first = torch_permutation(3, 0)
+
+    assert _packs(order, 1, 2, 3) == [[[place], [3 + place]] for place in first.tolist()]
+    assert order.packs_at(4, 0).tolist() == torch_permutation(3, 1)[:1].tolist()
+
+
+def test_cyclic_without_sharding_lets_ranks_drift_apart() -> None:
+    """7 packs on 4 ranks: three ranks get two packs in the first pass, the last gets one and begins epoch 1."""
+    settings = _settings(
+        loader="cyclic", data_sharding=False, num_packs=7, topology=Topology(world_size=4), global_batch_size=4
+    )
+    zero, one = torch_permutation(7, 0).tolist(), torch_permutation(7, 1).tolist()
+
+    assert _packs(replay_order(settings), 1, 2) == [
+        [[zero[0]], [zero[1]], [zero[2]], [zero[3]]],
+        [[zero[4]], [zero[5]], [zero[6]], [one[3]]],
+    ]
+
+
+def test_a_growing_batch_takes_fewer_micro_batches_at_first() -> None:
+    settings = _settings(version="0.4.2", loader="single", num_packs=40, global_batch_size=6, ramp_up=(2, 2, 8))
+    order = replay_order(settings)
+
+    assert [len(order.packs_at(step, 0)) for step in range(1, 7)] == [1, 1, 2, 3, 3, 3]
+    assert order.packs_at(5, 1).tolist() == [15, 17, 19]
+    resumed = replay_order(replace(settings, resume_step=3))
+    assert _packs(resumed, 4, 5) == _packs(order, 4, 5)
+
+
+def test_steps_of_a_pack() -> None:
+    order = replay_order(_settings(version="0.5.1", num_steps=4, num_packs=9, global_batch_size=4))
+
+    assert list(order.steps_of(6)) == [
+        Sighting(step=2, data_parallel_rank=0, micro_batch=1, position=0, is_filler=False),
+        Sighting(step=4, data_parallel_rank=0, micro_batch=1, position=0, is_filler=False),
+    ]
+    assert list(order.steps_of(8)) == []
+    assert len(list(order.steps_of(6, last_step=3))) == 1
+    assert list(replay_order(replace(order.settings, resume_step=4)).steps_of(6)) == []
+
+
+def test_a_filler_is_seen_as_one() -> None:
+    order = replay_order(_settings(drop_last=False, num_steps=3))
+
+    fillers = [sighting for sighting in order.steps_of(4) if sighting.is_filler]
+    assert fillers == [Sighting(step=3, data_parallel_rank=1, micro_batch=0, position=0, is_filler=True)]
+
+
+def test_questions_that_have_no_answer() -> None:
+    order = replay_order(_settings(num_steps=3))
+
+    for step in (0, 4):
+        with pytest.raises(ConfigError, match=f"step is {step}; allowed: 1 to 3"):
+            order.packs_at(step, 0)
+    with pytest.raises(ConfigError, match="pack is 5; allowed: 0 to 4"):
+        list(order.steps_of(5))
+    with pytest.raises(ConfigError, match="last_step is not given"):
+        list(replay_order(_settings()).steps_of(0))
+    with pytest.raises(ConfigError, match="trained_tokens has 2 entries; allowed: one for each of the 5 packs"):
+        order.trained_tokens_at(1, np.array([1, 2]))
+
+
+def test_trained_tokens_of_a_step_leave_fillers_out() -> None:
+    order = replay_order(_settings(drop_last=False))
+    counts = np.array([1, 10, 100, 1000, 10000])
+
+    assert order.trained_tokens_at(3, counts) == 1000
+    assert sum(order.trained_tokens_at(step, counts) for step in (1, 2, 3)) == 11111
+
+
+def test_trained_tokens_are_those_that_the_collate_leaves() -> None:
+    batch = RowBatch(
+        shard="a",
+        first_row=0,
+        input_ids=np.array([5, 6, 2, 7, 8, 9, 2, 2]),
+        token_offsets=np.array([0, 6, 8]),
+        loss_mask=np.array([1, 1, 1, 0, 1, 1, 1, 1]),
+        mask_offsets=np.array([0, 6, 8]),
+        seq_start_id=np.array([0, 3, 0]),
+        start_offsets=np.array([0, 2, 3]),
+    )
+    settings = CollateSettings(packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True)
+
+    counts = trained_runtime_tokens(batch, 2)
+    assert counts.tolist() == [3, 0]
+    assert predict_batch([batch.row(0), batch.row(1)], settings).loss_mask.sum(axis=1).tolist() == [3, 0]
+
+
+def test_shards_count_in_the_order_of_their_names() -> None:
+    index = ShardIndex({"training/shard-00001.parquet": 2, "training/shard-00000.parquet": 3, "training/a.pq": 0})
+
+    assert index.num_packs == 5
+    assert index.place_of(3) == ShardRow("training/shard-00001.parquet", 0)
+    assert [index.pack_at(index.place_of(pack)) for pack in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ConfigError, match="pack is 5; allowed: 0 to 4"):
+        index.place_of(5)
+    with pytest.raises(ConfigError, match=r"row is 3 of training/shard-00000\.parquet; it has 3 rows"):
+        index.pack_at(ShardRow("training/shard-00000.parquet", 3))
+    with pytest.raises(ConfigError, match="shard is 'b'; allowed: "):
+        index.pack_at(ShardRow("b", 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": "0.2"}, "0.3 and newer"),
+        ({"num_packs": 0}, "num_packs is 0"),
+        ({"max_samples": 0}, "max_samples is 0"),
+        ({"resume_step": -1}, "resume_step is -1; allowed: whole numbers from 0"),
+        ({"loader": "external"}, "dataloader_type is 'external'; allowed: batch, single, cyclic"),
+        ({"seed": -1}, "dataset.seed is -1; allowed: 0 to 4294967295"),
+        ({"global_batch_size": 3}, "global_batch_size is 3; allowed: multiples of .*1 x 2"),
+        ({"num_packs": 1, "max_samples": 1}, "max_train_samples is 1 with one pack"),
+        ({"version": "0.4.2", "ramp_up": (1, 1, 1)}, "rampup_batch_size is .* with dataloader_type batch"),
+        ({"loader": "cyclic", "global_batch_size": 1, "decrease_batch_size_if_needed": True}, "allowed: at least 2"),
+    ],
+)
+def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_packs": 1}, "train.global_batch_size is 2; allowed: at most the number of packs, 1"),
+        ({"num_packs": 1, "is_evaluation": True}, "validation.eval_global_batch_size is 2"),
+        ({"num_packs": 1, "version": "0.5.1", "loader": "single"}, "train.global_batch_size is 2"),
+        ({"num_packs": 1, "version": "0.4.2", "loader": "cyclic"}, "2 packs at a time"),
+        ({"loader": "single", "resume_step": 3}, "6 packs are consumed and the run has 5"),
+        ({"loader": "cyclic", "consumed_packs": 1}, "1 packs are consumed; allowed with dataloader_type cyclic"),
+        ({"loader": "single", "version": "0.4.2", "ramp_up": (2, 2, 8)}, r"rampup_batch_size is \[2, 2, 8\] with"),
+        (
+            {"loader": "single", "version": "0.4.2", "ramp_up": (3, 1, 8), "global_batch_size": 4, "num_packs": 9},
+            "gives a batch of 3; allowed: multiples of",
+        ),
+    ],
+)
+def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replay_order(_settings(**changes))
+
+
+def test_evaluation_may_have_fewer_packs_than_a_batch_where_the_loader_takes_them() -> None:
+    settings = _settings(num_packs=3, global_batch_size=4, loader="cyclic", is_evaluation=True)
+
+    assert len(replay_order(settings).packs_at(1, 0)) == 2
+
+
+def test_settings_of_a_recipe() -> None:
+    recipe = SFTRecipe.from_mapping(RECIPE)
+    settings = replay_settings(recipe, num_packs={"training": 30, "validation": 9}, world_size=None, version="0.6.2")
+
+    assert settings == ReplaySettings(
+        version="0.6.2",
+        num_packs=30,
+        topology=Topology(world_size=8, tensor_model_parallel_size=2),
+        micro_batch_size=1,
+        global_batch_size=8,
+        seed=7,
+        num_steps=4,
+    )
+
+
+def test_settings_of_a_recipe_s_evaluation() -> None:
+    recipe = SFTRecipe.from_mapping(RECIPE).override({"schedule.eval_interval": 2})
+    num_packs = {"training": 30, "validation": 21}
+    settings = replay_settings(
+        recipe, num_packs=num_packs, world_size=4, version="0.6.2", split="validation", resume_step=3
+    )
+
+    assert evaluation_schedule(recipe, num_packs=num_packs, version="0.6.2") == EvaluationSchedule(
+        eval_interval=2, eval_iters=2, num_steps=4
+    )
+    assert (settings.topology.data_parallel_size, settings.is_evaluation, settings.resume_step) == (2, True, 2)
+
+
+def test_settings_of_a_run_keep_a_partial_batch_for_whole_epochs() -> None:
+    run = _run(train={"num_epochs": 1.5, "train_iters": None})
+    settings = replay_settings(run, num_packs={"training": 9}, world_size=4, version="0.6.2")
+
+    assert (settings.drop_last, settings.num_steps) == (False, 5)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("0.4.2", (True, (2, 2, 8))), ("0.5.1", (True, None))])
+def test_settings_of_a_run_are_read_as_its_version_does(version: str, expected: tuple[Any, ...]) -> None:
+    run = _run(
+        train={"rampup_batch_size": [2, 2, 8]},
+        dataset={"dataloader_type": "single", "drop_last": False},
+        validation={"eval_global_batch_size": 2},
+    )
+    settings = replay_settings(run, num_packs={"training": 9}, world_size=4, version=version)
+    evaluation = replay_settings(
+        run, num_packs={"training": 9, "validation": 9}, world_size=4, version=version, split="validation"
+    )
+
+    assert (settings.drop_last, settings.ramp_up) == expected
+    assert evaluation.global_batch_size == (4 if version == "0.4.2" else 2)
+
+
+def test_a_limit_in_dataset_kwargs_is_one_of_both_splits() -> None:
+    run = _run(dataset={"max_train_samples": 5, "dataset_kwargs": {"max_num_samples": 6}})
+    num_packs = {"training": 9, "validation": 9}
+    limits = [
+        replay_settings(run, num_packs=num_packs, world_size=2, version="0.6.2", split=split).max_samples
+        for split in num_packs
+    ]
+
+    assert limits == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({"train": {"global_batch_size": None}}, {}, "run.yaml does not state train.global_batch_size"),
+        ({"train": {"micro_batch_size": "1"}}, {}, "train.micro_batch_size is '1'; allowed: a whole number"),
+        ({"dataset": {"drop_last": 1}}, {}, "dataset.drop_last is 1; allowed: true or false"),
+        ({"dataset": {"seed": None, "max_train_samples": 4}}, {}, "dataset.seed is null with a limit of packs"),
+        ({"train": {"num_epochs": "2"}}, {}, "train.num_epochs is '2'; allowed: a number"),
+        ({}, {"world_size": None}, "world_size is not given"),
+        ({}, {"split": "test"}, "split is 'test'; allowed: training"),
+        ({}, {"version": "new"}, "allowed: a version such as 0.6.2"),
+        (
+            {"train": {"rampup_batch_size": [1, 2]}, "dataset": {"dataloader_type": "single"}},
+            {"version": "0.4.2"},
+            r"rampup_batch_size is \[1, 2\]; allowed: \[first batch, increment, packs\]",
+        ),
+    ],
+)
+def test_runs_that_do_not_say_enough(changes: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+    defaults: dict[str, Any] = {"num_packs": {"training": 9}, "world_size": 2, "version": "0.6.2"}
+    with pytest.raises(ConfigError, match=message):
+        replay_settings(_run(**changes), **(defaults | arguments))
+
+
+def test_a_seed_of_null_is_the_run_s() -> None:
+    run = RunConfig(
+        values={**RUN, "dataset": {"seed": None}, "rng": {"seed": 5}}, is_complete=False, place="run.yaml", world_size=2
+    )
+
+    assert replay_settings(run, num_packs={"training": 9}, world_size=None, version="0.6.2").seed == 5
+
+
+def test_packs_in_batch_have_no_order() -> None:
+    recipe = SFTRecipe.from_mapping({**RECIPE, "packing": {"packed_sequence_size": 64, "mode": "in_batch"}})
+
+    with pytest.raises(ConfigError, match=r"packing\.mode is in_batch; allowed: offline"):
+        replay_settings(recipe, num_packs={"training": 9}, world_size=2, version="0.6.2")
+
+
+def test_evaluations_go_on_where_the_last_one_ended() -> None:
+    schedule = EvaluationSchedule(eval_interval=10, eval_iters=4, num_steps=25)
+
+    assert [list(schedule.batches_after(step)) for step in (10, 15, 20)] == [[1, 2, 3, 4], [], [5, 6, 7, 8]]
+    assert list(schedule.final_batches()) == [9, 10, 11, 12]
+    assert schedule.batches_until(19) == 4
+
+
+def test_evaluations_can_begin_later_or_never() -> None:
+    late = EvaluationSchedule(eval_interval=5, eval_iters=2, start_eval_at_iter=10, num_steps=15)
+
+    assert [list(late.batches_after(step)) for step in (5, 10, 15)] == [[], [1, 2], [3, 4]]
+    for none in (
+        EvaluationSchedule(eval_interval=None, eval_iters=2),
+        EvaluationSchedule(eval_interval=5, eval_iters=0),
+        EvaluationSchedule(eval_interval=5, eval_iters=2, skips_training=True),
+    ):
+        assert not none.batches_after(5)
+    only = EvaluationSchedule(eval_interval=5, eval_iters=2, num_steps=10, skips_training=True)
+    assert list(only.final_batches()) == [1, 2]

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records import PackedRow
+from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.replay.slicing import (
+    attention_pairs,
+    dense_positions,
+    misplaced_tokens,
+    slice_row,
+    thd_positions,
+)
+from bridgepack.replay.slicing_totals import alignment_waste, slicing_totals
+
+#: Two sequences, aligned to 4: runtime inputs [5 6 7 2 | 8 9 10 11], then a tail of 4.
+ROW = PackedRow(
+    input_ids=np.array([5, 6, 7, 2, 2, 8, 9, 10, 11, 12], dtype=np.int32),
+    loss_mask=np.array([0, 1, 1, 0, 0, 0, 0, 0, 1, 0], dtype=np.int8),
+    seq_start_id=np.array([0, 5], dtype=np.int32),
+)
+SETTINGS = CollateSettings(packed_sequence_size=12, pad_seq_to_mult=4, eos_token_id=2, pad_to_max_length=True)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ranks", "expected"),
+    [
+        ([0, 8], 2, [[0, 1, 6, 7], [2, 3, 4, 5]]),
+        ([0, 4, 12], 2, [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]),
+        ([0, 4, 12, 12, 12], 2, [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]),
+        ([0, 6], 3, [[0, 5], [1, 4], [2, 3]]),
+        ([0, 3], 1, [[0, 1, 2]]),
+    ],
+)
+def test_ranks_get_chunks_from_both_ends_of_every_sequence(
+    offsets: list[int], ranks: int, expected: list[list[int]]
+) -> None:
+    positions = thd_positions(offsets, offsets[-1], ranks)
+
+    assert positions.tolist() == expected
+    assert misplaced_tokens(positions, offsets[-1]).tolist() == []
+
+
+def test_sequences_that_do_not_divide_lose_tokens() -> None:
+    positions = thd_positions([0, 6, 12], 12, 2)
+
+    assert positions.tolist() == [[0, 3, 4, 6, 9, 10], [1, 2, 3, 7, 8, 9]]
+    assert misplaced_tokens(positions, 12).tolist() == [3, 5, 9, 11]
+
+
+def test_offsets_filled_up_with_minus_one_can_lose_the_whole_row() -> None:
+    """The bisection wants ascending offsets."""
+    assert misplaced_tokens(thd_positions([0, 4, -1, -1], 4, 2), 4).tolist() == [0, 1, 2, 3]
+    assert misplaced_tokens(thd_positions([0, 4, 12, -1, -1], 12, 2), 12).tolist() == []
+
+
+def test_a_row_without_boundaries_is_one_sequence() -> None:
+    assert dense_positions(8, 2).tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]]
+    assert dense_positions(3, 1).tolist() == [[0, 1, 2]]
+    with pytest.raises(ConfigError, match="a row has 6 tokens; allowed: multiples of 2 x ranks, 4"):
+        dense_positions(6, 2)
+
+
+def test_slices_of_a_row() -> None:
+    slices = slice_row(predict_batch([ROW], SETTINGS), 0, 2)
+
+    assert slices.positions.tolist() == [[0, 3, 4, 7, 8, 11], [1, 2, 5, 6, 9, 10]]
+    assert slices.tokens.tolist() == [[5, 2, 8, 11, 2, 2], [6, 7, 9, 10, 2, 2]]
+    assert slices.labels.tolist() == [[6, 2, 9, 12, 2, 2], [7, 2, 10, 11, 2, 2]]
+    assert slices.position_ids.tolist() == [[0, 3, 0, 3, 0, 0], [1, 2, 1, 2, 0, 0]]
+    assert slices.trained_tokens.tolist() == [1, 2]
+
+
+def test_one_rank_gets_the_row_as_it_is() -> None:
+    batch = predict_batch([ROW], SETTINGS)
+
+    assert slice_row(batch, 0, 1).tokens[0].tolist() == batch.tokens[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "levels", "expected"),
+    [
+        ("p2p", None, [2, 18, 18, 18]),
+        ("all_gather", None, [2, 18, 18, 18]),
+        ("a2a", None, [14, 14, 14, 14]),
+        ("a2a+p2p", (2, 2), [10, 10, 18, 18]),
+    ],
+)
+def test_attention_of_each_rank(kind: str, levels: tuple[int, int] | None, expected: list[int]) -> None:
+    """Two sequences of 8, the last token of each is padding: rank 0 has it beside the first token."""
+    pairs = attention_pairs(
+        [0, 8, 16],
+        [0, 7, 14],
+        4,
+        cp_comm_type=kind,  # type: ignore[arg-type]
+        hierarchical_context_parallel_sizes=levels,
+    )
+
+    assert pairs.tolist() == expected
+    assert pairs.sum() == 2 * (7 * 8 / 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: thd_positions([0], 4, 2), "cu_seqlens has 1 entries; allowed: at least 2"),
+        (lambda: thd_positions([0, 4], 4, 0), "context_parallel_size is 0; allowed: whole numbers from 1"),
+        (
+            lambda: attention_pairs([0, 4], [0, 4], 2, cp_comm_type="ring"),  # type: ignore[arg-type]
+            "cp_comm_type is 'ring'; allowed: p2p, a2a, all_gather",
+        ),
+        (
+            lambda: attention_pairs([0, 8], [0, 8], 4, cp_comm_type="a2a+p2p"),
+            "hierarchical_context_parallel_sizes is None with cp_comm_type",
+        ),
+    ],
+)
+def test_what_cannot_be_cut(call: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_totals_over_packs() -> None:
+    idle = PackedRow(
+        input_ids=ROW.input_ids, loss_mask=np.array([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), seq_start_id=ROW.seq_start_id
+    )
+    totals = slicing_totals([ROW, idle], SETTINGS, 2)
+
+    assert (totals.num_packs, totals.tokens.tolist(), totals.trained_tokens.tolist()) == (2, [12, 12], [2, 2])
+    assert (totals.num_misaligned_packs, totals.misaligned_packs) == (0, ())
+    assert (totals.num_idle_ranks, totals.idle_ranks) == (1, ((1, 1),))
+    assert totals.attention_pairs.tolist() == [2 * (1 + 5), 2 * (2 + 3 + 5)]
+    assert totals.waiting_fraction == pytest.approx(1 - 8 / 10)
+
+
+def test_totals_name_packs_that_are_cut_wrong() -> None:
+    settings = CollateSettings(packed_sequence_size=12, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True)
+    totals = slicing_totals([ROW] * 7, settings, 4)
+
+    assert (totals.num_misaligned_packs, totals.misaligned_packs) == (7, (0, 1, 2, 3, 4))
+    with pytest.raises(ArtifactError, match="packs is empty"):
+        slicing_totals([], settings, 2)
+
+
+def test_packs_that_train_nothing_leave_no_rank_idle() -> None:
+    nothing = PackedRow(input_ids=ROW.input_ids, loss_mask=np.zeros(10, dtype=np.int8), seq_start_id=ROW.seq_start_id)
+
+    assert slicing_totals([nothing], SETTINGS, 2).num_idle_ranks == 0
+
+
+def test_alignment_costs_more_on_more_ranks() -> None:
+    costs = alignment_waste(np.array([5, 9]), [(1, 1, False), (2, 1, False), (4, 1, False), (2, 4, True)])
+
+    assert [(cost.pad_seq_to_mult, cost.num_alignment_tokens) for cost in costs] == [(1, 0), (4, 6), (8, 10), (8, 10)]
+    assert costs[1].waste_fraction == 0.3
+    assert alignment_waste(np.array([], dtype=np.int64), [(2, 1, False)])[0].waste_fraction == 0.0
