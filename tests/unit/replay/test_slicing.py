@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.errors import ConfigError
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
 from bridgepack.replay.slicing import (
@@ -13,7 +13,6 @@ from bridgepack.replay.slicing import (
     slice_row,
     thd_positions,
 )
-from bridgepack.replay.slicing_totals import alignment_waste, slicing_totals
 
 #: Two sequences, aligned to 4: runtime inputs [5 6 7 2 | 8 9 10 11], then a tail of 4.
 ROW = PackedRow(
@@ -120,39 +119,3 @@ def test_attention_of_each_rank(kind: str, levels: tuple[int, int] | None, expec
 def test_what_cannot_be_cut(call: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call()  # type: ignore[operator]
-
-
-def test_totals_over_packs() -> None:
-    idle = PackedRow(
-        input_ids=ROW.input_ids, loss_mask=np.array([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), seq_start_id=ROW.seq_start_id
-    )
-    totals = slicing_totals([ROW, idle], SETTINGS, 2)
-
-    assert (totals.num_packs, totals.tokens.tolist(), totals.trained_tokens.tolist()) == (2, [12, 12], [2, 2])
-    assert (totals.num_misaligned_packs, totals.misaligned_packs) == (0, ())
-    assert (totals.num_idle_ranks, totals.idle_ranks) == (1, ((1, 1),))
-    assert totals.attention_pairs.tolist() == [2 * (1 + 5), 2 * (2 + 3 + 5)]
-    assert totals.waiting_fraction == pytest.approx(1 - 8 / 10)
-
-
-def test_totals_name_packs_that_are_cut_wrong() -> None:
-    settings = CollateSettings(packed_sequence_size=12, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True)
-    totals = slicing_totals([ROW] * 7, settings, 4)
-
-    assert (totals.num_misaligned_packs, totals.misaligned_packs) == (7, (0, 1, 2, 3, 4))
-    with pytest.raises(ArtifactError, match="packs is empty"):
-        slicing_totals([], settings, 2)
-
-
-def test_packs_that_train_nothing_leave_no_rank_idle() -> None:
-    nothing = PackedRow(input_ids=ROW.input_ids, loss_mask=np.zeros(10, dtype=np.int8), seq_start_id=ROW.seq_start_id)
-
-    assert slicing_totals([nothing], SETTINGS, 2).num_idle_ranks == 0
-
-
-def test_alignment_costs_more_on_more_ranks() -> None:
-    costs = alignment_waste(np.array([5, 9]), [(1, 1, False), (2, 1, False), (4, 1, False), (2, 4, True)])
-
-    assert [(cost.pad_seq_to_mult, cost.num_alignment_tokens) for cost in costs] == [(1, 0), (4, 6), (8, 10), (8, 10)]
-    assert costs[1].waste_fraction == 0.3
-    assert alignment_waste(np.array([], dtype=np.int64), [(2, 1, False)])[0].waste_fraction == 0.0
