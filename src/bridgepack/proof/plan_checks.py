@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import iter_plan_columns, plan_path
 from bridgepack.geometry import IntArray
-from bridgepack.proof.plans import iter_plan_columns, plan_path
 from bridgepack.records.manifests import SplitRecord
 
 _COLUMNS = ("pack", "position", "file_index", "row")

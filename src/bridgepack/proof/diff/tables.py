@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import iter_plan_column, plan_path
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 from bridgepack.proof.packs import split_record
-from bridgepack.proof.plans import iter_plan_column, plan_path
 from bridgepack.records import RowBatch
 
 _COLUMNS = ("pack", "position", "file_index", "row", "runtime_length")

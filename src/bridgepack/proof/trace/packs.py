@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.geometry import IntArray
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record, trained_of
-from bridgepack.proof.plans import PlanEntry, entries_of_packs
 from bridgepack.proof.trace.records import ContextSlice, TokenRange, TracedPack, TracedSequence
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch

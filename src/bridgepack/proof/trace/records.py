@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridgepack.data.artifact.inspection import PackView, SequenceView
-from bridgepack.proof.plans import DroppedRow
+from bridgepack.data.artifact.plan import DroppedRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

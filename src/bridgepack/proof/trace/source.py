@@ -7,9 +7,9 @@ from pathlib import Path
 from bridgepack.config.errors import nearest_name
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
+from bridgepack.data.artifact.plan import PlanEntry, entries_of_row, find_dropped_rows, plan_path
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import shard_index
-from bridgepack.proof.plans import PlanEntry, entries_of_row, find_dropped_rows, plan_path
 from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.packs import PackTracer
 from bridgepack.proof.trace.records import ContextSlice, Placement, SourceTrace

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import PlanEntry, entries_of_packs
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowError, StoreError
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record
-from bridgepack.proof.plans import PlanEntry, entries_of_packs
 from bridgepack.proof.verify.records import RowDifference
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence

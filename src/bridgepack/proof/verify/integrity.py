@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
+from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_column
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.proof.plan_checks import plan_problem
-from bridgepack.proof.plans import iter_dropped_rows, iter_plan_column
 from bridgepack.proof.verify.records import Check
 from bridgepack.records.fingerprints import fingerprint_of_manifest
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER, Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
 from bridgepack.proof.packs import sequence_bounds, shard_index
-from bridgepack.proof.plans import entries_of_packs
 from bridgepack.proof.verify.derive import DerivedPacks, first_difference
 from bridgepack.proof.verify.origins import Origin
 from bridgepack.proof.verify.records import Check, RowDifference
