@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import entries_of_packs, plan_path
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
@@ -160,26 +159,12 @@ def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
 
 def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int]]:
     """Return (file, 1-based row, runtime length) of each sequence of a pack, from the artifact's plan."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path: Path = artifact.folder / PLAN_FOLDER / f"{split}.parquet"
     record = artifact.manifest.split(split)
-    if record is None or not path.is_file():
-        return []
-    try:
-        entries: list[dict[str, Any]] = pq.read_table(path, filters=[("pack", "=", index)]).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.") from None
-    try:
-        entries.sort(key=lambda entry: int(entry["position"]))
-        inputs = dict(enumerate(record.inputs))  # an index of -1 is none
-        return [
-            (inputs[entry["file_index"]].path, int(entry["row"]), int(entry["runtime_length"])) for entry in entries
-        ]
-    except (KeyError, TypeError, ValueError):
+    entries = entries_of_packs(artifact, split, [index]).get(index, ())
+    inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 is none
+    if any(entry.file_index not in inputs for entry in entries):
         raise ArtifactError(
-            f"{path} names inputs that the manifest does not have, or lacks columns: it was changed after the build. "
-            "Build the artifact again."
-        ) from None
+            f"{plan_path(artifact, split)} names inputs that the manifest does not have: it was changed after the "
+            "build. Build the artifact again."
+        )
+    return [(inputs[entry.file_index].path, entry.row, entry.runtime_length) for entry in entries]
