@@ -18,7 +18,7 @@ from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowErro
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record
 from bridgepack.proof.verify.records import RowDifference
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, InputRecord, PackedRow
 from bridgepack.records import Sequence as TokenSequence
 from bridgepack.replay.rows import ShardIndex
 
@@ -208,23 +208,21 @@ class PackDeriver:
         ):
             token = first_difference(stored, wanted)
             if token is not None:
-                self._add(entry.pack, entry, column, token, _value(stored, token), _value(wanted, token))
+                self._add(entry.pack, entry, column, token, value_at(stored, token), value_at(wanted, token))
                 return
         self._add(entry.pack, entry, _PLAN, None, entry.runtime_length, derived.runtime_length)
 
     def _add(
         self, pack: int, entry: PlanEntry | None, column: str, token: int | None, stored: Any, derived: Any
     ) -> None:
-        place = self._index.place_of(pack)
         self._found.differences.append(
-            RowDifference(
+            difference_at(
+                self._index,
+                self._inputs,
+                pack,
+                entry,
                 split=self._split,
-                pack=pack,
-                shard=place.shard,
-                shard_row=place.row,
                 sequence=entry.position if entry else None,
-                file=self._name_of(entry),
-                row=entry.row if entry else None,
                 column=column,
                 token=token,
                 in_artifact=stored,
@@ -232,9 +230,29 @@ class PackDeriver:
             )
         )
 
-    def _name_of(self, entry: PlanEntry | None) -> str | None:
-        is_known = entry is not None and 0 <= entry.file_index < len(self._inputs)
-        return self._inputs[entry.file_index].path if entry is not None and is_known else None
+
+def difference_at(
+    index: ShardIndex, inputs: Sequence[InputRecord], pack: int, entry: PlanEntry | None, **found: Any
+) -> RowDifference:
+    """Return a difference with where its pack lies and where its sequence came from.
+
+    Args:
+        index: where the packs of the split lie.
+        inputs: of the split.
+        pack: row of the split, from 0; one behind the last counts as the last.
+        entry: of the sequence in the plan; None where the pack as a whole differs, or the plan does not know.
+        found: the other fields of a `RowDifference`.
+    """
+    place = index.place_of(min(pack, index.num_packs - 1))
+    source = entry if entry is not None and 0 <= entry.file_index < len(inputs) else None
+    return RowDifference(
+        pack=pack,
+        shard=place.shard,
+        shard_row=place.row,
+        file=inputs[source.file_index].path if source else None,
+        row=entry.row if entry else None,
+        **found,
+    )
 
 
 def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int | None:
@@ -246,7 +264,8 @@ def first_difference(stored: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> int 
     return None if len(stored) == len(wanted) else shared
 
 
-def _value(values: npt.NDArray[Any], index: int) -> int | str:
+def value_at(values: npt.NDArray[Any], index: int) -> int | str:
+    """Return a number of a row, or that the row ends before it."""
     return int(values[index]) if index < len(values) else "the end"
 
 
@@ -277,7 +296,7 @@ def _structure_problem(row: PackedRow, bounds: npt.NDArray[np.int64]) -> tuple[s
     starts = row.seq_start_id.astype(np.int64)
     token = first_difference(starts, bounds[:-1])
     if token is not None:
-        return SEQ_START_ID, token, _value(starts, token), _value(bounds[:-1], token)
+        return SEQ_START_ID, token, value_at(starts, token), value_at(bounds[:-1], token)
     for column, values in ((INPUT_IDS, row.input_ids), (LOSS_MASK, row.loss_mask)):
         if len(values) != bounds[-1]:
             return column, None, f"{len(values)} entries", f"{bounds[-1]} entries"

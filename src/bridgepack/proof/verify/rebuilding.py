@@ -17,8 +17,8 @@ from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.packs import sequence_bounds, shard_index
-from bridgepack.proof.verify.derive import DerivedPacks, first_difference
+from bridgepack.proof.packs import sequence_bounds, shard_index, split_record
+from bridgepack.proof.verify.derive import DerivedPacks, difference_at, first_difference, value_at
 from bridgepack.proof.verify.origins import Origin
 from bridgepack.proof.verify.records import Check, RowDifference
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
@@ -136,7 +136,7 @@ def _first_of_row(ours: PackedRow, theirs: PackedRow) -> tuple[str, int, Any, An
         stored, wanted = getattr(ours, column), getattr(theirs, column)
         place = first_difference(stored, wanted)
         if place is not None:
-            return column, place, _value(stored, place), _value(wanted, place)
+            return column, place, value_at(stored, place), value_at(wanted, place)
     return None
 
 
@@ -144,22 +144,17 @@ def _difference(
     artifact: Artifact, index: ShardIndex, split: str, pack: int, row: PackedRow, problem: tuple[str, int, Any, Any]
 ) -> RowDifference:
     column, place, stored, wanted = problem
-    where = index.place_of(pack)
-    record = artifact.manifest.split(split)
     bounds = sequence_bounds(row)
     is_token = column != SEQ_START_ID
     sequence = max(int((bounds[:-1] <= place).sum()) - 1, 0) if is_token else place
     entries = {entry.position: entry for entry in entries_of_packs(artifact, split, [pack]).get(pack, ())}
-    entry = entries.get(sequence)
-    known = entry if record is not None and entry is not None and entry.file_index < len(record.inputs) else None
-    return RowDifference(
+    return difference_at(
+        index,
+        split_record(artifact, split).inputs,
+        pack,
+        entries.get(sequence),
         split=split,
-        pack=pack,
-        shard=where.shard,
-        shard_row=where.row,
         sequence=sequence,
-        file=record.inputs[known.file_index].path if known and record else None,
-        row=known.row if known else None,
         column=column,
         token=place - int(bounds[sequence]) if is_token else None,
         in_artifact=stored,
@@ -168,15 +163,13 @@ def _difference(
 
 
 def _whole(index: ShardIndex, split: str, pack: int, ours: PackedRow | str | None, theirs: Any) -> RowDifference:
-    place = index.place_of(min(pack, index.num_packs - 1))
-    return RowDifference(
+    return difference_at(
+        index,
+        (),
+        pack,
+        None,
         split=split,
-        pack=pack,
-        shard=place.shard,
-        shard_row=place.row,
         sequence=None,
-        file=None,
-        row=None,
         column="",
         token=None,
         in_artifact=ours if isinstance(ours, str) else "no such pack" if ours is None else "a pack",
@@ -216,7 +209,3 @@ def _check_space(artifact: Artifact, scratch: Path | None, factor: int) -> None:
             f"{str(folder)!r} has {free / 1e9:.1f} GB free; building the artifact anew takes about {needed / 1e9:.1f} "
             "GB. Choose another --scratch, or compare a --sample, which needs no space."
         )
-
-
-def _value(values: Any, index: int) -> int | str:
-    return int(values[index]) if index < len(values) else "the end"
