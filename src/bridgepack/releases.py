@@ -35,6 +35,13 @@ class HostRelease:
         takes_multiple: its reader of packs is told `pad_seq_to_mult`, so batches have logical offsets, too.
         trims_offsets: offsets go to TransformerEngine's context-parallel slicing without the -1 that fill rows up.
         pads_both_offsets: `pad_cu_seqlens` gives logical offsets the same length as the physical ones.
+        ramps_up_batches: `train.rampup_batch_size` counts.
+        checks_supply: it refuses fewer training packs than a global batch, whichever the loader.
+            Source: data/loaders.py (build_train_valid_test_data_loaders).
+        has_eval_sizes: evaluation has batch sizes, a context-parallel size and a first step of its own.
+        shuffles_batches: its `batch` loader shuffles, and begins each epoch at its start after a resumption.
+            Source: data/samplers.py (MegatronPretrainingBatchSampler).
+        has_drop_last: `dataset.drop_last` counts; without it the last partial batch is dropped.
     """
 
     versions: str
@@ -48,6 +55,11 @@ class HostRelease:
     takes_multiple: bool = True
     trims_offsets: bool = True
     pads_both_offsets: bool = False
+    ramps_up_batches: bool = False
+    checks_supply: bool = True
+    has_eval_sizes: bool = True
+    shuffles_batches: bool = False
+    has_drop_last: bool = False
 
     def __contains__(self, text: str) -> bool:
         """Say whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""
@@ -85,6 +97,9 @@ RELEASES: tuple[HostRelease, ...] = (
         },
         absent=_ABSENT_BEFORE_05,
         trims_offsets=False,
+        ramps_up_batches=True,
+        checks_supply=False,
+        has_eval_sizes=False,
     ),
     HostRelease(
         versions=">=0.4,<0.5",
@@ -92,6 +107,9 @@ RELEASES: tuple[HostRelease, ...] = (
         absent=_ABSENT_BEFORE_05,
         takes_multiple=False,
         trims_offsets=False,
+        ramps_up_batches=True,
+        checks_supply=False,
+        has_eval_sizes=False,
     ),
     HostRelease(
         versions=">=0.5,<0.5.1",
@@ -108,6 +126,8 @@ RELEASES: tuple[HostRelease, ...] = (
         specs_path=_SPECS,
         reader_class="megatron.bridge.data.packing.parquet.GPTSFTPackedParquetDataset",
         pads_both_offsets=True,
+        shuffles_batches=True,
+        has_drop_last=True,
     ),
 )
 

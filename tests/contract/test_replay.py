@@ -184,7 +184,7 @@ def _iterators(module: ModuleType, dataset: Any, settings: ReplaySettings, consu
             data_parallel_size=settings.topology.data_parallel_size,
             global_batch_size=settings.global_batch_size,
             drop_last=settings.drop_last,
-            **({"seed": settings.seed} if settings.shuffles_batches else {}),
+            **({"seed": settings.seed} if settings.host.shuffles_batches else {}),
         )
         iterators.append(iter(loader if settings.loader == "single" else cyclic_iter(_NotForever(loader))))
     return iterators

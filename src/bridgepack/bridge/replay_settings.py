@@ -17,9 +17,6 @@ from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 
-_FIRST_WITHOUT_RAMP_UP = Version("0.5")
-_FIRST_WITH_EVAL_SIZES = Version("0.5")
-_FIRST_WITH_DROP_LAST = Version("0.6")
 #: Defaults of the host's dataclasses, where settings leave a field out.
 #: Source: megatron-bridge 0.6.2, data/base.py (DataloaderConfig), data/builders/gpt_sft.py (GPTSFTDatasetConfig).
 _SEED, _EVAL_ITERS = 1234, 100
@@ -47,14 +44,14 @@ def replay_settings(
     Raises:
         ConfigError: a setting is missing, or the host does not run with it.
     """
-    values = _Values(source, num_packs)
+    values, version = _Values(source, num_packs), _counted(version)
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
     ranks = _world_size(source, world_size)
     if split == TRAIN:
-        return _training(values, num_packs[split], ranks, _release(version), resume_step)
-    schedule = _schedule(values, num_packs.get(TRAIN, 0), _release(version))
-    return _evaluation(values, num_packs[split], ranks, _release(version), schedule.batches_until(resume_step))
+        return _training(values, num_packs[split], ranks, version, resume_step)
+    schedule = _schedule(values, num_packs.get(TRAIN, 0), version)
+    return _evaluation(values, num_packs[split], ranks, version, schedule.batches_until(resume_step))
 
 
 def evaluation_schedule(
@@ -65,7 +62,7 @@ def evaluation_schedule(
     Raises:
         ConfigError: a setting is missing or of the wrong kind.
     """
-    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), _release(version))
+    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), _counted(version))
 
 
 class _Values:
@@ -121,20 +118,20 @@ class _Values:
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
 
-def _training(values: _Values, num_packs: int, world_size: int, version: Version, resume_step: int) -> ReplaySettings:
+def _training(values: _Values, num_packs: int, world_size: int, version: str, resume_step: int) -> ReplaySettings:
     has_epochs = values.value("train.num_epochs") is not None
     drop_last = not has_epochs and values.flag("dataset.drop_last", default=True)
-    ramp_up = values.value("train.rampup_batch_size") if version < _FIRST_WITHOUT_RAMP_UP else None
+    ramp_up = values.value("train.rampup_batch_size") if release_of(version).ramps_up_batches else None
     max_samples = _max_samples(values, "dataset.max_train_samples")
     return ReplaySettings(
-        version=str(version),
+        version=version,
         num_packs=num_packs,
         topology=_topology(values, world_size, values.integer("model.context_parallel_size", 1)),
         loader=values.value("dataset.dataloader_type", "batch"),
         micro_batch_size=values.integer("train.micro_batch_size"),
         global_batch_size=values.integer("train.global_batch_size"),
         seed=_seed(values, max_samples),
-        drop_last=drop_last or version < _FIRST_WITH_DROP_LAST,
+        drop_last=drop_last or not release_of(version).has_drop_last,
         data_sharding=values.flag("dataset.data_sharding", default=True),
         max_samples=max_samples,
         decrease_batch_size_if_needed=values.flag("train.decrease_batch_size_if_needed", default=False),
@@ -145,17 +142,17 @@ def _training(values: _Values, num_packs: int, world_size: int, version: Version
 
 
 def _evaluation(
-    values: _Values, num_packs: int, world_size: int, version: Version, num_batches_done: int
+    values: _Values, num_packs: int, world_size: int, version: str, num_batches_done: int
 ) -> ReplaySettings:
     context = values.integer("model.context_parallel_size", 1)
     global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
-    if version >= _FIRST_WITH_EVAL_SIZES:
+    if release_of(version).has_eval_sizes:
         context = values.integer("dist.eval_context_parallel_size", context)
         global_batch = values.integer("validation.eval_global_batch_size", global_batch)
         micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
     max_samples = _max_samples(values)
     return ReplaySettings(
-        version=str(version),
+        version=version,
         num_packs=num_packs,
         topology=_topology(values, world_size, context),
         loader=values.value("dataset.dataloader_type", "batch"),
@@ -169,7 +166,7 @@ def _evaluation(
     )
 
 
-def _schedule(values: _Values, num_packs: int, version: Version) -> EvaluationSchedule:
+def _schedule(values: _Values, num_packs: int, version: str) -> EvaluationSchedule:
     max_samples = _max_samples(values, "dataset.max_train_samples")
     eval_iters = values.evaluation("eval_iters")
     is_skipped = values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False))
@@ -177,17 +174,11 @@ def _schedule(values: _Values, num_packs: int, version: Version) -> EvaluationSc
         eval_interval=values.evaluation("eval_interval") or None,
         eval_iters=_EVAL_ITERS if eval_iters is None else eval_iters,
         start_eval_at_iter=(
-            values.integer_or_none("validation.start_eval_at_iter") if version >= _FIRST_WITH_EVAL_SIZES else None
+            values.integer_or_none("validation.start_eval_at_iter") if release_of(version).has_eval_sizes else None
         ),
         num_steps=_num_steps(values, max_samples or num_packs),
         skips_training=is_skipped,
     )
-
-
-def _release(version: str) -> Version:
-    """Return the release that a pre-release or local version counts as."""
-    release_of(version)
-    return Version(Version(version).base_version)
 
 
 def _world_size(source: SFTRecipe | RunConfig, given: int | None) -> int:
@@ -261,3 +252,9 @@ def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def _counted(version: str) -> str:
+    """Return the release that a pre-release or local version counts as: 0.6.2rc1 -> 0.6.2."""
+    release_of(version)
+    return Version(version).base_version

@@ -283,7 +283,9 @@ def make_sampler(settings: ReplaySettings, *, consumed: int) -> Sampler:
         return SequentialSampler(settings, consumed=consumed)
     if settings.loader == "cyclic":
         return CyclicSampler(settings, consumed=consumed)
-    return (ShuffledBatchSampler if settings.shuffles_batches else OrderedBatchSampler)(settings, consumed=consumed)
+    return (ShuffledBatchSampler if settings.host.shuffles_batches else OrderedBatchSampler)(
+        settings, consumed=consumed
+    )
 
 
 def _check_supply(settings: ReplaySettings) -> None:
@@ -292,7 +294,7 @@ def _check_supply(settings: ReplaySettings) -> None:
     Source: megatron-bridge 0.5.0 to 0.6.2, data/loaders.py ("Not enough train samples"), data/samplers.py
     (_active_total_samples); before, the `batch` loader is asked for a batch for ever.
     """
-    is_looked_at = settings.loader == "batch" or (settings.checks_supply and not settings.is_evaluation)
+    is_looked_at = settings.loader == "batch" or (settings.host.checks_supply and not settings.is_evaluation)
     if is_looked_at and settings.drop_last and settings.num_samples < settings.global_batch_size:
         name = "validation.eval_global_batch_size" if settings.is_evaluation else "train.global_batch_size"
         raise ConfigError(

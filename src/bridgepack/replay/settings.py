@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from packaging.version import Version
-
 from bridgepack.errors import ConfigError
-from bridgepack.releases import release_of
+from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.topology import Topology, require_positive
 
 Loader = Literal["batch", "single", "cyclic"]
 LOADERS: tuple[Loader, ...] = ("batch", "single", "cyclic")
-_FIRST_WITH_SHUFFLED_BATCHES = Version("0.6")
-_FIRST_WITH_SUPPLY_CHECK = Version("0.5")
 _MAX_NUMPY_SEED = 2**32 - 1
 
 
@@ -84,20 +80,9 @@ class ReplaySettings:
         self._check_batches()
 
     @property
-    def shuffles_batches(self) -> bool:
-        """Whether this version's `batch` loader shuffles, and begins each epoch at its start after a resumption.
-
-        Source: megatron-bridge, data/samplers.py (MegatronPretrainingBatchSampler): since 0.6.0.
-        """
-        return self._release >= _FIRST_WITH_SHUFFLED_BATCHES
-
-    @property
-    def checks_supply(self) -> bool:
-        """Whether this version refuses fewer training packs than a global batch, whichever the loader.
-
-        Source: megatron-bridge, data/loaders.py (build_train_valid_test_data_loaders): since 0.5.0.
-        """
-        return self._release >= _FIRST_WITH_SUPPLY_CHECK
+    def host(self) -> HostRelease:
+        """The release of Megatron-Bridge that `version` belongs to."""
+        return release_of(self.version)
 
     @property
     def num_samples(self) -> int:
@@ -108,10 +93,6 @@ class ReplaySettings:
     def packs_per_pass(self) -> int:
         """Packs that all data-parallel ranks take at a time."""
         return self.micro_batch_size * self.topology.data_parallel_size
-
-    @property
-    def _release(self) -> Version:
-        return Version(Version(self.version).base_version)
 
     def _check_batches(self) -> None:
         unit = self.packs_per_pass

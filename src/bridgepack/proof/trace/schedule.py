@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-from packaging.version import Version
-
 from bridgepack.errors import ConfigError
 from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.records import Schedule, SeenAt
@@ -15,7 +13,6 @@ from bridgepack.replay.order import PackOrder, Sighting
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 
-_FIRST_WITH_EPOCHS = Version("0.6")
 _NO_WORLD_SIZE = (
     "steps and ranks are not known: the recipe has no parallelism.num_gpus. Give --world-size, the GPUs of the run"
 )
@@ -71,7 +68,7 @@ def epoch_of(settings: ReplaySettings, step: int, micro_batch: int = 0) -> int |
     Example: 5 packs, 2 a step, no rest taken -> steps 1 and 2 are epoch 1, step 3 is epoch 2.
     """
     size, total = settings.global_batch_size, settings.num_samples
-    is_resumed_earlier = settings.resume_step > 0 and not settings.shuffles_batches
+    is_resumed_earlier = settings.resume_step > 0 and not settings.host.shuffles_batches
     if settings.max_samples is not None or settings.ramp_up is not None or is_resumed_earlier:
         return None
     if settings.consumed_packs is not None or settings.is_evaluation:
