@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridgepack.data.packing.plan import ALGORITHMS, plan_packs
@@ -143,27 +142,3 @@ def test_seed_changes_no_pack_of_lengths(
     first, second = (sorted(_packs(lengths, _plan(lengths, size, algorithm, cap, seed))) for seed in seeds)
 
     assert first == second
-
-
-@settings(deadline=None)  # the first call compiles
-@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
-@example(drawn=([1] * 60, 1), algorithm="best_fit_decreasing", cap=None, seed=0)
-def test_compiled_code_gives_the_same_plan(
-    drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
-) -> None:
-    pytest.importorskip("numba", reason="numba is not installed (the extra `fast`)")
-    lengths, size = drawn
-    plans = [
-        plan_packs(
-            np.array(lengths, dtype=np.int64),
-            packed_sequence_size=size,
-            algorithm=algorithm,
-            max_sequences_per_pack=cap,
-            seed=seed,
-            is_native=is_native,
-        )
-        for is_native in (False, True)
-    ]
-
-    assert plans[0].sequence_order.tolist() == plans[1].sequence_order.tolist()
-    assert plans[0].pack_offsets.tolist() == plans[1].pack_offsets.tolist()

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.shards import parquet_columns
-from bridgepack.data.shards.parquet_writing import row_group_writer
+from bridgepack.data.shards import write as shard_writing
+from bridgepack.data.shards.write import write_shard
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
 
@@ -28,16 +28,14 @@ def _lists(values: np.ndarray, offsets: np.ndarray, schema_type: pa.DataType) ->
 @given(
     row_lengths=ROW_LENGTHS,
     start_lengths=ROW_LENGTHS,
-    rows_per_group=st.integers(1, 50),
-    page_values=st.integers(40, 5000),
+    row_group_tokens=st.integers(1, 50),
     highest=st.sampled_from([1, 300, 2**31]),
     seed=st.integers(0, 2**32),
 )
 def test_what_is_written_is_read(
     row_lengths: list[int],
     start_lengths: list[int],
-    rows_per_group: int,
-    page_values: int,
+    row_group_tokens: int,
     highest: int,
     seed: int,
 ) -> None:
@@ -61,9 +59,8 @@ def test_what_is_written_is_read(
     }
     expected = [_lists(*columns[field.name], field.type) for field in SCHEMA]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_columns, "PAGE_VALUES", page_values)
-        with row_group_writer(Path(folder) / "s.parquet") as writer:
-            writer.add(batch, rows_per_group=rows_per_group)
+        patch.setattr(shard_writing, "ROW_GROUP_TOKENS", row_group_tokens)
+        assert write_shard(Path(folder) / "s.parquet", iter([batch]), packed_sequence_size=1) == num_rows
         found = pq.read_table(Path(folder) / "s.parquet")
 
     assert found.equals(pa.Table.from_arrays(expected, schema=SCHEMA))

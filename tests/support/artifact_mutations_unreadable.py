@@ -18,7 +18,7 @@ def _unreadable(message: str) -> Callable[[Callable[[Path], None]], Mutation]:
     return breaks(message=message)
 
 
-@_unreadable("format_version is 1; this bridgepack reads 2")
+@_unreadable("format_version is 1; this bridgepack reads 2 and 3")
 def format_of_the_future(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: manifest.update(format_version=1))
 

@@ -49,9 +49,5 @@ def _others(given: dict[str, Any]) -> Iterator[Contender]:
 
 
 def _ours(given: dict[str, Any], num_sequences: int) -> Iterator[Contender]:
-    is_asked = num_sequences == _ASKED_FROM
-    plain = Contender.of("plan_side:bridgepack", "bridgepack numpy", OURS, given, is_native=False)
-    yield plain.asking(upstream=100) if is_asked else plain
-    if find_spec("numba") is not None:
-        native = Contender.of("plan_side:bridgepack", "bridgepack numba", OURS, given, is_native=True)
-        yield native.asking(upstream=400, peer=5) if is_asked else native
+    ours = Contender.of("plan_side:bridgepack", "bridgepack numpy", OURS, given)
+    yield ours.asking(upstream=70, peer=1) if num_sequences == _ASKED_FROM else ours

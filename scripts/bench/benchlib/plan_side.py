@@ -21,16 +21,16 @@ def upstream(lengths: str, size: int, algorithm: str) -> dict[str, Any]:
     return {**found, "num_packs": len(packs)}
 
 
-def bridgepack(lengths: str, size: int, is_native: bool) -> dict[str, Any]:
+def bridgepack(lengths: str, size: int) -> dict[str, Any]:
     """Return what a plan takes, from lengths to which sequence lies in which pack; loading code is measured apart."""
     runtime_lengths = np.load(lengths)
     found: dict[str, Any] = {}
     with timed(found, "start_"):
         from bridgepack.data.packing.plan import plan_packs
 
-        plan_packs(runtime_lengths[:10], packed_sequence_size=size, is_native=is_native)
+        plan_packs(runtime_lengths[:10], packed_sequence_size=size)
     with timed(found):
-        plan = plan_packs(runtime_lengths, packed_sequence_size=size, is_native=is_native)
+        plan = plan_packs(runtime_lengths, packed_sequence_size=size)
     filled = runtime_lengths[plan.sequence_order]
     assert int(np.add.reduceat(filled, plan.pack_offsets[:-1]).max()) <= size
     assert np.array_equal(np.sort(plan.sequence_order), np.arange(len(runtime_lengths)))

@@ -46,7 +46,7 @@ SPLIT = SplitRecord(
     drop_examples=(Drop(file_index=0, row=2, reason=DropReason.TOO_SHORT, detail="1 token"),),
 )
 MANIFEST = Manifest(
-    format_version=2,
+    format_version=3,
     fingerprint="f" * 64,
     packed_sequence_size=8,
     pad_seq_to_mult=1,
@@ -82,9 +82,12 @@ def test_derived_numbers() -> None:
         ("", "manifest.json cannot be read: "),
         ("{", "manifest.json cannot be read: "),
         ("[" * 100_000, "manifest.json cannot be read: "),
-        ("[]", "format_version is None; this bridgepack reads 2. Build the artifact again, or use the bridgepack"),
-        ('{"format_version": 1}', "format_version is 1; this bridgepack reads 2."),
-        ('{"format_version": 2}', "manifest.json: fingerprint: "),
+        (
+            "[]",
+            "format_version is None; this bridgepack reads 2 and 3. Build the artifact again, or use the bridgepack",
+        ),
+        ('{"format_version": 1}', "format_version is 1; this bridgepack reads 2 and 3."),
+        ('{"format_version": 3}', "manifest.json: fingerprint: "),
     ],
 )
 def test_manifest_that_cannot_be_read(tmp_path: Path, content: str, message: str) -> None:

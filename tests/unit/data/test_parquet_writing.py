@@ -1,7 +1,9 @@
-"""Files that any Parquet reader reads as if Arrow had written them."""
+"""Shards that any Parquet reader reads: Arrow's own types, whole row groups, nothing but plain values."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.shards import parquet_columns
-from bridgepack.data.shards.parquet_writing import row_group_writer
+from bridgepack.data.shards import write as shard_writing
+from bridgepack.data.shards.write import write_shard
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
 
@@ -45,17 +47,17 @@ def _batch(rows: list[Row], dtype: Any = np.int32) -> RowBatch:
     )
 
 
-def _write(path: Path, rows: list[Row], *, rows_per_group: int, rows_per_batch: int | None = None) -> Path:
-    with row_group_writer(path) as writer:
-        for first in range(0, len(rows), rows_per_batch or max(len(rows), 1)):
-            writer.add(_batch(rows[first : first + (rows_per_batch or len(rows))]), rows_per_group=rows_per_group)
-    assert writer.num_rows == len(rows)
-    return path
+@pytest.fixture(params=[1, 2, 5, 9])
+def rows_per_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many rows of one token a row group of this test holds."""
+    monkeypatch.setattr(shard_writing, "ROW_GROUP_TOKENS", request.param)
+    return int(request.param)
 
 
-@pytest.mark.parametrize("rows_per_group", [1, 2, 5, 9])
 def test_arrow_reads_the_rows_and_its_own_types(tmp_path: Path, rows_per_group: int) -> None:
-    path = _write(tmp_path / "s.parquet", ROWS, rows_per_group=rows_per_group)
+    path = tmp_path / "s.parquet"
+
+    assert write_shard(path, iter([_batch(ROWS)]), packed_sequence_size=1) == len(ROWS)
 
     assert pq.read_table(path).equals(pa.Table.from_pylist(ROWS, schema=SCHEMA))
     file = pq.ParquetFile(path)
@@ -65,54 +67,52 @@ def test_arrow_reads_the_rows_and_its_own_types(tmp_path: Path, rows_per_group: 
     assert [row for batch in file.iter_batches(batch_size=2) for row in batch.to_pylist()] == ROWS
 
 
-@pytest.mark.parametrize("page_values", [1, 2, 3, 8, 21, 35])
-def test_lists_go_on_from_page_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_values: int) -> None:
-    monkeypatch.setattr(parquet_columns, "PAGE_VALUES", page_values)
-    path = _write(tmp_path / "s.parquet", ROWS, rows_per_group=3)
-
-    assert pq.read_table(path).to_pylist() == ROWS
-
-
-def test_batches_of_whole_row_groups_change_no_byte(tmp_path: Path) -> None:
-    whole = _write(tmp_path / "whole.parquet", ROWS, rows_per_group=2)
-    parts = _write(tmp_path / "parts.parquet", ROWS, rows_per_group=2, rows_per_batch=2)
-
-    assert whole.read_bytes() == parts.read_bytes()
-
-
 def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
-    expected = _write(tmp_path / "expected.parquet", ROWS, rows_per_group=2)
-    with row_group_writer(tmp_path / "wide.parquet") as writer:
-        writer.add(_batch(ROWS, dtype=np.int64), rows_per_group=2)
+    for name, dtype in (("expected", np.int32), ("wide", np.int64)):
+        write_shard(tmp_path / name, iter([_batch(ROWS, dtype=dtype)]), packed_sequence_size=4096)
 
-    assert (tmp_path / "wide.parquet").read_bytes() == expected.read_bytes()
+    assert (tmp_path / "wide").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 def test_masks_of_another_length_than_ids_are_kept(tmp_path: Path) -> None:
     rows: list[Row] = [{INPUT_IDS: [1, 2, 3], LOSS_MASK: [1], SEQ_START_ID: [0]}]
+    write_shard(tmp_path / "s.parquet", iter([_batch(rows)]), packed_sequence_size=4096)
 
-    assert pq.read_table(_write(tmp_path / "s.parquet", rows, rows_per_group=1)).to_pylist() == rows
+    assert pq.read_table(tmp_path / "s.parquet").to_pylist() == rows
 
 
 def test_file_without_rows(tmp_path: Path) -> None:
-    table = pq.read_table(_write(tmp_path / "s.parquet", [], rows_per_group=8))
+    assert write_shard(tmp_path / "s.parquet", iter(()), packed_sequence_size=4096) == 0
 
+    table = pq.read_table(tmp_path / "s.parquet")
     assert (table.schema, table.num_rows) == (SCHEMA, 0)
 
 
-def test_ids_are_plain_and_masks_bits(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows: list[Row] = [
-        {INPUT_IDS: rng.integers(2**31, size=4097).tolist(), LOSS_MASK: [0, 1] * 2048 + [0], SEQ_START_ID: [0, 9]}
-    ] * 8
-    metadata = pq.ParquetFile(_write(tmp_path / "s.parquet", rows, rows_per_group=8)).metadata
+def test_a_mask_takes_little_room_and_nothing_is_said_twice(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(2**31, size=4097).tolist()
+    rows: list[Row] = [{INPUT_IDS: ids, LOSS_MASK: [0, 1] * 2048 + [0], SEQ_START_ID: [0, 9]}] * 8
+    write_shard(tmp_path / "s.parquet", iter([_batch(rows)]), packed_sequence_size=4096)
+    metadata = pq.ParquetFile(tmp_path / "s.parquet").metadata
 
-    ids, mask, starts = (metadata.row_group(0).column(index) for index in range(3))
-    assert (ids.compression, ids.encodings, ids.has_dictionary_page) == ("ZSTD", ("PLAIN", "RLE"), False)
-    assert (mask.encodings, mask.has_dictionary_page) == (("PLAIN", "RLE", "RLE_DICTIONARY"), True)
-    assert ids.total_uncompressed_size < 4 * 8 * 4097 + 200
-    assert mask.total_uncompressed_size < 8 * 4097 // 8 + 200
-    assert starts.num_values == 16
-    assert not ids.is_stats_set
-    assert metadata.serialized_size < 600
-    assert metadata.created_by == "bridgepack"
+    columns = [metadata.row_group(0).column(index) for index in range(3)]
+    assert {(column.compression, column.is_stats_set, column.has_dictionary_page) for column in columns} == {
+        ("ZSTD", False, False)
+    }
+    assert columns[1].total_compressed_size < 8 * 4097 // 4
+    assert columns[2].num_values == 16
+    assert metadata.serialized_size < 900
+    assert metadata.metadata is None
+
+
+def test_pyarrow_alone_decides_on_the_bytes(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+sys.modules["zstandard"] = None
+from tests.unit.data.test_parquet_writing import ROWS, _batch, write_shard
+write_shard(Path({str(tmp_path / "s.parquet")!r}), iter([_batch(ROWS)]), packed_sequence_size=4096)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert finished.returncode == 0, finished.stderr
+    assert pq.read_table(tmp_path / "s.parquet").to_pylist() == ROWS

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bridgepack.api import check, inspect
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
@@ -21,6 +23,7 @@ from bridgepack.proof.trace.trace import trace_pack
 from bridgepack.proof.verify import ingredients
 from bridgepack.proof.verify.records import VerifyReport
 from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.records.fingerprints import fingerprint_of_manifest
 from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
 from tests.support.traced_artifacts import (
     OVER_LONG_ROW,
@@ -42,6 +45,16 @@ def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Path:
 
 def _verified(artifact: Path, num_packs: int | None = 6, **options: Any) -> VerifyReport:
     return verify_artifact(artifact, VerifyOptions(num_packs=num_packs, **options))
+
+
+def test_artifact_of_the_former_format_is_checked_inspected_and_verified(artifact: Path) -> None:
+    findings = check(artifact).findings
+    change_manifest(artifact, format_version=2)
+    change_manifest(artifact, fingerprint=fingerprint_of_manifest(read_manifest(artifact)))
+
+    assert check(artifact).findings == findings
+    assert inspect(artifact, row=0).index == 0
+    assert _verified(artifact, None).outcome == "same"
 
 
 def _outcomes(report: VerifyReport) -> dict[str, str]:

@@ -258,7 +258,7 @@ def _metadata(statistics: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
     return Manifest(
-        format_version=2,
+        format_version=3,
         fingerprint="f" * 64,
         packed_sequence_size=values["packed_sequence_size"],
         pad_seq_to_mult=values["pad_seq_to_mult"],

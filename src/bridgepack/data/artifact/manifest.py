@@ -17,7 +17,9 @@ from bridgepack.records import Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+#: Versions that are read; 2 has the same columns in files that bridgepack encoded itself.
+_READABLE = (2, FORMAT_VERSION)
 #: What is left of `s3://` in a path.
 _OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
 
@@ -50,9 +52,9 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
     version = content.get("format_version") if isinstance(content, Mapping) else None
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version not in _READABLE:
         raise ArtifactError(
-            f"{path}: format_version is {version!r}; this bridgepack reads {FORMAT_VERSION}. "
+            f"{path}: format_version is {version!r}; this bridgepack reads {' and '.join(map(str, _READABLE))}. "
             "Build the artifact again, or use the bridgepack that made it."
         )
     try:

@@ -1,4 +1,4 @@
-"""Best-fit decreasing over runs of equal lengths, in numpy; `packing_native` does the same in compiled code."""
+"""Best-fit decreasing over runs of equal lengths, in numpy."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +13,6 @@ from bridgepack.records import PackPlan
 
 ALGORITHMS = ("best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle")
 _NO_CAP = 2**31
-#: Sequences from which compiled code is used; loading it takes half a second, and compiling it once some seconds.
-_NATIVE_FROM = 1_000_000
 
 
 def plan_packs(
@@ -26,7 +22,6 @@ def plan_packs(
     algorithm: str = "best_fit_decreasing",
     max_sequences_per_pack: int | None = None,
     seed: int = 1234,
-    is_native: bool | None = None,
 ) -> PackPlan:
     """Return a plan in which every sequence lies in exactly one pack; the same for the same arguments, anywhere.
 
@@ -38,45 +33,20 @@ def plan_packs(
             for the same seed (data/packing/algorithms.py).
         max_sequences_per_pack: most sequences in one pack.
         seed: of all random choices.
-        is_native: use code compiled by numba (the extra `fast`), which gives the same plan; by default where there
-            is numba, for many sequences.
     """
     assert runtime_lengths.min(initial=1) >= 1
     assert runtime_lengths.max(initial=0) <= packed_sequence_size
     cap = max_sequences_per_pack or _NO_CAP
-    native = _native(len(runtime_lengths)) if is_native is None else is_native
     if algorithm == "best_fit_decreasing":
-        order, offsets = _best_fit(native)(runtime_lengths, packed_sequence_size, cap, seed)
+        order, offsets = best_fit_decreasing(runtime_lengths, packed_sequence_size, cap, seed)
         return PackPlan(sequence_order=order, pack_offsets=offsets, packed_sequence_size=packed_sequence_size)
     if algorithm == "first_fit_shuffle":
-        order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed, is_native=native)
+        order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed)
     else:
         shuffled = seeded_order(len(runtime_lengths), seed)
         order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
-        first_fit = _first_fit_in_order(native) if native else _first_fit
-        bins = _shuffled_labels(first_fit(runtime_lengths[order], packed_sequence_size, cap), seed)
+        bins = _shuffled_labels(_first_fit(runtime_lengths[order], packed_sequence_size, cap), seed)
     return _plan(order, bins, packed_sequence_size)
-
-
-def _native(num_sequences: int) -> bool:
-    """Say whether compiled code pays: numba is installed, and takes less time to load than it saves."""
-    return num_sequences >= _NATIVE_FROM and importlib.util.find_spec("numba") is not None
-
-
-def _best_fit(is_native: bool) -> Callable[[IntArray, int, int, int], tuple[IntArray, IntArray]]:
-    if is_native:
-        from bridgepack.data.packing.first_fit import best_fit_decreasing as native
-
-        return native
-    return best_fit_decreasing
-
-
-def _first_fit_in_order(is_native: bool) -> Callable[[IntArray, int, int], IntArray]:
-    if is_native:
-        from bridgepack.data.packing.first_fit import first_fit_in_order
-
-        return first_fit_in_order
-    return _first_fit_by_tree
 
 
 def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPlan:
@@ -101,33 +71,7 @@ def _runs(lengths: IntArray) -> list[tuple[int, int, int]]:
     return [(int(lengths[a]), int(a), int(b)) for a, b in pairwise(starts)]
 
 
-def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
-    """Return the bin of each sequence, the first with room; lengths must not increase.
-
-    Works on runs of equal lengths: the first bin with room takes as many of a run as it can, then the next.
-    """
-    bins = np.empty(len(lengths), dtype=np.int64)
-    room = np.empty(0, dtype=np.int64)
-    count = np.empty(0, dtype=np.int64)
-    for length, position, stop in _runs(lengths):
-        wanted = stop - position
-        able = np.minimum(room // length, cap - count)
-        able = np.minimum(able, np.maximum(wanted - (np.cumsum(able) - able), 0))
-        left = wanted - int(able.sum())
-        per_bin = min(size // length, cap)
-        fresh = np.full(-(-left // per_bin), per_bin, dtype=np.int64)
-        if left:
-            fresh[-1] = left - (len(fresh) - 1) * per_bin
-        able = np.concatenate((able, fresh))
-        room = np.concatenate((room, np.full(len(fresh), size))) - able * length
-        count = np.concatenate((count, np.zeros(len(fresh), dtype=np.int64))) + able
-        bins[position:stop] = np.repeat(np.arange(len(able)), able)
-    return bins
-
-
-def _first_fit_shuffle(
-    lengths: IntArray, size: int, cap: int, seed: int, *, is_native: bool
-) -> tuple[IntArray, IntArray]:
+def _first_fit_shuffle(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntArray, IntArray]:
     """Return sequence indices and their bins, as the host deals them out for this seed.
 
     The host shuffles the ascending lengths, packs them first-fit, then deals the sequences of each length, permuted,
@@ -137,7 +81,7 @@ def _first_fit_shuffle(
     generator = np.random.RandomState(seed)
     shuffled = np.sort(lengths)
     generator.shuffle(shuffled)
-    bins = _first_fit_in_order(is_native)(shuffled, size, cap)
+    bins = _first_fit(shuffled, size, cap)
     by_length = np.argsort(lengths, kind="stable")
     order = np.empty(len(lengths), dtype=np.int64)
     dealt = np.argsort(bins, kind="stable")
@@ -148,7 +92,7 @@ def _first_fit_shuffle(
     return order, bins
 
 
-def _first_fit_by_tree(lengths: IntArray, size: int, cap: int) -> IntArray:
+def _first_fit(lengths: IntArray, size: int, cap: int) -> IntArray:
     """Return the first bin with room for each length in turn, by a tournament tree over the bins' room."""
     num_leaves = 1 << max(len(lengths) - 1, 1).bit_length()
     tree = [size] * (2 * num_leaves)

@@ -1,18 +1,37 @@
-"""Writes packed rows as Parquet shards that the host's loader reads fast in random order; without Arrow."""
+"""Writes packed rows as Parquet shards that the host's loader reads fast in random order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.shards.parquet_writing import row_group_writer
-from bridgepack.records import RowBatch
+from bridgepack.data.shards.arrow_numbers import arrow_array
+from bridgepack.geometry import IntArray
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 
 SHARD_SUFFIX = ".idx.parquet"
 #: The host decodes a whole row group for every row it draws and keeps one, and its sampler shuffles; a row group also
 #: costs about 6 KB of memory per process. Measured optimum: 32k to 64k tokens.
 ROW_GROUP_TOKENS = 1 << 15
+_INT32_LIST, _INT8_LIST = (pa.list_(pa.field("element", kind)) for kind in (pa.int32(), pa.int8()))
+_SCHEMA = pa.schema({INPUT_IDS: _INT32_LIST, LOSS_MASK: _INT8_LIST, SEQ_START_ID: _INT32_LIST})
+#: Measured on token ids, against plain values under zstd: splitting the bytes takes a fifth less time and a tenth more
+#: room. Dictionaries, also of the mask, and higher levels take longer for files as large.
+_ENCODING = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": False,
+    "column_encoding": "BYTE_STREAM_SPLIT",
+    "write_statistics": False,
+    "store_schema": False,
+}
 
 
 def shard_name(index: int, num_shards: int) -> str:
@@ -28,11 +47,40 @@ def rows_per_group(packed_sequence_size: int) -> int:
 def write_shard(path: Path, batches: Iterator[RowBatch], *, packed_sequence_size: int) -> int:
     """Write one shard and return its number of rows; the file appears under its name when it is whole.
 
-    The same rows give the same bytes. int32 ids as they are, int8 mask as bits, all compressed by zstd.
+    The same rows give the same bytes, whatever the batches, under the same version of pyarrow: int32 ids and starts,
+    int8 mask. Only one batch is held.
+
+    Args:
+        path: of the shard.
+        batches: its rows in order, each batch but the last of whole row groups.
+        packed_sequence_size: runtime tokens that a row can hold.
     """
     group_rows = rows_per_group(packed_sequence_size)
-    with replaced_when_whole(path) as temporary, row_group_writer(temporary) as writer:
+    num_rows = 0
+    with (
+        replaced_when_whole(path) as temporary,
+        temporary.open("wb") as stream,
+        pq.ParquetWriter(stream, _SCHEMA, **_ENCODING) as writer,
+    ):
         for batch in batches:
-            assert writer.num_rows % group_rows == 0
-            writer.add(batch, rows_per_group=group_rows)
-    return writer.num_rows
+            assert num_rows % group_rows == 0
+            writer.write_table(_table(batch), row_group_size=group_rows)
+            num_rows += batch.num_rows
+    return num_rows
+
+
+def _table(batch: RowBatch) -> Any:
+    columns = (
+        (batch.input_ids, batch.token_offsets),
+        (batch.loss_mask, batch.mask_offsets),
+        (batch.seq_start_id, batch.start_offsets),
+    )
+    arrays = [_lists(*column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _lists(values: npt.NDArray[Any], offsets: IntArray, kind: Any) -> Any:
+    """Return lists as an Arrow array, without looking at their elements."""
+    elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
+    ends = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, ends], children=[elements])
