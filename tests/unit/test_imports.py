@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import bridgepack
+from bridgepack import api
 from bridgepack.data.workers.server_process import TOKENISING
 
 HEAVY_LIBRARIES = ("datasets", "megatron", "nemo_run", "pyarrow", "ray", "tokenizers", "torch", "transformers")
@@ -49,6 +51,12 @@ def test_loads_without_heavy_libraries(code: str) -> None:
     finished = _run(f"{BLOCK_HEAVY_LIBRARIES}\n{code}")
 
     assert finished.returncode == 0, finished.stderr
+
+
+def test_every_public_name_is_there_and_is_listed() -> None:
+    for name in (*bridgepack.__all__, *api.__all__):
+        assert callable(getattr(bridgepack, name)) or name == "__version__"
+    assert {*bridgepack.__all__, *api.__all__} <= set(dir(bridgepack))
 
 
 def test_the_process_that_workers_are_forked_from_needs_no_arrow() -> None:
