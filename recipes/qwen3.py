@@ -9,452 +9,138 @@ Activations and logits come on top.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bridgepack.config.recipe.rows import Model
 
-from bridgepack import SFTRecipe
-
-
-class _Model(NamedTuple):
-    """A model on the hub, and the base of full SFT and that of LoRA: recipes that Megatron-Bridge ships."""
-
-    hub_id: str
-    full: str
-    lora: str
-
-
-_QWEN3_600M = _Model(
-    hub_id="Qwen/Qwen3-0.6B", full="qwen3_600m_sft_1gpu_h100_bf16_config", lora="qwen3_600m_peft_1gpu_h100_bf16_config"
+_QWEN3_600M = Model(
+    module=__name__,
+    stem="qwen3_600m",
+    title="Qwen3-0.6B",
+    hub_id="Qwen/Qwen3-0.6B",
+    full="qwen3_600m_sft_1gpu_h100_bf16_config",
+    lora="qwen3_600m_peft_1gpu_h100_bf16_config",
 )
-_QWEN3_1P7B = _Model(
-    hub_id="Qwen/Qwen3-1.7B", full="qwen3_1p7b_sft_1gpu_h100_bf16_config", lora="qwen3_1p7b_peft_1gpu_h100_bf16_config"
+_QWEN3_1P7B = Model(
+    module=__name__,
+    stem="qwen3_1p7b",
+    title="Qwen3-1.7B",
+    hub_id="Qwen/Qwen3-1.7B",
+    full="qwen3_1p7b_sft_1gpu_h100_bf16_config",
+    lora="qwen3_1p7b_peft_1gpu_h100_bf16_config",
 )
-_QWEN3_4B = _Model(
-    hub_id="Qwen/Qwen3-4B", full="qwen3_4b_sft_2gpu_h100_bf16_config", lora="qwen3_4b_peft_1gpu_h100_bf16_config"
+_QWEN3_4B = Model(
+    module=__name__,
+    stem="qwen3_4b",
+    title="Qwen3-4B",
+    hub_id="Qwen/Qwen3-4B",
+    full="qwen3_4b_sft_2gpu_h100_bf16_config",
+    lora="qwen3_4b_peft_1gpu_h100_bf16_config",
 )
-_QWEN3_8B = _Model(
-    hub_id="Qwen/Qwen3-8B", full="qwen3_8b_sft_4gpu_h100_bf16_config", lora="qwen3_8b_peft_1gpu_h100_bf16_config"
+_QWEN3_8B = Model(
+    module=__name__,
+    stem="qwen3_8b",
+    title="Qwen3-8B",
+    hub_id="Qwen/Qwen3-8B",
+    full="qwen3_8b_sft_4gpu_h100_bf16_config",
+    lora="qwen3_8b_peft_1gpu_h100_bf16_config",
 )
-_QWEN3_14B = _Model(
-    hub_id="Qwen/Qwen3-14B", full="qwen3_14b_sft_8gpu_h100_bf16_config", lora="qwen3_14b_peft_1gpu_h100_bf16_config"
+_QWEN3_14B = Model(
+    module=__name__,
+    stem="qwen3_14b",
+    title="Qwen3-14B",
+    hub_id="Qwen/Qwen3-14B",
+    full="qwen3_14b_sft_8gpu_h100_bf16_config",
+    lora="qwen3_14b_peft_1gpu_h100_bf16_config",
 )
-_QWEN3_32B = _Model(
-    hub_id="Qwen/Qwen3-32B", full="qwen3_32b_sft_16gpu_h100_bf16_config", lora="qwen3_32b_peft_1gpu_h100_bf16_config"
+_QWEN3_32B = Model(
+    module=__name__,
+    stem="qwen3_32b",
+    title="Qwen3-32B",
+    hub_id="Qwen/Qwen3-32B",
+    full="qwen3_32b_sft_16gpu_h100_bf16_config",
+    lora="qwen3_32b_peft_1gpu_h100_bf16_config",
 )
 
-
-def qwen3_600m_sft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-0.6B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 10 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_sft_1gpu_h100_bf16_recipe", _QWEN3_600M, 4096, num_gpus=1)
-
-
-def qwen3_600m_sft_1gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-0.6B in packs of 8192 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 10 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_sft_1gpu_h100_bf16_8k_recipe", _QWEN3_600M, 8192, num_gpus=1)
-
-
-def qwen3_600m_sft_4gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-0.6B in packs of 32768 tokens on 4 H100s: CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 5 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_sft_4gpu_h100_bf16_32k_recipe", _QWEN3_600M, 32768, num_gpus=4, context_parallel_size=4)
-
-
-def qwen3_600m_sft_8gpu_h100_bf16_yarn_128k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-0.6B in packs of 131072 tokens on 8 H100s: CP 8 x DP 1.
-
-    Upstream's topology. CP 8 leaves 16384 tokens to a rank. Whole layers are recomputed. 4 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_600m_sft_8gpu_h100_bf16_yarn_128k_recipe",
-        _QWEN3_600M,
-        131072,
-        recompute="full",
-        base="qwen3_600m_sft_8gpu_h100_bf16_yarn_128k_config",
-        num_gpus=8,
-        context_parallel_size=8,
-    )
-
-
-def qwen3_600m_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-0.6B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 1 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_peft_1gpu_h100_bf16_recipe", _QWEN3_600M, 4096, num_gpus=1)
-
-
-def qwen3_600m_peft_1gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-0.6B in packs of 8192 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 1 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_peft_1gpu_h100_bf16_8k_recipe", _QWEN3_600M, 8192, num_gpus=1)
-
-
-def qwen3_600m_peft_4gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-0.6B in packs of 32768 tokens on 4 H100s: CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 1 GiB of state per GPU.
-    """
-    return _recipe("qwen3_600m_peft_4gpu_h100_bf16_32k_recipe", _QWEN3_600M, 32768, num_gpus=4, context_parallel_size=4)
-
-
-def qwen3_1p7b_sft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-1.7B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 29 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_sft_1gpu_h100_bf16_recipe", _QWEN3_1P7B, 4096, num_gpus=1)
-
-
-def qwen3_1p7b_sft_1gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-1.7B in packs of 8192 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 29 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_sft_1gpu_h100_bf16_8k_recipe", _QWEN3_1P7B, 8192, num_gpus=1)
-
-
-def qwen3_1p7b_sft_4gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-1.7B in packs of 32768 tokens on 4 H100s: CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 14 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_sft_4gpu_h100_bf16_32k_recipe", _QWEN3_1P7B, 32768, num_gpus=4, context_parallel_size=4)
-
-
-def qwen3_1p7b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-1.7B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 3 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_peft_1gpu_h100_bf16_recipe", _QWEN3_1P7B, 4096, num_gpus=1)
-
-
-def qwen3_1p7b_peft_1gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-1.7B in packs of 8192 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 3 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_peft_1gpu_h100_bf16_8k_recipe", _QWEN3_1P7B, 8192, num_gpus=1)
-
-
-def qwen3_1p7b_peft_4gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-1.7B in packs of 32768 tokens on 4 H100s: CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 3 GiB of state per GPU.
-    """
-    return _recipe("qwen3_1p7b_peft_4gpu_h100_bf16_32k_recipe", _QWEN3_1P7B, 32768, num_gpus=4, context_parallel_size=4)
-
-
-def qwen3_4b_sft_2gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-4B in packs of 4096 tokens on 2 H100s: TP 2 x DP 1.
-
-    Upstream's topology. 34 GiB of state per GPU.
-    """
-    return _recipe("qwen3_4b_sft_2gpu_h100_bf16_recipe", _QWEN3_4B, 4096, num_gpus=2, tensor_model_parallel_size=2)
-
-
-def qwen3_4b_sft_2gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-4B in packs of 8192 tokens on 2 H100s: TP 2 x DP 1.
-
-    Upstream's topology. 34 GiB of state per GPU.
-    """
-    return _recipe("qwen3_4b_sft_2gpu_h100_bf16_8k_recipe", _QWEN3_4B, 8192, num_gpus=2, tensor_model_parallel_size=2)
-
-
-def qwen3_4b_sft_8gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-4B in packs of 32768 tokens on 8 H100s: TP 2 x CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 17 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_4b_sft_8gpu_h100_bf16_32k_recipe",
-        _QWEN3_4B,
-        32768,
-        num_gpus=8,
-        tensor_model_parallel_size=2,
-        context_parallel_size=4,
-    )
-
-
-def qwen3_4b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-4B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 7 GiB of state per GPU.
-    """
-    return _recipe("qwen3_4b_peft_1gpu_h100_bf16_recipe", _QWEN3_4B, 4096, num_gpus=1)
-
-
-def qwen3_4b_peft_1gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-4B in packs of 8192 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 7 GiB of state per GPU.
-    """
-    return _recipe("qwen3_4b_peft_1gpu_h100_bf16_8k_recipe", _QWEN3_4B, 8192, num_gpus=1)
-
-
-def qwen3_4b_peft_4gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-4B in packs of 32768 tokens on 4 H100s: CP 4 x DP 1.
-
-    Upstream's TP and PP. CP 4 leaves 8192 tokens to a rank. 7 GiB of state per GPU.
-    """
-    return _recipe("qwen3_4b_peft_4gpu_h100_bf16_32k_recipe", _QWEN3_4B, 32768, num_gpus=4, context_parallel_size=4)
-
-
-def qwen3_8b_sft_4gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-8B in packs of 4096 tokens on 4 H100s: TP 4 x DP 1.
-
-    Upstream's topology. 34 GiB of state per GPU.
-    """
-    return _recipe("qwen3_8b_sft_4gpu_h100_bf16_recipe", _QWEN3_8B, 4096, num_gpus=4, tensor_model_parallel_size=4)
-
-
-def qwen3_8b_sft_4gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-8B in packs of 8192 tokens on 4 H100s: TP 4 x DP 1.
-
-    Upstream's topology. 34 GiB of state per GPU.
-    """
-    return _recipe("qwen3_8b_sft_4gpu_h100_bf16_8k_recipe", _QWEN3_8B, 8192, num_gpus=4, tensor_model_parallel_size=4)
-
-
-def qwen3_8b_sft_8gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-8B in packs of 32768 tokens on 8 H100s: TP 4 x CP 2 x DP 1.
-
-    Upstream's topology. CP 2 leaves 16384 tokens to a rank. 23 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_8b_sft_8gpu_h100_bf16_32k_recipe",
-        _QWEN3_8B,
-        32768,
-        base="qwen3_8b_sft_8gpu_h100_bf16_32k_config",
-        num_gpus=8,
-        tensor_model_parallel_size=4,
-        context_parallel_size=2,
-    )
-
-
-def qwen3_8b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-8B in packs of 4096 tokens on 1 H100: DP 1.
-
-    Upstream's topology. 15 GiB of state per GPU.
-    """
-    return _recipe("qwen3_8b_peft_1gpu_h100_bf16_recipe", _QWEN3_8B, 4096, num_gpus=1)
-
-
-def qwen3_8b_peft_2gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-8B in packs of 8192 tokens on 2 H100s: TP 2 x DP 1.
-
-    TP 2 instead of upstream's 1 splits activations and logits. 8 GiB of state per GPU.
-    """
-    return _recipe("qwen3_8b_peft_2gpu_h100_bf16_8k_recipe", _QWEN3_8B, 8192, num_gpus=2, tensor_model_parallel_size=2)
-
-
-def qwen3_8b_peft_8gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-8B in packs of 32768 tokens on 8 H100s: TP 2 x CP 4 x DP 1.
-
-    TP 2 instead of upstream's 1 splits activations and logits. CP 4 leaves 8192 tokens to a rank. 8 GiB of state
-    per GPU.
-    """
-    return _recipe(
-        "qwen3_8b_peft_8gpu_h100_bf16_32k_recipe",
-        _QWEN3_8B,
-        32768,
-        num_gpus=8,
-        tensor_model_parallel_size=2,
-        context_parallel_size=4,
-    )
-
-
-def qwen3_14b_sft_8gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-14B in packs of 4096 tokens on 8 H100s: TP 8 x DP 1.
-
-    Upstream's topology. 31 GiB of state per GPU.
-    """
-    return _recipe("qwen3_14b_sft_8gpu_h100_bf16_recipe", _QWEN3_14B, 4096, num_gpus=8, tensor_model_parallel_size=8)
-
-
-def qwen3_14b_sft_8gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-14B in packs of 8192 tokens on 8 H100s: TP 8 x DP 1.
-
-    Upstream's topology. 31 GiB of state per GPU.
-    """
-    return _recipe("qwen3_14b_sft_8gpu_h100_bf16_8k_recipe", _QWEN3_14B, 8192, num_gpus=8, tensor_model_parallel_size=8)
-
-
-def qwen3_14b_sft_16gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-14B in packs of 32768 tokens on 16 H100s: TP 8 x CP 2 x DP 1.
-
-    Upstream's TP and PP. CP 2 leaves 16384 tokens to a rank. 21 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_14b_sft_16gpu_h100_bf16_32k_recipe",
-        _QWEN3_14B,
-        32768,
-        num_gpus=16,
-        tensor_model_parallel_size=8,
-        context_parallel_size=2,
-    )
-
-
-def qwen3_14b_peft_2gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-14B in packs of 4096 tokens on 2 H100s: TP 2 x DP 1.
-
-    TP 2 instead of upstream's 1 splits activations and logits. 14 GiB of state per GPU.
-    """
-    return _recipe("qwen3_14b_peft_2gpu_h100_bf16_recipe", _QWEN3_14B, 4096, num_gpus=2, tensor_model_parallel_size=2)
-
-
-def qwen3_14b_peft_2gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-14B in packs of 8192 tokens on 2 H100s: TP 2 x DP 1.
-
-    TP 2 instead of upstream's 1 splits activations and logits. 14 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_14b_peft_2gpu_h100_bf16_8k_recipe", _QWEN3_14B, 8192, num_gpus=2, tensor_model_parallel_size=2
-    )
-
-
-def qwen3_14b_peft_8gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-14B in packs of 32768 tokens on 8 H100s: TP 4 x CP 2 x DP 1.
-
-    TP 4 instead of upstream's 1 splits activations and logits. CP 2 leaves 16384 tokens to a rank. 7 GiB of state
-    per GPU.
-    """
-    return _recipe(
-        "qwen3_14b_peft_8gpu_h100_bf16_32k_recipe",
-        _QWEN3_14B,
-        32768,
-        num_gpus=8,
-        tensor_model_parallel_size=4,
-        context_parallel_size=2,
-    )
-
-
-def qwen3_32b_sft_16gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-32B in packs of 4096 tokens on 16 H100s: TP 8 x PP 2 x DP 1.
-
-    Upstream's topology. Whole layers are recomputed. 34 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_32b_sft_16gpu_h100_bf16_recipe",
-        _QWEN3_32B,
-        4096,
-        recompute="full",
-        num_gpus=16,
-        tensor_model_parallel_size=8,
-        pipeline_model_parallel_size=2,
-    )
-
-
-def qwen3_32b_sft_16gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-32B in packs of 8192 tokens on 16 H100s: TP 8 x PP 2 x DP 1.
-
-    Upstream's topology. Whole layers are recomputed. 34 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_32b_sft_16gpu_h100_bf16_8k_recipe",
-        _QWEN3_32B,
-        8192,
-        recompute="full",
-        num_gpus=16,
-        tensor_model_parallel_size=8,
-        pipeline_model_parallel_size=2,
-    )
-
-
-def qwen3_32b_sft_32gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-32B in packs of 32768 tokens on 32 H100s: TP 8 x PP 2 x CP 2 x DP 1.
-
-    Upstream's TP and PP. CP 2 leaves 16384 tokens to a rank. Whole layers are recomputed. 23 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_32b_sft_32gpu_h100_bf16_32k_recipe",
-        _QWEN3_32B,
-        32768,
-        recompute="full",
-        num_gpus=32,
-        tensor_model_parallel_size=8,
-        pipeline_model_parallel_size=2,
-        context_parallel_size=2,
-    )
-
-
-def qwen3_32b_peft_2gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-32B in packs of 4096 tokens on 2 H100s: TP 2 x DP 1.
-
-    TP 2 instead of upstream's 1 splits activations and logits. Whole layers are recomputed. 31 GiB of state per
-    GPU.
-    """
-    return _recipe(
-        "qwen3_32b_peft_2gpu_h100_bf16_recipe",
-        _QWEN3_32B,
-        4096,
-        recompute="full",
-        num_gpus=2,
-        tensor_model_parallel_size=2,
-    )
-
-
-def qwen3_32b_peft_4gpu_h100_bf16_8k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-32B in packs of 8192 tokens on 4 H100s: TP 4 x DP 1.
-
-    TP 4 instead of upstream's 1 splits activations and logits. Whole layers are recomputed. 15 GiB of state per
-    GPU.
-    """
-    return _recipe(
-        "qwen3_32b_peft_4gpu_h100_bf16_8k_recipe",
-        _QWEN3_32B,
-        8192,
-        recompute="full",
-        num_gpus=4,
-        tensor_model_parallel_size=4,
-    )
-
-
-def qwen3_32b_peft_8gpu_h100_bf16_32k_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-32B in packs of 32768 tokens on 8 H100s: TP 8 x DP 1.
-
-    TP 8 instead of upstream's 1 splits activations and logits. Whole layers are recomputed. 8 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen3_32b_peft_8gpu_h100_bf16_32k_recipe",
-        _QWEN3_32B,
-        32768,
-        recompute="full",
-        num_gpus=8,
-        tensor_model_parallel_size=8,
-    )
-
-
-def _recipe(
-    name: str,
-    model: _Model,
-    packed_sequence_size: int,
-    *,
-    base: str | None = None,
-    recompute: str | None = None,
-    **parallelism: int,
-) -> SFTRecipe:
-    """Return a recipe; its name says whether every weight is trained or adapters."""
-    is_lora = "_peft_" in name
-    return SFTRecipe.from_mapping(
-        {
-            "name": name,
-            "data": {"train": "data/chats.jsonl", "validation_fraction": 0.05},
-            "tokenizer": {"name_or_path": model.hub_id},
-            "packing": {"packed_sequence_size": packed_sequence_size},
-            "parallelism": {"sequence_parallel": parallelism.get("tensor_model_parallel_size", 1) > 1, **parallelism},
-            "batch": {"tokens_per_step": max(524288, 16 * packed_sequence_size)},
-            "model": {"name": base or (model.lora if is_lora else model.full), "recompute": recompute},
-            "method": {"kind": "lora" if is_lora else "full"},
-            "checkpoint": {"pretrained": f"checkpoints/{model.hub_id.rpartition('/')[2]}", "folder": f"runs/{name}"},
-        }
-    )
+qwen3_600m_sft_1gpu_h100_bf16_recipe = _QWEN3_600M.row("sft", 4096, 1, "Upstream's topology.", state_gib=10)
+qwen3_600m_sft_1gpu_h100_bf16_8k_recipe = _QWEN3_600M.row("sft", 8192, 1, "Upstream's topology.", state_gib=10)
+qwen3_600m_sft_4gpu_h100_bf16_32k_recipe = _QWEN3_600M.row("sft", 32768, 4, "Upstream's TP and PP.", state_gib=5, CP=4)
+qwen3_600m_sft_8gpu_h100_bf16_yarn_128k_recipe = _QWEN3_600M.row(
+    "sft",
+    131072,
+    8,
+    "Upstream's topology.",
+    variant="yarn",
+    state_gib=4,
+    recompute="full",
+    base="qwen3_600m_sft_8gpu_h100_bf16_yarn_128k_config",
+    CP=8,
+)
+qwen3_600m_peft_1gpu_h100_bf16_recipe = _QWEN3_600M.row("peft", 4096, 1, "Upstream's topology.", state_gib=1)
+qwen3_600m_peft_1gpu_h100_bf16_8k_recipe = _QWEN3_600M.row("peft", 8192, 1, "Upstream's topology.", state_gib=1)
+qwen3_600m_peft_4gpu_h100_bf16_32k_recipe = _QWEN3_600M.row(
+    "peft", 32768, 4, "Upstream's TP and PP.", state_gib=1, CP=4
+)
+
+qwen3_1p7b_sft_1gpu_h100_bf16_recipe = _QWEN3_1P7B.row("sft", 4096, 1, "Upstream's topology.", state_gib=29)
+qwen3_1p7b_sft_1gpu_h100_bf16_8k_recipe = _QWEN3_1P7B.row("sft", 8192, 1, "Upstream's topology.", state_gib=29)
+qwen3_1p7b_sft_4gpu_h100_bf16_32k_recipe = _QWEN3_1P7B.row("sft", 32768, 4, "Upstream's TP and PP.", state_gib=14, CP=4)
+qwen3_1p7b_peft_1gpu_h100_bf16_recipe = _QWEN3_1P7B.row("peft", 4096, 1, "Upstream's topology.", state_gib=3)
+qwen3_1p7b_peft_1gpu_h100_bf16_8k_recipe = _QWEN3_1P7B.row("peft", 8192, 1, "Upstream's topology.", state_gib=3)
+qwen3_1p7b_peft_4gpu_h100_bf16_32k_recipe = _QWEN3_1P7B.row(
+    "peft", 32768, 4, "Upstream's TP and PP.", state_gib=3, CP=4
+)
+
+qwen3_4b_sft_2gpu_h100_bf16_recipe = _QWEN3_4B.row("sft", 4096, 2, "Upstream's topology.", state_gib=34, TP=2)
+qwen3_4b_sft_2gpu_h100_bf16_8k_recipe = _QWEN3_4B.row("sft", 8192, 2, "Upstream's topology.", state_gib=34, TP=2)
+qwen3_4b_sft_8gpu_h100_bf16_32k_recipe = _QWEN3_4B.row(
+    "sft", 32768, 8, "Upstream's TP and PP.", state_gib=17, TP=2, CP=4
+)
+qwen3_4b_peft_1gpu_h100_bf16_recipe = _QWEN3_4B.row("peft", 4096, 1, "Upstream's topology.", state_gib=7)
+qwen3_4b_peft_1gpu_h100_bf16_8k_recipe = _QWEN3_4B.row("peft", 8192, 1, "Upstream's topology.", state_gib=7)
+qwen3_4b_peft_4gpu_h100_bf16_32k_recipe = _QWEN3_4B.row("peft", 32768, 4, "Upstream's TP and PP.", state_gib=7, CP=4)
+
+qwen3_8b_sft_4gpu_h100_bf16_recipe = _QWEN3_8B.row("sft", 4096, 4, "Upstream's topology.", state_gib=34, TP=4)
+qwen3_8b_sft_4gpu_h100_bf16_8k_recipe = _QWEN3_8B.row("sft", 8192, 4, "Upstream's topology.", state_gib=34, TP=4)
+qwen3_8b_sft_8gpu_h100_bf16_32k_recipe = _QWEN3_8B.row(
+    "sft", 32768, 8, "Upstream's topology.", state_gib=23, base="qwen3_8b_sft_8gpu_h100_bf16_32k_config", TP=4, CP=2
+)
+qwen3_8b_peft_1gpu_h100_bf16_recipe = _QWEN3_8B.row("peft", 4096, 1, "Upstream's topology.", state_gib=15)
+qwen3_8b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_8B.row(
+    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=8, TP=2
+)
+qwen3_8b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_8B.row(
+    "peft", 32768, 8, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=8, TP=2, CP=4
+)
+
+qwen3_14b_sft_8gpu_h100_bf16_recipe = _QWEN3_14B.row("sft", 4096, 8, "Upstream's topology.", state_gib=31, TP=8)
+qwen3_14b_sft_8gpu_h100_bf16_8k_recipe = _QWEN3_14B.row("sft", 8192, 8, "Upstream's topology.", state_gib=31, TP=8)
+qwen3_14b_sft_16gpu_h100_bf16_32k_recipe = _QWEN3_14B.row(
+    "sft", 32768, 16, "Upstream's TP and PP.", state_gib=21, TP=8, CP=2
+)
+qwen3_14b_peft_2gpu_h100_bf16_recipe = _QWEN3_14B.row(
+    "peft", 4096, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=14, TP=2
+)
+qwen3_14b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_14B.row(
+    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=14, TP=2
+)
+qwen3_14b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_14B.row(
+    "peft", 32768, 8, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=4, CP=2
+)
+
+qwen3_32b_sft_16gpu_h100_bf16_recipe = _QWEN3_32B.row(
+    "sft", 4096, 16, "Upstream's topology.", state_gib=34, recompute="full", TP=8, PP=2
+)
+qwen3_32b_sft_16gpu_h100_bf16_8k_recipe = _QWEN3_32B.row(
+    "sft", 8192, 16, "Upstream's topology.", state_gib=34, recompute="full", TP=8, PP=2
+)
+qwen3_32b_sft_32gpu_h100_bf16_32k_recipe = _QWEN3_32B.row(
+    "sft", 32768, 32, "Upstream's TP and PP.", state_gib=23, recompute="full", TP=8, PP=2, CP=2
+)
+qwen3_32b_peft_2gpu_h100_bf16_recipe = _QWEN3_32B.row(
+    "peft", 4096, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=31, recompute="full", TP=2
+)
+qwen3_32b_peft_4gpu_h100_bf16_8k_recipe = _QWEN3_32B.row(
+    "peft", 8192, 4, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=15, recompute="full", TP=4
+)
+qwen3_32b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_32B.row(
+    "peft", 32768, 8, "TP 8 instead of upstream's 1 splits activations and logits.", state_gib=8, recompute="full", TP=8
+)

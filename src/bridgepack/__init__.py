@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, to_bridge
+    from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, repack, to_bridge
     from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch.api import launch
 
@@ -20,19 +20,14 @@ __all__ = [
     "launch",
     "load_recipe",
     "pack_for",
+    "repack",
     "to_bridge",
 ]
 
-_HOMES = {
-    "SFTRecipe": "bridgepack.config.recipe.recipe",
-    "build": "bridgepack.api",
-    "check": "bridgepack.api",
-    "forward_step_for": "bridgepack.api",
-    "inspect": "bridgepack.api",
-    "load_recipe": "bridgepack.api",
-    "pack_for": "bridgepack.api",
-    "to_bridge": "bridgepack.api",
-}
+
+def __dir__() -> list[str]:
+    """Return the public names, those that are not imported yet among them."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
@@ -45,6 +40,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "launch":
         return import_module("bridgepack.launch")  # a package that can be called
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home = "bridgepack.config.recipe.recipe" if name == "SFTRecipe" else "bridgepack.api"
+    return getattr(import_module(home), name)

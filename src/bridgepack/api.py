@@ -147,12 +147,14 @@ def check(target: Any, **options: Any) -> CheckReport:
     return check_target(target, CheckOptions(**stated))
 
 
-def inspect(artifact: str | Path, *, row: int, split: str = TRAIN) -> PackView:
+def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackView:
     """Return one pack of an artifact, decoded.
+
+    Example: `bridgepack.inspect("packed", row=3).sequences`.
 
     Args:
         artifact: its folder.
-        row: 0-based position of the pack in the split.
+        row: 0-based position of the pack in the split; by default the first.
         split: `training` or `validation`.
 
     Raises:

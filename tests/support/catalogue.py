@@ -9,15 +9,22 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def catalogue() -> list[str]:
-    """Return `FILE.py:FUNCTION` of every recipe, sorted."""
+    """Return `FILE.py:FUNCTION` of every recipe, sorted: functions, and rows of tables."""
     return sorted(
-        f"{path}:{node.name}"
+        f"{path}:{name}"
         for path in RECIPES.glob("*.py")
         for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name.endswith("_recipe") and not node.name.startswith("_")
+        for name in _names(node)
+        if name.endswith("_recipe") and not name.startswith("_")
     )
 
 
 def function_of(target: str) -> str:
     """Return the name of the function in `FILE.py:FUNCTION`."""
     return target.rpartition(":")[2]
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [node.name] if isinstance(node, ast.FunctionDef) else []

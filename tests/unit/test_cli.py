@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import bridgepack
 from bridgepack import __version__
 from bridgepack.cli import main
 from tests.support.small_builds import (
@@ -210,6 +211,10 @@ def test_inspect(command: Command) -> None:
     assert "a.jsonl row " in pack.output
     assert "⟦" in pack.output
     assert first.output.count("--- sequence ") == 1
+
+
+def test_inspect_from_python_shows_the_first_pack_unless_told(command: Command) -> None:
+    assert bridgepack.inspect("artifact") == bridgepack.inspect("artifact", row=0)
 
 
 def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:

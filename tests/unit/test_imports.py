@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import bridgepack
+from bridgepack import api
+
 HEAVY_LIBRARIES = ("datasets", "megatron", "nemo_run", "pyarrow", "ray", "tokenizers", "torch", "transformers")
 BLOCK_HEAVY_LIBRARIES = f"""
 import sys
@@ -47,6 +50,12 @@ def test_loads_without_heavy_libraries(code: str) -> None:
     finished = _run(f"{BLOCK_HEAVY_LIBRARIES}\n{code}")
 
     assert finished.returncode == 0, finished.stderr
+
+
+def test_every_public_name_is_there_and_is_listed() -> None:
+    for name in (*bridgepack.__all__, *api.__all__):
+        assert callable(getattr(bridgepack, name)) or name == "__version__"
+    assert {*bridgepack.__all__, *api.__all__} <= set(dir(bridgepack))
 
 
 def test_a_recipe_is_checked_without_heavy_libraries(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import io
+import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tomlkit
 from ruamel.yaml import YAML
 
-from bridgepack.config.load import load_object, load_recipe, read_sections
+from bridgepack.config.load import load_module, load_object, load_recipe, read_sections
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import RECIPES, catalogue, function_of
 
@@ -53,8 +57,7 @@ def test_name_says_what_the_recipe_is(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=function_of)
 def test_docstring_says_gpus_length_and_topology(target: str) -> None:
     recipe = load_recipe(target)
-    file, _, name = target.rpartition(":")
-    document = _docstring(Path(file), name)
+    document = inspect.getdoc(_function(target)) or ""
     topology = recipe.parallelism
     found = {short: int(size) for short, size in re.findall(r"\b(TP|PP|CP|EP|DP) (\d+)\b", document.split("\n")[0])}
     ranks = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * topology.context_parallel_size
@@ -114,9 +117,27 @@ def test_recipes_load_as_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recipe == load_recipe(RECIPES / "qwen3.py:qwen3_8b_sft_4gpu_h100_bf16_recipe")
 
 
-def _docstring(file: Path, name: str) -> str:
-    import ast
+def test_rows_are_functions_that_other_processes_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RECIPES.parent)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    function = importlib.import_module("recipes.llama3").llama32_1b_sft_1gpu_h100_bf16_recipe
 
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    return ast.get_docstring(functions[0]) or ""
+    assert pickle.loads(pickle.dumps(function)) is function  # noqa: S301
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=function_of)
+def test_functions_have_the_names_that_stand_in_the_file(target: str) -> None:
+    assert _function(target).__name__ == _function(target).__qualname__ == function_of(target)
+
+
+def test_recipes_of_one_row_share_nothing() -> None:
+    function = _function(str(RECIPES / "deepseek_v3.py:deepseek_v3_sft_256gpu_h100_bf16_recipe"))
+    function().bridge_overrides["model"]["num_layers_in_last_pipeline_stage"] = 1
+
+    assert function().bridge_overrides == {"model": {"num_layers_in_last_pipeline_stage": 5}}
+
+
+def _function(target: str) -> Callable[[], SFTRecipe]:
+    file, _, name = target.rpartition(":")
+    function: Callable[[], SFTRecipe] = getattr(load_module(Path(file)), name)
+    return function

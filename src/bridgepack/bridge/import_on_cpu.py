@@ -1,4 +1,4 @@
-"""Imports the real megatron-bridge on a machine without TransformerEngine, to read its configs, not to train.
+"""Imports the real megatron-bridge where TransformerEngine cannot be imported, to read its configs, not to train.
 
 One module that every import of `megatron.bridge` reaches needs TransformerEngine: `peft/lora_layers.py:20`; in earlier
 versions there are a few more. They alone see a stand-in while they are executed; for everybody else `import
@@ -7,7 +7,7 @@ transformer_engine` keeps failing, so that megatron-core and megatron-bridge kno
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,20 @@ _HARD_IMPORT = re.compile(r"^(?:import|from) transformer_engine", re.MULTILINE)
 
 
 def install_import_hook() -> None:
-    """Make `import megatron.bridge` work; does nothing where TransformerEngine is installed."""
+    """Make `import megatron.bridge` work; does nothing where TransformerEngine can be imported."""
     has_hook = any(isinstance(finder, _Finder) for finder in sys.meta_path)
-    if not has_hook and importlib.util.find_spec("transformer_engine") is None:
+    if not has_hook and not _has_transformer_engine():
         sys.meta_path.insert(0, _Finder())
+
+
+def _has_transformer_engine() -> bool:
+    """Say whether TransformerEngine can be imported; one without its shared objects or a driver is found and fails."""
+    try:
+        importlib.import_module("transformer_engine.pytorch")
+    # Its loading of shared objects raises these besides ImportError: transformer_engine/common/__init__.py.
+    except (ImportError, OSError, RuntimeError, AssertionError):
+        return False
+    return True
 
 
 class _Finder(MetaPathFinder):

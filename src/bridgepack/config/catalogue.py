@@ -1,14 +1,18 @@
-"""The recipes at hand: those of the folder `recipes` here, then those that come with bridgepack."""
+"""The recipes at hand: those of the folder `recipes` here, then those that come with bridgepack.
+
+Names are read from the text of Python files. Only bridgepack's own files are run to list what is in them; a file of the
+folder here runs when one of its recipes is asked for.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.load import FORMS, RECIPE_SUFFIX, as_recipe, load_module, load_recipe, run_user_code
@@ -31,7 +35,7 @@ class CatalogueEntry:
         name: of its function, or of its file without the suffix.
         family: name of the file it is in, without the suffix.
         target: where it is, as `load_recipe` takes it.
-        recipe: the recipe; None where it cannot be loaded.
+        recipe: the recipe; None where it cannot be loaded, or its Python file is not bridgepack's own and is not run.
         summary: first line of its docstring; empty for a file.
         error: why it cannot be loaded; empty otherwise.
     """
@@ -46,12 +50,16 @@ class CatalogueEntry:
 
 def catalogue_folders() -> tuple[Path, ...]:
     """Return the folders that recipes are looked up in, first come first: `recipes` here, then bridgepack's own."""
+    own = _own_folder()
+    found = {folder.resolve(): folder for folder in (own, Path(LOCAL_FOLDER)) if folder.is_dir()}
+    return tuple(reversed(found.values()))
+
+
+def _own_folder() -> Path:
     package = Path(__file__).parents[1]
     packaged, checkout = package / PACKAGED_FOLDER, package.parents[1]
     is_checkout = not packaged.is_dir() and (checkout / "pyproject.toml").is_file()
-    own = checkout / LOCAL_FOLDER if is_checkout else packaged
-    found = {folder.resolve(): folder for folder in (own, Path(LOCAL_FOLDER)) if folder.is_dir()}
-    return tuple(reversed(found.values()))
+    return checkout / LOCAL_FOLDER if is_checkout else packaged
 
 
 def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
@@ -76,16 +84,16 @@ def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
 
 
 def catalogue_names() -> tuple[str, ...]:
-    """Return the name of every recipe of the catalogue, sorted; no recipe is called, and a broken file has none."""
+    """Return the name of every recipe of the catalogue, sorted; no code is run, and a broken file has none."""
     names: set[str] = set()
     for file in _files():
         with contextlib.suppress(ConfigError):
-            names.update(_functions_of(file))
+            names.update(_summaries(file))
     return tuple(sorted(names))
 
 
 def catalogue_target(name: str) -> str:
-    """Return where a recipe of the catalogue is, as `load_recipe` takes it; no recipe is called.
+    """Return where a recipe of the catalogue is, as `load_recipe` takes it; no code is run.
 
     Args:
         name: of its function, with or without `_recipe`, or of its file.
@@ -97,8 +105,8 @@ def catalogue_target(name: str) -> str:
     if _NAME.fullmatch(name):
         for file in _files():
             with contextlib.suppress(ConfigError):  # a broken file has no names; the others count
-                for known, function in _functions_of(file).items():
-                    targets.setdefault(known, f"{file}:{known}" if function else str(file))
+                for known in _summaries(file):
+                    targets.setdefault(known, _target(file, known))
     target = targets.get(name) or targets.get(f"{name}{RECIPE_SUFFIX}")
     if target is None:
         missing = "" if Path(name).exists() else " No such file or folder."
@@ -112,7 +120,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _files() -> Iterator[Path]:
-    """Yield the recipe files; Python files that do not import bridgepack are none, and are not run."""
+    """Yield the recipe files; Python files that do not import bridgepack are none."""
     for folder in catalogue_folders():
         for path in sorted(folder.iterdir()):
             is_hidden = path.name.startswith((".", "_"))
@@ -121,39 +129,67 @@ def _files() -> Iterator[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    if path.suffix.lower() != ".py":
+    if not _is_python(path):
         return True
     return bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
 
 
+def _is_python(path: Path) -> bool:
+    return path.suffix.lower() == ".py"
+
+
+def _target(file: Path, name: str) -> str:
+    return f"{file}:{name}" if _is_python(file) else str(file)
+
+
 def _entries_of(file: Path) -> Iterator[CatalogueEntry]:
+    is_own = file.parent.resolve() == _own_folder().resolve()
     try:
-        functions = _functions_of(file)
+        summaries = _summaries(file)
+        module = load_module(file) if _is_python(file) and is_own else None
     except ConfigError as error:
         yield CatalogueEntry(name=file.stem, family=file.stem, target=str(file), error=str(error))
         return
-    for name, function in functions.items():
-        target = f"{file}:{name}" if function else str(file)
-        entry = CatalogueEntry(name=name, family=file.stem, target=target)
+    for name, summary in summaries.items():
+        entry = CatalogueEntry(name=name, family=file.stem, target=_target(file, name), summary=summary)
         try:
-            recipe = as_recipe(run_user_code(function, target), target) if function else load_recipe(target)
-            summary = (inspect.getdoc(function) or "").partition("\n")[0] if function else ""
-            yield replace(entry, recipe=recipe, summary=summary)
+            if module:
+                function = getattr(module, name)
+                recipe = as_recipe(run_user_code(function, entry.target), entry.target)
+                yield replace(entry, recipe=recipe, summary=(inspect.getdoc(function) or "").partition("\n")[0])
+            else:
+                yield entry if _is_python(file) else replace(entry, recipe=load_recipe(entry.target))
         except ConfigError as error:
             yield replace(entry, error=str(error))
 
 
-def _functions_of(file: Path) -> Mapping[str, Callable[[], Any] | None]:
-    """Return the recipe functions of a file by name, in its order; the name of a YAML or TOML file stands alone."""
-    if file.suffix.lower() != ".py":
-        return {file.stem: None}
-    return {name: value for name, value in vars(load_module(file)).items() if _is_recipe_function(name, value)}
+def _summaries(file: Path) -> Mapping[str, str]:
+    """Return the recipes of a file, name -> first line of the docstring; a YAML or TOML file is one recipe.
+
+    Raises:
+        ConfigError: it is not Python.
+    """
+    if not _is_python(file):
+        return {file.stem: ""}
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ConfigError(f"recipe {str(file)!r} is not Python: {error}. Correct that line.") from None
+    found = {name: summary for node in tree.body for name, summary in _named_by(node)}
+    return {name: text for name, text in found.items() if name.endswith(RECIPE_SUFFIX) and not name.startswith("_")}
 
 
-def _is_recipe_function(name: str, value: Any) -> bool:
-    is_public = name.endswith(RECIPE_SUFFIX) and not name.startswith("_") and callable(value)
-    if not is_public or str(getattr(value, "__module__", "")).startswith("bridgepack."):
-        return False
-    parameters = inspect.signature(value).parameters.values()
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(one.default is not inspect.Parameter.empty or one.kind in optional for one in parameters)
+def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield what a statement makes that can be a recipe function: a name, and the first line of its docstring."""
+    if isinstance(node, ast.FunctionDef):
+        if not _has_required_arguments(node.args):
+            yield node.name, (ast.get_docstring(node) or "").partition("\n")[0]
+    elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+        yield from ((target.id, "") for target in node.targets if isinstance(target, ast.Name))
+    elif isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith("bridgepack."):
+        yield from ((alias.asname or alias.name, "") for alias in node.names)
+
+
+def _has_required_arguments(arguments: ast.arguments) -> bool:
+    has_required = len(arguments.posonlyargs) + len(arguments.args) > len(arguments.defaults)
+    return has_required or None in arguments.kw_defaults

@@ -92,13 +92,15 @@ def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
-    """Return one line per recipe, and what is wrong with those that cannot be loaded."""
-    rows = [_COLUMNS, *[_row(entry) for entry in entries if entry.recipe]]
+    """Return one line per recipe, what is wrong with those that cannot be loaded, and why some have no numbers."""
+    rows = [_COLUMNS, *[_row(entry) for entry in entries if not entry.error]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     broken = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
+    unread = any(not entry.recipe and not entry.error for entry in entries)
+    note = ["-: listing runs no Python of the folder recipes/ here"] if unread else []
     end = f"{len(rows) - 1} recipes; `bridgepack recipes show NAME` prints one"
-    return "\n".join([*lines, "", *broken, end])
+    return "\n".join([*lines, "", *broken, *note, end])
 
 
 def shipped_lines(names: Sequence[str]) -> str:
@@ -144,7 +146,8 @@ def describe_resolved(view: ResolvedView) -> str:
 
 def _row(entry: CatalogueEntry) -> tuple[str, ...]:
     recipe = entry.recipe
-    assert recipe is not None
+    if recipe is None:
+        return (entry.name, entry.family, *("-" for _ in _COLUMNS[2:]))
     topology = recipe.parallelism
     packing = "" if recipe.packing.mode == "offline" else f" {recipe.packing.mode}"
     return (

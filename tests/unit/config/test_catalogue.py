@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.config.catalogue import PACKAGED_FOLDER, catalogue, catalogue_folders, catalogue_target
+from bridgepack.config.catalogue import (
+    PACKAGED_FOLDER,
+    catalogue,
+    catalogue_folders,
+    catalogue_names,
+    catalogue_target,
+)
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 from tests.support import catalogue as own
@@ -89,6 +95,46 @@ def test_functions_without_arguments_are_recipes(here: Path) -> None:
     ]
 
 
+def test_no_python_of_the_folder_here_runs_until_it_is_named(here: Path) -> None:
+    (here / "cloned.py").write_text("open('run', 'w').close()\n" + RECIPE, encoding="utf-8")
+    (here / "other.py").write_text("open('run', 'w').close()\n" + RECIPE.replace("small_", "large_"), encoding="utf-8")
+    listed = {entry.name: entry for entry in catalogue()}
+    targets = catalogue_target("small"), catalogue_names()
+
+    assert (listed["small_recipe"].recipe, listed["small_recipe"].error) == (None, "")
+    assert targets[0] == "recipes/cloned.py:small_recipe"
+    assert {"small_recipe", "large_recipe"} <= set(targets[1])
+    with pytest.raises(ConfigError, match="Did you mean small_recipe"):
+        load_recipe("smal_recipe")
+    assert not Path("run").exists()
+
+    (here / "other.py").write_text("raise SystemExit('run')\n" + RECIPE.replace("small_", "large_"), encoding="utf-8")
+    assert load_recipe("small").name == "small"
+    assert Path("run").exists()
+
+
+def test_names_are_those_of_functions_that_can_be_called(here: Path) -> None:
+    lines = [
+        "from bridgepack.config.recipe.rows import Model as row_recipe",
+        "from elsewhere import imported_recipe, small as renamed_recipe",
+        "row_recipe_ = made_recipe = make()",
+        "text_recipe = 'text'",
+        "class Kind_recipe: ...",
+        "def sized_recipe(size, *, optional=1): ...",
+        "def keyed_recipe(*, size): ...",
+        "def optional_recipe(size=1, *rest, key=2, **more): ...",
+        "async def waiting_recipe(): ...",
+    ]
+    (here / "mine.py").write_text("\n".join(lines), encoding="utf-8")
+
+    assert [entry.name for entry in catalogue(family="mine")] == [
+        "imported_recipe",
+        "renamed_recipe",
+        "made_recipe",
+        "optional_recipe",
+    ]
+
+
 def test_other_python_is_not_run(here: Path) -> None:
     for name in ("other.py", "_helper.py", ".hidden.py"):
         (here / name).write_text("raise SystemExit('run')\n", encoding="utf-8")
@@ -98,15 +144,18 @@ def test_other_python_is_not_run(here: Path) -> None:
 
 
 def test_broken_recipes_are_told_and_the_others_are_there(here: Path) -> None:
-    (here / "broken.py").write_text("import bridgepack\nraise RuntimeError('no')\n", encoding="utf-8")
+    (here / "broken.py").write_text("import bridgepack\ndef small_recipe(:\n", encoding="utf-8")
+    (here / "fails.py").write_text(f"{RECIPE}\nraise RuntimeError('no')\n", encoding="utf-8")
     (here / "wrong.yaml").write_text(YAML_RECIPE.replace("16", "-1"), encoding="utf-8")
     (here / "good.yaml").write_text(YAML_RECIPE, encoding="utf-8")
     errors = {entry.name: entry.error for entry in catalogue() if entry.error}
 
-    assert errors["broken"].startswith("recipe 'recipes/broken.py' failed: RuntimeError: no.")
+    assert errors["broken"].startswith("recipe 'recipes/broken.py' is not Python: ")
     assert errors["wrong"] == "packing.packed_sequence_size is -1; allowed: at least 1. Raise it."
     assert len(errors) == 2
     assert load_recipe("good").name == "y"
+    with pytest.raises(ConfigError, match=r"^recipe 'recipes/fails\.py' failed: RuntimeError: no\."):
+        load_recipe("small")
 
 
 def test_recipes_are_loaded_by_name(here: Path) -> None:

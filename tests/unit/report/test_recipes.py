@@ -125,12 +125,18 @@ def test_table_tells_what_cannot_be_loaded(recipe: SFTRecipe) -> None:
     entries = [
         CatalogueEntry(name="small", family="mine", target="mine.py:small", recipe=recipe),
         CatalogueEntry(name="wrong", family="mine", target="wrong.yaml", error="name is 5; allowed: text."),
+        CatalogueEntry(name="unread", family="mine", target="mine.py:unread"),
     ]
     table = catalogue_table(entries).splitlines()
 
     assert table[0].split() == ["recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP"]
     assert table[1].split() == ["small", "mine", "lora", "8", "1024", "1", "2", "1", "1"]
-    assert table[-2] == "cannot be loaded: wrong: name is 5; allowed: text."
+    assert table[2].split() == ["unread", "mine", *"-------"]
+    assert table[-3] == "cannot be loaded: wrong: name is 5; allowed: text."
+    assert table[-2:] == [
+        "-: listing runs no Python of the folder recipes/ here",
+        "2 recipes; `bridgepack recipes show NAME` prints one",
+    ]
     assert entry_to_dict(entries[0])["num_gpus"] == 8
     assert entry_to_dict(entries[1])["error"] == "name is 5; allowed: text."
     assert entry_to_dict(entries[0]).keys() == entry_to_dict(entries[1]).keys()

@@ -1,0 +1,152 @@
+"""Recipes of one model as rows of a table: each row is a named function without arguments.
+
+A file of the catalogue says its models once, and then one row per recipe:
+
+    _SMALL = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full="...", lora="...")
+
+    small_1b_sft_8gpu_h100_bf16_8k_recipe = _SMALL.row("sft", 8192, 8, "Upstream's TP and PP.", state_gib=20, TP=2)
+"""
+
+from __future__ import annotations
+
+import copy
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+
+#: Short names of parallel sizes, as rows and docstrings have them, and the fields they stand for.
+_SIZES = {
+    "TP": "tensor_model_parallel_size",
+    "PP": "pipeline_model_parallel_size",
+    "CP": "context_parallel_size",
+    "EP": "expert_model_parallel_size",
+    "ETP": "expert_tensor_parallel_size",
+}
+#: What the name of a recipe says of the tokens of a pack.
+_SUFFIXES = {4096: "", 8192: "_8k", 32768: "_32k", 131072: "_128k"}
+_STEP_TOKENS = 524288
+_STEP_PACKS = 16
+_DOCSTRING_COLUMNS = 112
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A model on the hub, and what all its recipes have in common.
+
+    Attributes:
+        module: `__name__` of the file that has the rows; its functions are found there again.
+        stem: what the names of the recipes begin with.
+        title: name of the model in docstrings.
+        hub_id: of the model and its tokenizer.
+        full: base of full SFT: a recipe that Megatron-Bridge ships, or a hub id.
+        lora: base of LoRA.
+        lora_targets: linear layers that get an adapter; empty for the host's own choice.
+        cp_comm_type: how context-parallel ranks exchange; None for the host's own choice.
+        step_factor: an optimiser step has this many times 524288 tokens, or 16 packs if that is more.
+        tokenizer: further fields of that section.
+        sections: further sections.
+    """
+
+    module: str
+    stem: str
+    title: str
+    hub_id: str
+    full: str
+    lora: str
+    lora_targets: tuple[str, ...] = ()
+    cp_comm_type: str | None = None
+    step_factor: int = 1
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+
+    def row(
+        self,
+        task: Literal["sft", "peft"],
+        packed_sequence_size: int,
+        num_gpus: int,
+        why: str,
+        *,
+        state_gib: float,
+        recompute: Literal["full"] | None = None,
+        base: str | None = None,
+        variant: str = "",
+        overrides: Mapping[str, Any] | None = None,
+        **sizes: int,
+    ) -> Callable[[], SFTRecipe]:
+        """Return a function that gives one recipe.
+
+        Args:
+            task: `sft` for full SFT, `peft` for LoRA.
+            packed_sequence_size: runtime tokens of a pack.
+            num_gpus: H100s of the run.
+            why: sentence on the topology, for the docstring; may be empty.
+            state_gib: memory of weights, gradients and optimiser on a GPU, GiB, for the docstring.
+            recompute: which activations are recomputed.
+            base: a base of its own.
+            variant: what sets it apart, for its name.
+            overrides: the recipe's `bridge_overrides`.
+            sizes: parallel sizes, `TP=2`; those of 1 may be left out.
+        """
+        mark = f"_{variant}" if variant else ""
+        name = f"{self.stem}_{task}_{num_gpus}gpu_h100_bf16{mark}{_SUFFIXES[packed_sequence_size]}_recipe"
+        base = base or (self.full if task == "sft" else self.lora)
+        values = {
+            "name": name,
+            "data": {"train": "data/chats.jsonl", "validation_fraction": 0.05},
+            "tokenizer": {"name_or_path": self.hub_id, **self.tokenizer},
+            "packing": {"packed_sequence_size": packed_sequence_size},
+            "parallelism": self._parallelism(num_gpus, sizes),
+            "batch": {"tokens_per_step": self.step_factor * max(_STEP_TOKENS, _STEP_PACKS * packed_sequence_size)},
+            "model": {"name": base, "recompute": recompute},
+            "method": self._method(task),
+            "checkpoint": {"pretrained": f"checkpoints/{self.hub_id.rpartition('/')[2]}", "folder": f"runs/{name}"},
+            **({"bridge_overrides": overrides} if overrides else {}),
+            **self.sections,
+        }
+        return self._function(name, self._docstring(values, why, state_gib), values)
+
+    def _parallelism(self, num_gpus: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+        exchange = {"cp_comm_type": self.cp_comm_type} if self.cp_comm_type and "CP" in sizes else {}
+        shares = {_SIZES[short]: size for short, size in sizes.items()}
+        return {"num_gpus": num_gpus, "sequence_parallel": sizes.get("TP", 1) > 1, **shares, **exchange}
+
+    def _method(self, task: str) -> dict[str, Any]:
+        if task == "sft":
+            return {"kind": "full"}
+        return {"kind": "lora", **({"target_modules": self.lora_targets} if self.lora_targets else {})}
+
+    def _function(self, name: str, docstring: str, values: Mapping[str, Any]) -> Callable[[], SFTRecipe]:
+        def recipe() -> SFTRecipe:
+            return SFTRecipe.from_mapping(copy.deepcopy(values))
+
+        recipe.__name__ = recipe.__qualname__ = name
+        recipe.__module__ = self.module
+        recipe.__doc__ = docstring
+        return recipe
+
+    def _docstring(self, values: Mapping[str, Any], why: str, state_gib: float) -> str:
+        topology, tokens = values["parallelism"], values["packing"]["packed_sequence_size"]
+        num_gpus, ranks = topology["num_gpus"], topology.get("context_parallel_size", 1)
+        summary = (
+            f"Return {'full SFT' if values['method']['kind'] == 'full' else 'LoRA'} of {self.title} in packs of "
+            f"{tokens} tokens on {num_gpus} H100{'s' if num_gpus > 1 else ''}: {_topology(topology)}."
+        )
+        sentences = [
+            why,
+            f"CP {ranks} leaves {tokens // ranks} tokens to a rank." if ranks > 1 else "",
+            "Whole layers are recomputed." if values["model"]["recompute"] else "",
+            f"{state_gib:g} GiB of state per GPU.",
+        ]
+        return f"{summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), _DOCSTRING_COLUMNS)}"
+
+
+def _topology(parallelism: Mapping[str, Any]) -> str:
+    """Return parallel sizes over 1 as a docstring has them: `TP 2 x CP 4 x DP 1, EP 8`."""
+    sizes = {short: parallelism.get(_SIZES[short], 1) for short in ("TP", "PP", "CP")}
+    ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
+    shared = [f"{short} {size}" for short, size in sizes.items() if size > 1]
+    experts = parallelism.get("expert_model_parallel_size", 1)
+    return " x ".join([*shared, f"DP {parallelism['num_gpus'] // ranks}"]) + (f", EP {experts}" if experts > 1 else "")
