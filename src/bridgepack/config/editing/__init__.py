@@ -1,11 +1,10 @@
-"""Writes changes back into a recipe file: YAML, TOML or Python keep their comments, order, quotes and layout."""
+"""Writes changes back into a recipe file: YAML and TOML keep their comments, order, quotes and layout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridgepack.config.editing.container_functions import edited_container_function
 from bridgepack.config.editing.edits import (
     REMOVE,
     CannotEditError,
@@ -16,13 +15,13 @@ from bridgepack.config.editing.edits import (
     with_text_paths,
 )
 from bridgepack.config.editing.files import FileEdit, read_and_edit
-from bridgepack.config.editing.recipe_functions import edited_recipe_function
+from bridgepack.config.editing.python_lines import refuse_python
 from bridgepack.config.editing.toml_text import edited_toml
 from bridgepack.config.editing.yaml_text import edited_yaml
 
 __all__ = ["REMOVE", "CannotEditError", "Edit", "FileEdit", "Kind", "edit_file", "edited_text"]
 
-_SUFFIXES = ".yaml, .yml, .toml or .py"
+_SUFFIXES = ".yaml, .yml or .toml"
 
 
 def edited_text(
@@ -32,9 +31,9 @@ def edited_text(
 
     Args:
         text: of the whole file.
-        suffix: of its name: `.yaml`, `.yml`, `.toml` or `.py`.
+        suffix: of its name: `.yaml`, `.yml` or `.toml`; for `.py` the error says which lines to change.
         edits: made one after the other.
-        function: in a Python file, the one to edit; may be left out where only one fits.
+        function: in a Python file, the one that gives the recipe or the config.
         kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
 
     Raises:
@@ -51,11 +50,11 @@ def edited_text(
     if suffix == ".toml":
         _check_no_file_paths(edits)
         return edited_toml(text, edits)
-    if suffix != ".py":
-        raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: {_SUFFIXES}.")
-    if kind == "recipe":
-        return edited_recipe_function(text, edits, function)
-    return edited_container_function(text, edits, function)
+    if suffix == ".py":
+        for edit in edits:
+            refuse_python(text, edit, function, kind)
+        return text
+    raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: {_SUFFIXES}.")
 
 
 def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> FileEdit:
