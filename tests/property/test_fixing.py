@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.checking.fix import fixed
+from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.rule import Severity
@@ -126,7 +126,7 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     if outcome.edit is None:
         assert not any(found.changes for found in before.findings if found.severity != Severity.ADVICE)
         return
-    outcome.edit.write()
+    write_fix(outcome)
     after = check_target(str(file), CheckOptions())
     assert [found.code for found in after.findings if found.changes and found.severity != Severity.ADVICE] == []
     assert {found.code for found in after.findings} == {found.code for found in outcome.report.findings}

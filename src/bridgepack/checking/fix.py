@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
+from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file, read_text
+from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 from bridgepack.rules.output import value_text
@@ -87,12 +88,30 @@ def write_fix(outcome: Fixed) -> None:
     Raises:
         ConfigError: it is read-only, changed meanwhile, or cannot be written.
     """
-    if outcome.edit is None:
-        return
-    path = outcome.edit.path
+    if outcome.edit is not None:
+        write_edit(outcome.edit)
+
+
+def write_edit(edit: FileEdit) -> None:
+    """Put a file's new text in its place, with its mode; a link stays and its target is replaced.
+
+    Raises:
+        ConfigError: it is read-only, changed since it was read, or cannot be written.
+    """
+    path = edit.path
     if path.exists() and not os.access(path, os.W_OK):
         raise ConfigError(f"{str(path)!r} is read-only and stays as it is. Make it writable, or take --diff.")
-    outcome.edit.write()
+    if read_text(path) != edit.old_text:
+        raise ConfigError(f"{str(path)!r} changed since it was read; it is left as it is. Run it again.")
+    if edit.new_text == edit.old_text:
+        return
+    target = path.resolve()
+    try:
+        with replaced_when_whole(target, is_shared=True) as temporary:
+            temporary.write_bytes(edit.new_text.encode("utf-8"))
+            temporary.chmod(target.stat().st_mode & 0o7777)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's rights.") from None
 
 
 def _report_with(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from bridgepack.checking.fix import write_edit
 from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edit_file, edited_text
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
@@ -67,7 +68,7 @@ def test_edited_recipe_loads(tmp_path: Path, name: str, content: str) -> None:
     path.write_text(content)
     before = load_recipe(path)
 
-    edit_file(str(path), EDITS).write()
+    write_edit(edit_file(str(path), EDITS))
 
     changes = {edit.path: str(edit.value) if isinstance(edit.value, Path) else edit.value for edit in EDITS}
     assert load_recipe(path) == before.override(changes)
@@ -85,7 +86,7 @@ def test_diff(tmp_path: Path) -> None:
     )
     assert edit_file(str(path), []).diff() == ""
     assert path.read_bytes() == b"\xef\xbb\xbfname: small  # ours\r\nseed: 1"
-    edit.write()
+    write_edit(edit)
     assert path.read_bytes() == b"\xef\xbb\xbfname: small  # ours\r\nseed: 2"
 
 
@@ -95,7 +96,7 @@ def test_write_keeps_mode_and_link(tmp_path: Path) -> None:
     target.chmod(0o640)
     link.symlink_to(target)
 
-    edit_file(str(link), EDITS).write()
+    write_edit(edit_file(str(link), EDITS))
 
     assert link.is_symlink()
     assert "packed_sequence_size: 32" in target.read_text()
@@ -110,7 +111,7 @@ def test_write_refuses_a_changed_file(tmp_path: Path) -> None:
     path.write_text(YAML + "# later\n")
 
     with pytest.raises(ConfigError, match="changed since it was read; it is left as it is"):
-        edit.write()
+        write_edit(edit)
     assert path.read_text() == YAML + "# later\n"
 
 
@@ -119,7 +120,7 @@ def test_nothing_to_write_touches_nothing(tmp_path: Path) -> None:
     path.write_text(YAML)
     inode = path.stat().st_ino
 
-    edit_file(str(path), [Edit(path="name", value="small"), Edit(path="batch.x", value=REMOVE)]).write()
+    write_edit(edit_file(str(path), [Edit(path="name", value="small"), Edit(path="batch.x", value=REMOVE)]))
 
     assert path.stat().st_ino == inode
 
