@@ -200,6 +200,16 @@ def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, capsys: pytest
     assert (folder / "mine.py").read_text() == text
 
 
+def test_packs_are_judged_under_the_geometry_that_fixing_leaves(
+    packs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = run(capsys, "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
+    after = run(capsys, "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
+    assert "fixed packing.pad_seq_to_mult = 8" in fixed.errors
+    assert "BP331" in {finding["code"] for finding in json.loads(after.output)["findings"]}
+    assert json.loads(fixed.output) == json.loads(after.output)
+
+
 def test_a_diff_becomes_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "mine.yaml", "--diff", "--output", "mine.patch")
     assert ran == (1, "", "")

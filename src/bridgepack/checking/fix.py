@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bridgepack.bridge.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
-from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
+from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact, is_judged_for
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file, read_text
 from bridgepack.data.files import replaced_when_whole
@@ -17,9 +18,6 @@ from bridgepack.records import Change
 from bridgepack.rules.output import value_text
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.rule import Severity
-
-#: Rounds of checking and changing; a change can bring another rule's change with it, never this often.
-_MAX_ROUNDS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,25 +56,19 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     """
     loaded = load_target(target, options.overrides, artifact=options.artifact)
     packs = checked_artifact(loaded, options)
-    report = check_target(loaded, options, packs=packs)
+    reports = [check_target(loaded, options, packs=packs)]
     changes: dict[str, Change] = {}
-    for _ in range(_MAX_ROUNDS):
-        proposed = _proposed(report)
-        if not proposed:
-            break
+    for proposed in rounds_of_changes(lambda: _proposed(reports[-1])):
         changes |= proposed
-        report = _report_with(changes, target, loaded, options, packs)
-    else:
-        paths = ", ".join(sorted(_proposed(report)))
-        raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
+        reports.append(_report_with(changes, target, loaded, options, packs))
     edit, by_hand = _edit(loaded, changes)
     written = {path: change for path, change in changes.items() if path not in by_hand}
     if by_hand:
-        report = _report_with(written, target, loaded, options, packs)
+        reports.append(_report_with(written, target, loaded, options, packs))
     return Fixed(
         edit=edit,
         changes=tuple(written.values()),
-        report=report,
+        report=reports[-1],
         by_hand=tuple(by_hand.values()),
         build_command=_build_command(loaded, options),
     )
@@ -120,7 +112,8 @@ def _report_with(
     """Return what a check says with some changes made."""
     values = {path: change.value for path, change in changes.items()}
     again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
-    return check_target(replace(again, file=loaded.file), options, packs=packs)
+    fitting = packs if packs is not None and is_judged_for(packs, again) else None
+    return check_target(replace(again, file=loaded.file), options, packs=fitting)
 
 
 def _build_command(loaded: Target, options: CheckOptions) -> str:
