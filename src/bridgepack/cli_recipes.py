@@ -71,7 +71,8 @@ def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str,
 def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
     """Write a recipe file NAME.yaml that checks clean, with comments, to start from."""
     from bridgepack.config.catalogue import catalogue
-    from bridgepack.config.starting import Wish, new_recipe, write_new
+    from bridgepack.config.starting import Wish, write_new
+    from bridgepack.planning.new import new_recipe
 
     text = new_recipe(Wish(**wish), catalogue())
     if dry_run:

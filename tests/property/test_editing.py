@@ -6,7 +6,6 @@ import copy
 import random
 import tomllib
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,121 +204,6 @@ def test_toml(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
 
     assert tomllib.loads(new.removeprefix("\ufeff")) == expected
     _assert_other_lines_stay(old, new, edits)
-
-
-class SFTRecipe(dict[str, Any]):
-    """Stands in for a section with any fields."""
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(fields)
-
-    def override(self, changes: Tree) -> SFTRecipe:
-        result = copy.deepcopy(self)
-        for path in sorted(changes, key=lambda path: path.count(".")):
-            *sections, leaf = path.split(".")
-            node: Any = result
-            for name in sections:
-                node = node.setdefault(name, {})
-            node[leaf] = changes[path]
-        return result
-
-
-def _python_lines(rng: random.Random, tree: Tree, indent: str) -> Iterator[str]:
-    """Give the lines of a call or dict, without what opens and closes it."""
-    for name, value in tree.items():
-        yield from _noise(rng, indent)
-        yield from _python_entry(rng, name, value, indent, is_last=name == list(tree)[-1])
-
-
-def _python_entry(rng: random.Random, name: str, value: Any, indent: str, *, is_last: bool) -> Iterator[str]:
-    comma = "" if is_last and rng.random() < 0.5 else ","
-    if not isinstance(value, dict) or rng.random() < 0.2:
-        shown = rng.choice([repr(value), f"({value!r})", f"computed({value!r})"])
-        yield f"{indent}{name}={shown}{comma}{_tail(rng)}"
-        return
-    yield f"{indent}{name}=Section("
-    yield from _python_lines(rng, value, indent + "    ")
-    yield f"{indent}){comma}{_tail(rng)}"
-
-
-def _run(text: str) -> Any:
-    names: dict[str, Any] = {"SFTRecipe": SFTRecipe, "Section": SFTRecipe, "computed": lambda value: value}
-    exec(text.removeprefix("\ufeff"), names)
-    return names["small_recipe"]()
-
-
-@settings(max_examples=200, deadline=None)
-@given(rng=STYLES, wanted=EDITS)
-def test_recipe_function(rng: random.Random, wanted: list[tuple[str, Any]]) -> None:
-    tree = _tree(rng, _names(), 2)
-    lines = ["def small_recipe():", "    return SFTRecipe(", *_python_lines(rng, tree, " " * 8), "    )"]
-    old = _dressed(rng, lines)
-    assert _run(old) == tree
-    wanted = [(action, value) for action, value in wanted if action != "remove"]
-    edits, expected = _edits(rng, tree, wanted)
-
-    new = edited_text(old, ".py", edits)
-
-    assert _run(new) == expected
-    if "override" not in new:
-        _assert_other_lines_stay(old.replace(",", ""), new.replace(",", ""), edits)
-    assert _comments(old) == _comments(new)
-
-
-STATEMENTS = [
-    "cfg.a.x = 1",
-    "cfg.a.y = 'one'  # why",
-    "cfg.a.z = [1, 2]",
-    "cfg.a.x = cfg.a.z[0] + 1",
-    "if flag:\n        cfg.a.x = 3",
-    "change(cfg)",
-    "change(cfg.a)",
-    "cfg.dataset.dataset_kwargs = {'p': 1}",
-    "cfg.dataset.dataset_kwargs['q'] = 2",
-    "cfg.dataset.dataset_kwargs = None",
-    "cfg.dataset.dataset_kwargs = {**(cfg.dataset.dataset_kwargs or {}), 'r': 3,  # last\n    }",
-    "# a comment",
-    "alias = cfg.a; alias.y = 'two'",
-]
-CONTAINER_PATHS = ["a.x", "a.y", "a.z", "dataset.dataset_kwargs.p", "dataset.dataset_kwargs.q", "dataset.seed"]
-
-
-def _config(text: str) -> Any:
-    def start() -> SimpleNamespace:
-        return SimpleNamespace(a=SimpleNamespace(x=0, y="", z=[0]), dataset=SimpleNamespace(dataset_kwargs={}, seed=1))
-
-    def change(thing: SimpleNamespace) -> None:
-        thing = getattr(thing, "a", thing)
-        thing.x, thing.y, thing.z = 7, "seven", [7]
-
-    names: dict[str, Any] = {"start": start, "change": change, "flag": True}
-    exec(text, names)
-    return names["small_config"]()
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    statements=st.lists(st.sampled_from(STATEMENTS), max_size=6),
-    edits=st.lists(st.tuples(st.sampled_from(CONTAINER_PATHS), SCALARS), min_size=1, max_size=4),
-)
-def test_container_function(statements: list[str], edits: list[tuple[str, Any]]) -> None:
-    body = "".join(f"    {line}\n" for line in ["cfg = start()", *statements, "return cfg"])
-    old = f"def small_config():\n{body}"
-    try:
-        expected = _config(old)
-    except TypeError:
-        return
-    for path, value in edits:
-        *sections, leaf = path.split(".")
-        if sections[-1] == "dataset_kwargs":
-            expected.dataset.dataset_kwargs = {**(expected.dataset.dataset_kwargs or {}), leaf: value}
-        else:
-            setattr(getattr(expected, sections[0]), leaf, value)
-
-    new = edited_text(old, ".py", [Edit(path=path, value=value) for path, value in edits], kind="container")
-
-    assert _config(new) == expected
-    assert _comments(new) == _comments(old)
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".toml"])

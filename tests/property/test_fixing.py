@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from bridgepack.bridge.corrections import rounds_of_changes
 from bridgepack.checking.check import CheckOptions, check_target
-from bridgepack.checking.fix import fixed
+from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.rules.rule import Severity
@@ -126,7 +127,7 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     if outcome.edit is None:
         assert not any(found.changes for found in before.findings if found.severity != Severity.ADVICE)
         return
-    outcome.edit.write()
+    write_fix(outcome)
     after = check_target(str(file), CheckOptions())
     assert [found.code for found in after.findings if found.changes and found.severity != Severity.ADVICE] == []
     assert {found.code for found in after.findings} == {found.code for found in outcome.report.findings}
@@ -134,6 +135,11 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
     assert all(comment in written for comment in COMMENTS)
     again = fixed(str(file), CheckOptions())
     assert again.edit is None
+
+
+def test_changes_that_never_end_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"the changes of a, b contradict each other; set them by hand"):
+        list(rounds_of_changes(lambda: {"b": 1, "a": 2}))
 
 
 def test_diff_and_fix_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

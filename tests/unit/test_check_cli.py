@@ -183,6 +183,33 @@ def test_what_cannot_be_written_stays_a_finding(folder: Path, capsys: pytest.Cap
     assert (folder / "mine.yaml").read_text() == SHARED_VALUE
 
 
+def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = RECIPE_FUNCTION.replace('yaml")', 'yaml").override({"packing.pad_seq_to_mult": 4})')
+    (folder / "mine.py").write_text(text)
+    told = (
+        "mine.py: packing.pad_seq_to_mult cannot be set to 8: Python is not rewritten. Write 8 in line 6, which has 4."
+    )
+
+    fixed = run(capsys, "mine.py:mine_recipe", "--fix")
+    assert fixed.code == 1
+    assert f"not fixed: {told}\n" in fixed.output
+    assert "error[BP101]" in fixed.output
+    shown = run(capsys, "mine.py", "--diff")
+    assert (shown.code, shown.output) == (1, "")
+    assert f"not in the diff: {told}\n" in shown.errors
+    assert (folder / "mine.py").read_text() == text
+
+
+def test_packs_are_judged_under_the_geometry_that_fixing_leaves(
+    packs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = run(capsys, "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
+    after = run(capsys, "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
+    assert "fixed packing.pad_seq_to_mult = 8" in fixed.errors
+    assert "BP331" in {finding["code"] for finding in json.loads(after.output)["findings"]}
+    assert json.loads(fixed.output) == json.loads(after.output)
+
+
 def test_a_diff_becomes_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "mine.yaml", "--diff", "--output", "mine.patch")
     assert ran == (1, "", "")

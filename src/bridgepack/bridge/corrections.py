@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,16 +56,30 @@ def correct(
         ConfigError: changes contradict each other, or one does not fit.
     """
     made: dict[str, Correction] = {}
-    for _ in range(_MAX_ROUNDS):
-        changes = _proposed(config, world_size, may_change)
-        if not changes:
-            return tuple(made.values())
+    for changes in rounds_of_changes(lambda: _proposed(config, world_size, may_change)):
         for path, (code, change) in changes.items():
             old = made[path].old if path in made else value_at(config, path)
             assign(config, [Setting(path=path, value=change.value, origin="derived", because=change.why)])
             made[path] = Correction(path=path, old=old, new=change.value, why=f"{code}: {change.why}")
-    paths = ", ".join(sorted(_proposed(config, world_size, may_change)))
-    raise ConfigError(f"the changes of {paths} contradict each other. Set them by hand.")
+    return tuple(made.values())
+
+
+def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Mapping[str, T]]:
+    """Yield what is proposed, to be made before the next is asked for, until nothing is.
+
+    Args:
+        proposed: gives path -> change.
+
+    Raises:
+        ConfigError: it never ends.
+    """
+    for _ in range(_MAX_ROUNDS):
+        changes = proposed()
+        if not changes:
+            return
+        yield changes
+    paths = ", ".join(sorted(proposed()))
+    raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
 
 
 def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:

@@ -93,10 +93,12 @@ class CheckedArtifact:
     Attributes:
         report: what they say.
         facts: what rules on runs see of it.
+        geometry: of the run, which its rows were judged by; None where its manifest has it.
     """
 
     report: CheckReport
     facts: ArtifactFacts
+    geometry: Mapping[str, int] | None
 
 
 def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact | None:
@@ -115,33 +117,39 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
         raise ArtifactError(f"{str(folder)!r} cannot be read: {error}. Check the files and their rights.") from error
 
 
+def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
+    """Say whether an artifact was judged by the geometry that a run of this target has."""
+    return packs.geometry is None or packs.geometry == _geometry_of_run(loaded.config)
+
+
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
     from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
+        geometry = _geometry_of_run(config) if artifact.manifest is None else None
         scan = scan_artifact(
             artifact,
-            context=_context(artifact, config, checked_given(options.given)),
+            context=_context(artifact, geometry or {}, checked_given(options.given)),
             rules=rules,
             max_examples=options.max_examples,
             execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
         )
     report = report_of_scan(scan, rules=rules, max_examples=options.max_examples)
-    return CheckedArtifact(report=report, facts=scan.facts)
+    return CheckedArtifact(report=report, facts=scan.facts, geometry=geometry)
 
 
-def _context(artifact: Any, config: RunConfig | None, given: Mapping[str, Any]) -> CheckContext:
+def _context(artifact: Any, geometry: Mapping[str, int], given: Mapping[str, Any]) -> CheckContext:
     """Return what rows are judged against: what is given, else the manifest, else the run, else the files' names."""
-    context = context_from_manifest(artifact.manifest) if artifact.manifest is not None else CheckContext()
-    known: dict[str, Any] = {}
-    if artifact.manifest is None:
-        known = {**artifact.name_hints, **(_geometry_of_run(config) if config is not None else {})}
-    return replace(context, **{**known, **given})
+    if artifact.manifest is not None:
+        return replace(context_from_manifest(artifact.manifest), **given)
+    return replace(CheckContext(), **{**artifact.name_hints, **geometry, **given})
 
 
-def _geometry_of_run(config: RunConfig) -> dict[str, int]:
+def _geometry_of_run(config: RunConfig | None) -> dict[str, int]:
+    if config is None:
+        return {}
     settings, known = Settings(config=config), {}
     for name in ("packed_sequence_size", "pad_seq_to_mult"):
         try:

@@ -7,18 +7,17 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bridgepack.bridge.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
-from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact
+from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact, is_judged_for
 from bridgepack.checking.options import CheckOptions
-from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
+from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file, read_text
+from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
 from bridgepack.rules.output import value_text
 from bridgepack.rules.report import CheckReport
 from bridgepack.rules.rule import Severity
-
-#: Rounds of checking and changing; a change can bring another rule's change with it, never this often.
-_MAX_ROUNDS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,25 +56,19 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     """
     loaded = load_target(target, options.overrides, artifact=options.artifact)
     packs = checked_artifact(loaded, options)
-    report = check_target(loaded, options, packs=packs)
+    reports = [check_target(loaded, options, packs=packs)]
     changes: dict[str, Change] = {}
-    for _ in range(_MAX_ROUNDS):
-        proposed = _proposed(report)
-        if not proposed:
-            break
+    for proposed in rounds_of_changes(lambda: _proposed(reports[-1])):
         changes |= proposed
-        report = _report_with(changes, target, loaded, options, packs)
-    else:
-        paths = ", ".join(sorted(_proposed(report)))
-        raise ConfigError(f"the changes of {paths} contradict each other; set them by hand. Nothing was written.")
+        reports.append(_report_with(changes, target, loaded, options, packs))
     edit, by_hand = _edit(loaded, changes)
     written = {path: change for path, change in changes.items() if path not in by_hand}
     if by_hand:
-        report = _report_with(written, target, loaded, options, packs)
+        reports.append(_report_with(written, target, loaded, options, packs))
     return Fixed(
         edit=edit,
         changes=tuple(written.values()),
-        report=report,
+        report=reports[-1],
         by_hand=tuple(by_hand.values()),
         build_command=_build_command(loaded, options),
     )
@@ -87,12 +80,30 @@ def write_fix(outcome: Fixed) -> None:
     Raises:
         ConfigError: it is read-only, changed meanwhile, or cannot be written.
     """
-    if outcome.edit is None:
-        return
-    path = outcome.edit.path
+    if outcome.edit is not None:
+        write_edit(outcome.edit)
+
+
+def write_edit(edit: FileEdit) -> None:
+    """Put a file's new text in its place, with its mode; a link stays and its target is replaced.
+
+    Raises:
+        ConfigError: it is read-only, changed since it was read, or cannot be written.
+    """
+    path = edit.path
     if path.exists() and not os.access(path, os.W_OK):
         raise ConfigError(f"{str(path)!r} is read-only and stays as it is. Make it writable, or take --diff.")
-    outcome.edit.write()
+    if read_text(path) != edit.old_text:
+        raise ConfigError(f"{str(path)!r} changed since it was read; it is left as it is. Run it again.")
+    if edit.new_text == edit.old_text:
+        return
+    target = path.resolve()
+    try:
+        with replaced_when_whole(target, is_shared=True) as temporary:
+            temporary.write_bytes(edit.new_text.encode("utf-8"))
+            temporary.chmod(target.stat().st_mode & 0o7777)
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's rights.") from None
 
 
 def _report_with(
@@ -101,7 +112,8 @@ def _report_with(
     """Return what a check says with some changes made."""
     values = {path: change.value for path, change in changes.items()}
     again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
-    return check_target(replace(again, file=loaded.file), options, packs=packs)
+    fitting = packs if packs is not None and is_judged_for(packs, again) else None
+    return check_target(replace(again, file=loaded.file), options, packs=fitting)
 
 
 def _build_command(loaded: Target, options: CheckOptions) -> str:

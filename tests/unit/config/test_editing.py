@@ -1,11 +1,13 @@
-"""Which file is edited, how it is shown and written, and what no kind of file accepts."""
+"""Which file is edited, how it is shown and written, what no kind of file accepts, and what Python is told."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
+from bridgepack.checking.fix import write_edit
 from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edit_file, edited_text
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
@@ -26,17 +28,28 @@ name_or_path = "tokenizer"
 [packing]
 packed_sequence_size = 16
 """
-PYTHON = """\
+RECIPE_FUNCTION = """\
 from bridgepack import SFTRecipe
-from bridgepack.config.recipe.packing import PackingConfig
+
+OTHER = dict(packing={"seed": 1})
 
 def small_recipe():
-    return SFTRecipe(
+    packing = PackingConfig(packed_sequence_size=16)  # tokens
+    recipe = SFTRecipe(
         name="small",
-        data={"train": "a.jsonl"},
-        tokenizer={"name_or_path": "tokenizer"},
-        packing=PackingConfig(packed_sequence_size=16),
+        packing=packing,
+        batch={"micro_batch_size": 2},
     )
+    return recipe.override({"model.name": NAME})
+"""
+CONTAINER_FUNCTION = """\
+def small_config():
+    cfg = start()
+    cfg.model.seq_length = 4096
+    if big:
+        cfg.model.seq_length = 2 * 4096
+    cfg.dataset.dataset_kwargs = {"pad_to_max_length": False}
+    return cfg
 """
 EDITS = [
     Edit(path="packing.packed_sequence_size", value=32),
@@ -47,25 +60,18 @@ EDITS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "function"),
-    [
-        ("a.yaml", YAML, ""),
-        ("A.YML", YAML, ""),
-        ("a.toml", TOML, ""),
-        ("a.py", PYTHON, ""),
-        ("a.py", PYTHON, "small_recipe"),
-    ],
+    ("name", "content"),
+    [("a.yaml", YAML), ("A.YML", YAML), ("a.toml", TOML)],
 )
-def test_edited_recipe_loads(tmp_path: Path, name: str, content: str, function: str) -> None:
+def test_edited_recipe_loads(tmp_path: Path, name: str, content: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    place = f"{path}:{function}" if function else str(path)
-    before = load_recipe(place)
+    before = load_recipe(path)
 
-    edit_file(place, EDITS).write()
+    write_edit(edit_file(str(path), EDITS))
 
     changes = {edit.path: str(edit.value) if isinstance(edit.value, Path) else edit.value for edit in EDITS}
-    assert load_recipe(place) == before.override(changes)
+    assert load_recipe(path) == before.override(changes)
 
 
 def test_diff(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ def test_diff(tmp_path: Path) -> None:
     )
     assert edit_file(str(path), []).diff() == ""
     assert path.read_bytes() == b"\xef\xbb\xbfname: small  # ours\r\nseed: 1"
-    edit.write()
+    write_edit(edit)
     assert path.read_bytes() == b"\xef\xbb\xbfname: small  # ours\r\nseed: 2"
 
 
@@ -90,7 +96,7 @@ def test_write_keeps_mode_and_link(tmp_path: Path) -> None:
     target.chmod(0o640)
     link.symlink_to(target)
 
-    edit_file(str(link), EDITS).write()
+    write_edit(edit_file(str(link), EDITS))
 
     assert link.is_symlink()
     assert "packed_sequence_size: 32" in target.read_text()
@@ -105,7 +111,7 @@ def test_write_refuses_a_changed_file(tmp_path: Path) -> None:
     path.write_text(YAML + "# later\n")
 
     with pytest.raises(ConfigError, match="changed since it was read; it is left as it is"):
-        edit.write()
+        write_edit(edit)
     assert path.read_text() == YAML + "# later\n"
 
 
@@ -114,7 +120,7 @@ def test_nothing_to_write_touches_nothing(tmp_path: Path) -> None:
     path.write_text(YAML)
     inode = path.stat().st_ino
 
-    edit_file(str(path), [Edit(path="name", value="small"), Edit(path="batch.x", value=REMOVE)]).write()
+    write_edit(edit_file(str(path), [Edit(path="name", value="small"), Edit(path="batch.x", value=REMOVE)]))
 
     assert path.stat().st_ino == inode
 
@@ -123,14 +129,13 @@ def test_nothing_to_write_touches_nothing(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("missing.yaml", None, "there is no such file"),
-        ("a.json", b"{}", "a .json file cannot be edited; allowed: .yaml, .yml, .toml or .py"),
+        ("a.json", b"{}", "a .json file cannot be edited; allowed: .yaml, .yml or .toml"),
         ("a.yaml", b"\xff", "must be a UTF-8 file"),
         ("a.yaml", b"a: [", "is not one YAML document"),
         ("a.yaml", b"a: 1\n---\nb: 2\n", "is not one YAML document"),
         ("a.yaml", b"- 1\n", "holds a list, not sections"),
         ("a.toml", b"a = ", "is not TOML"),
         ("a.py", b"def (", "is not Python"),
-        ("a.py", b"x = 1\n", "defines no functions; say which one"),
     ],
 )
 def test_file_that_cannot_be_edited(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -153,3 +158,38 @@ def test_empty_name_in_a_path() -> None:
 def test_saved_configuration_cannot_hold_a_path(suffix: str) -> None:
     with pytest.raises(CannotEditError, match="cannot hold a Path"):
         edited_text("", suffix, [Edit(path="dataset.x", value=[Path("a")])], kind="container")
+
+
+@pytest.mark.parametrize(
+    ("kind", "edit", "advice"),
+    [
+        ("recipe", ("packing.packed_sequence_size", 32), "Write 32 in line 6, which has 16."),
+        ("recipe", ("batch.micro_batch_size", 1), "Write 1 in line 10, which has 2."),
+        ("recipe", ("model.name", "x"), "Write 'x' in line 12, which has NAME."),
+        ("recipe", ("packing.seed", 7), "Return the recipe with .override({'packing.seed': 7})."),
+        ("recipe", ("data.train", Path("a")), "Return the recipe with .override({'data.train': 'a'})."),
+        (
+            "container",
+            ("model.seq_length", 8192),
+            "Write 8192 in line 3, which has 4096 and line 5, which has 2 * 4096.",
+        ),
+        ("container", ("dataset.dataset_kwargs.pad_to_max_length", True), "Write True in line 6, which has False."),
+        (
+            "container",
+            ("dataset.p", Path("/x")),
+            "Before the config is returned, write cfg.dataset.p = Path('/x'), cfg being the config.",
+        ),
+    ],
+)
+def test_python_is_shown_what_to_change(
+    tmp_path: Path, kind: Literal["recipe", "container"], edit: tuple[str, Any], advice: str
+) -> None:
+    path = tmp_path / "a.py"
+    text, function = (RECIPE_FUNCTION, "small_recipe") if kind == "recipe" else (CONTAINER_FUNCTION, "small_config")
+    path.write_text(text)
+
+    with pytest.raises(CannotEditError) as raised:
+        edit_file(f"{path}:{function}", [Edit(path=edit[0], value=edit[1])], kind=kind)
+    assert str(raised.value).startswith(f"{path}: {edit[0]} cannot be set to ")
+    assert str(raised.value).endswith(f": Python is not rewritten. {advice}")
+    assert path.read_text() == text

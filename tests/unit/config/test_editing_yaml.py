@@ -107,6 +107,10 @@ def test_several_edits() -> None:
         ("---\na: 1\n...\n", ("b", 2), "---\na: 1\nb: 2\n...\n"),
         ("a: foo\n  bar # c\n", ("a", "x"), "a: x # c\n"),
         ("a:\n- 1\n- 2\nb: 1\n", ("a", [3]), "a: [3]\nb: 1\n"),
+        ("a: &x 1\nb: *x # c\n", ("b", 2), "a: &x 1\nb: 2 # c\n"),
+        ("a: &x {c: 1}\nb:\n  <<: *x\n  d: 1\n", ("b.d", REMOVE), "a: &x {c: 1}\nb:\n  <<: *x\n"),
+        ("---\n", ("a", 1), "---\na: 1\n"),
+        ("a:\n-\n-\n# c\nb: 1\n", ("a", 2), "a: 2\n# c\nb: 1\n"),
     ],
 )
 def test_layouts(text: str, edit: tuple[str, Any], expected: str) -> None:
@@ -136,14 +140,17 @@ def test_saved_megatron_bridge_configuration() -> None:
     [
         ("a: 1\n", ("a.b", 1), "a is 1 in the file, not a section"),
         ("a: [1]\n", ("a.0", 1), r"a is \[1\] in the file, not a section"),
-        ("a: &x {c: 1}\nb: *x\n", ("a.c", 2), "a has an anchor that is used in another place too"),
-        ("a: &x 1\nb: *x\n", ("b", 2), "b has an anchor that is used in another place too"),
-        ("a: &x {c: {d: 1}}\nb:\n  <<: *x\n", ("b.c.e", 1), "b.c comes from a merge key"),
-        ("a: &x {c: 1}\nb:\n  <<: *x\n  d: 1\n", ("b.d", REMOVE), "its section has a merge key"),
+        ("a: &x {c: 1}\nb: *x\n", ("a.c", 2), "line 1: an anchor"),
+        ("z: 1\na: &x 1\nb: *x\n", ("a", 2), "line 2: an anchor"),
+        ("a: &x {c: 1, d: 1}\nb: *x\n", ("b.c", 2), "line 2: an anchor"),
+        ("a: &x {c: {d: 1}}\nb:\n  <<: *x\n", ("b.c.e", 1), "line 3: an anchor, a merge key"),
+        ("a: &x {c: 1}\nb:\n  <<: *x\n  c: 2\n", ("b.c", REMOVE), "line 4: an anchor, a merge key"),
+        ("a: &x {c: 1}\nb:\n  <<: *x\n", ("b.c", REMOVE), "line 3: an anchor, a merge key"),
+        ("---\n...\n", ("a", 1), "line 3: an anchor, .* or the layout is in the way"),
         ("a:\n- 1 # c\n", ("a", 2), "comments stand inside its old value"),
         ("a: [1, # c\n 2]\n", ("a", 2), "comments stand inside its old value"),
-        ("? a\n: b: 1\n", ("c", 1), "not laid out as one key per line"),
-        ("a:\n  1: x\n", ("a.1", 2), "the key 1 is not text"),
+        ("? a\n: b: 1\n", ("c", 1), "line 1: its section is not laid out as one key per line"),
+        ("a:\n  1: x\n", ("a.1", 2), "line 2: .* a key that is no text"),
     ],
 )
 def test_refused(text: str, edit: tuple[str, Any], reason: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from pathlib import PurePath
+from pprint import pformat
 from typing import Any, Final, Literal, NoReturn
 
 from bridgepack.config.errors import shown
@@ -77,78 +76,45 @@ def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
     raise CannotEditError(f"{found}: {reason}. {by_hand or typed}", edit)
 
 
-def with_text_paths(edit: Edit) -> Edit:
-    """Return an edit whose paths of the file system are text, as a bridgepack recipe has them."""
-    return replace(edit, value=_texts(edit.value))
-
-
-def _texts(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _texts(item) for key, item in value.items()}
-    return [_texts(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def has_file_path(value: Any) -> bool:
-    """Say whether a value is, or holds, a path of the file system."""
-    if isinstance(value, Mapping):
-        return any(has_file_path(item) for item in value.values())
-    return isinstance(value, PurePath) or (isinstance(value, list | tuple) and any(map(has_file_path, value)))
-
-
 def applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
     """Return plain values after an edit; sections that are missing or None are made.
 
     Raises:
         CannotEditError: when a plain value stands where the path needs a section.
     """
-    result = copy.deepcopy(dict(values))
+    result = dict(values)
     *sections, leaf = edit.keys
-    node: Any = result
+    node: dict[str, Any] = result
     for index, name in enumerate(sections):
-        if node.get(name) is None:
-            if edit.value is REMOVE:
-                return result
-            node[name] = {}
+        below = node.get(name)
+        if below is None and edit.value is REMOVE:
+            return result
+        if below is not None and not isinstance(below, dict):
+            refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
+        node[name] = dict(below or {})  # a copy: an alias may lead to the same section
         node = node[name]
-        if not isinstance(node, dict):
-            refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(node)} in the file, not a section")
     if edit.value is REMOVE:
         node.pop(leaf, None)
     else:
-        node[leaf] = _plain(edit.value)
+        node[leaf] = edit.value
     return result
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def value_at(values: Any, keys: tuple[str, ...], default: Any = None) -> Any:
-    """Return what nested values hold at a path, or `default`."""
-    for key in keys:
-        if not isinstance(values, Mapping) or key not in values:
-            return default
-        values = values[key]
-    return values
 
 
 def leaf_edits(values: Mapping[str, Any], edit: Edit) -> Iterator[Edit]:
     """Give the edits that make a change key by key, so that what stays in a section keeps its text."""
-    missing = object()
-    old = value_at(values, edit.keys, missing)
-    if old is missing:
-        if edit.value is not REMOVE:
-            yield edit
-    elif _is_section(old) and _is_section(edit.value):
+    found: Any = values
+    for key in edit.keys:
+        if not isinstance(found, Mapping) or key not in found:
+            if edit.value is not REMOVE:
+                yield edit
+            return
+        found = found[key]
+    if _is_section(found) and _is_section(edit.value):
         for key, value in edit.value.items():
             yield from leaf_edits(values, Edit(path=f"{edit.path}.{key}", value=value))
-        for key in [key for key in old if key not in edit.value]:
+        for key in [key for key in found if key not in edit.value]:
             yield Edit(path=f"{edit.path}.{key}", value=REMOVE)
-    elif not is_same(old, edit.value):
+    elif not is_same(found, edit.value):
         yield edit
 
 
@@ -159,10 +125,16 @@ def _is_section(value: Any) -> bool:
 
 def is_same(left: Any, right: Any) -> bool:
     """Say whether two plain values are equal and of the same types; the order of keys does not count."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(is_same, left, right))
-    if isinstance(left, float) and isinstance(right, float):
-        return left == right or (math.isnan(left) and math.isnan(right))
-    return type(left) is type(right) and bool(left == right)
+    return pformat(left) == pformat(right)
+
+
+def nested(names: Sequence[str], value: Any) -> Any:
+    """Return a value inside a section for each name, the first outermost."""
+    for name in reversed(names):
+        value = {name: value}
+    return value
+
+
+def newline_of(text: str) -> str:
+    """Return the line ending of a text: that of its first line."""
+    return "\r\n" if re.match(r"[^\n]*\r\n", text) else "\n"

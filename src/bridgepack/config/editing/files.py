@@ -1,17 +1,19 @@
-"""Reads a recipe file, and writes it back whole or not at all."""
+"""A recipe file before and after edits."""
 
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
 
-from bridgepack.config.editing.edits import CannotEditError, Edit
-from bridgepack.errors import ConfigError
+from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
+from bridgepack.config.editing.python_lines import refuse_python
+from bridgepack.config.editing.toml_text import edited_toml
+from bridgepack.config.editing.yaml_text import edited_yaml
 
+_BYTE_ORDER_MARK = "\ufeff"
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -35,43 +37,67 @@ class FileEdit:
         lines = difflib.unified_diff(_ended(old), _ended(new), str(self.path), str(self.path))
         return "".join(lines)
 
-    def write(self) -> None:
-        """Put the new text in the file's place, with its mode; a link stays and its target is replaced.
 
-        Raises:
-            ConfigError: when the file changed since it was read, or cannot be written.
-        """
-        target = self.path.resolve()
-        if _read(self.path) != self.old_text:
-            raise ConfigError(f"{str(self.path)!r} changed since it was read; it is left as it is. Run it again.")
-        if self.new_text == self.old_text:
-            return
-        try:
-            _replace(target, self.new_text.encode("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{str(self.path)!r} cannot be written: {error}. Check its folder's rights.") from None
-
-
-def read_and_edit(path: Path, edits: Sequence[Edit], edited: Callable[[str], str]) -> FileEdit:
-    """Return a file before and after edits; nothing is written.
+def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> FileEdit:
+    """Return a recipe file before and after edits; nothing is written.
 
     Args:
-        path: of the file.
-        edits: for the message when the file cannot be read.
-        edited: gives the new text of an old one.
+        place: `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
+        edits: made one after the other.
+        kind: as for `edited_text`.
 
     Raises:
-        CannotEditError: naming the file, when it cannot be read or an edit cannot be made.
+        CannotEditError: when the file cannot be read, or for the first edit that cannot be made.
     """
-    old_text = _read(path)
+    file, separator, function = place.rpartition(":")
+    if not separator or not file.lower().endswith(".py"):
+        file, function = place, ""
+    path = Path(file)
+    old_text = read_text(path)
     try:
-        new_text = edited(old_text)
+        new_text = edited_text(old_text, path.suffix.lower(), edits, function=function or None, kind=kind)
     except CannotEditError as error:
         raise CannotEditError(f"{path}: {error}", error.edit or (edits[0] if len(edits) == 1 else None)) from None
     return FileEdit(path=path, old_text=old_text, new_text=new_text)
 
 
-def _read(path: Path) -> str:
+def edited_text(
+    text: str, suffix: str, edits: Sequence[Edit], *, function: str | None = None, kind: Kind = "recipe"
+) -> str:
+    """Return the text of a recipe file after edits; lines that no edit touches stay as they are, byte for byte.
+
+    Args:
+        text: of the whole file.
+        suffix: of its name: `.yaml`, `.yml` or `.toml`; for `.py` the error says which lines to change.
+        edits: made one after the other.
+        function: in a Python file, the one that gives the recipe or the config.
+        kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
+
+    Raises:
+        CannotEditError: for the first edit that cannot be made.
+    """
+    for edit in edits:
+        if not all(edit.keys):
+            refuse(edit, "the path has an empty name", "Correct the path.")
+    edits = [replace(edit, value=_plain(edit.value, kind)) for edit in edits]
+    if suffix == ".py":
+        for edit in edits:
+            refuse_python(text, edit, function, kind)
+        return text
+    if suffix not in {".yaml", ".yml", ".toml"}:
+        raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml, .yml or .toml.")
+    _check_no_file_paths(edits)
+    body = text.removeprefix(_BYTE_ORDER_MARK)
+    edited = edited_toml(body, edits) if suffix == ".toml" else edited_yaml(body, edits)
+    return text[: len(text) - len(body)] + edited
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text with its byte order mark and line endings.
+
+    Raises:
+        CannotEditError: when it cannot be read.
+    """
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -80,31 +106,37 @@ def _read(path: Path) -> str:
         raise CannotEditError(f"{str(path)!r} cannot be edited: {error}. It must be a UTF-8 file.") from None
 
 
+def _plain(value: Any, kind: Kind) -> Any:
+    """Return a value with lists for tuples; paths of the file system are text in a bridgepack recipe."""
+    if isinstance(value, PurePath) and kind == "recipe":
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item, kind) for key, item in value.items()}
+    return [_plain(item, kind) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _check_no_file_paths(edits: Sequence[Edit]) -> None:
+    """Refuse a `Path` in a saved configuration.
+
+    Source: megatron-bridge 0.6.2 `utils/instantiate_utils.py`: pathlib is not among the allowed `_target_`s, and
+        `to_yaml` writes a Path as `{_call_: true, _target_: pathlib.PosixPath}`, without the path.
+    """
+    for edit in edits:
+        if _has_file_path(edit.value):
+            refuse(
+                edit,
+                "a saved configuration cannot hold a Path, which Megatron-Bridge refuses to load from YAML",
+                f"Set {edit.path} to a Path in Python, or write it as text where text is allowed.",
+            )
+
+
+def _has_file_path(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_file_path, value.values()))
+    return isinstance(value, PurePath) or (isinstance(value, list) and any(map(_has_file_path, value)))
+
+
 def _ended(lines: list[str]) -> list[str]:
     """Return the pieces between line feeds as lines of a diff."""
     *whole, rest = lines
     return [f"{line}\n" for line in whole] + ([rest + _NO_NEWLINE] if rest else [])
-
-
-def _replace(target: Path, content: bytes) -> None:
-    mode = target.stat().st_mode & 0o7777
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-        _sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,8 +10,17 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, InlineTable, Item, String, Table, Trivia
 
-from bridgepack.config.editing.edits import REMOVE, CannotEditError, Edit, applied, is_same, leaf_edits, refuse
-from bridgepack.config.editing.splicing import BYTE_ORDER_MARK, newline_of
+from bridgepack.config.editing.edits import (
+    REMOVE,
+    CannotEditError,
+    Edit,
+    applied,
+    is_same,
+    leaf_edits,
+    nested,
+    newline_of,
+    refuse,
+)
 
 
 def edited_toml(text: str, edits: Sequence[Edit]) -> str:
@@ -20,21 +29,17 @@ def edited_toml(text: str, edits: Sequence[Edit]) -> str:
     Raises:
         CannotEditError: for None, which TOML does not have, and for what its layout forbids.
     """
-    body = text.removeprefix(BYTE_ORDER_MARK)
-    newline = newline_of(body)
-    if newline == "\r\n" and body.count("\n") != body.count("\r\n"):
+    newline = newline_of(text)
+    if newline == "\r\n" and text.count("\n") != text.count("\r\n"):
         raise CannotEditError("the file mixes two kinds of line endings. Convert it to one of them first.")
-    lines = body.replace("\r\n", "\n")
-    expected = values = _parse(lines)
+    lines = text.replace("\r\n", "\n")
+    values = _parse(lines)
     for edit in edits:
         _check_value(edit, edit.value)
-        expected = applied(expected, edit)
         for step in leaf_edits(values, edit):
-            lines = _with_step(lines, step)
             values = applied(values, step)
-    found = _parse(lines)
-    assert is_same(found, expected), f"edited TOML reads {found!r}, not {expected!r}"
-    return text[: len(text) - len(body)] + lines.replace("\n", newline)
+            lines = _changed(lines, step, values)
+    return lines.replace("\n", newline)
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -48,15 +53,14 @@ def _check_value(edit: Edit, value: Any) -> None:
     if value is None:
         refuse(edit, "TOML has no null", f"Remove {edit.path} by hand, so that its default applies.")
     if isinstance(value, Mapping):
-        for item in value.values():
-            _check_value(edit, item)
-    elif isinstance(value, list | tuple):
+        value = list(value.values())
+    if isinstance(value, list):
         for item in value:
             _check_value(edit, item)
 
 
-def _with_step(text: str, edit: Edit) -> str:
-    """Return TOML with one key set or removed."""
+def _changed(text: str, edit: Edit, wanted: dict[str, Any]) -> str:
+    """Return TOML with one key set or removed; it reads as wanted, or the edit is refused."""
     try:
         document = tomlkit.parse(text)
         if edit.value is REMOVE:
@@ -64,7 +68,7 @@ def _with_step(text: str, edit: Edit) -> str:
         else:
             _set(document, edit)
         result = tomlkit.dumps(document)
-        is_right = is_same(tomllib.loads(result), applied(tomllib.loads(text), edit))
+        is_right = is_same(tomllib.loads(result), wanted)
     except (TOMLKitError, tomllib.TOMLDecodeError) as error:
         refuse(edit, f"its TOML cannot be taken apart: {error}")
     if not is_right or not _keeps_comments(text, result):
@@ -92,7 +96,7 @@ def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
     table: Any = document
     for depth, name in enumerate(edit.keys):
         if name not in table:
-            _add(document, table, name, _nested(edit.keys[depth + 1 :], edit.value))
+            _add(document, table, name, nested(edit.keys[depth + 1 :], edit.value))
             return
         if depth < len(edit.keys) - 1:
             table = table[name]
@@ -102,12 +106,6 @@ def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
     if isinstance(old, Table | AoT) or ("\n" in rendering and "#" in rendering):
         refuse(edit, "its old value is a table, or a list with comments")
     table[leaf] = _item(edit.value, old)
-
-
-def _nested(names: Sequence[str], value: Any) -> Any:
-    for name in reversed(names):
-        value = {name: value}
-    return value
 
 
 def _item(value: Any, old: Item) -> Item:
@@ -137,7 +135,7 @@ def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> N
 
 
 def _inline(value: Any) -> Item:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         array = tomlkit.array()
         for item in value:
             array.append(_inline(item))

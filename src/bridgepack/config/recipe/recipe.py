@@ -34,9 +34,6 @@ _KINDS = ("preprocessing.kind", "method.kind")
 #: A section whose names are the host's.
 _FREE_FORM = "bridge_overrides"
 
-#: A section whose names are the host's.
-_FREE_FORM = "bridge_overrides"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.load import RECIPE_SUFFIX
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting.models import name_words
 from bridgepack.errors import ConfigError
 
 #: Words of a hub id that do not tell architectures apart.
 _WORDS_OF_VARIANTS = frozenset({"instruct", "it", "chat", "base", "bf16", "meta", "nvidia"})
 _METHOD_MARKS = ("_sft_", "_peft_")
+_DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
 _PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
 
 
@@ -69,6 +70,12 @@ def starting_recipe(
     if not fitting:
         raise ConfigError(_does_not_divide(model, method, num_gpus, seq_length, [recipe for _, recipe in long_enough]))
     return min(fitting, key=lambda pair: (pair[1].packing.packed_sequence_size, _num_ranks(pair[1]), pair[0].name))[0]
+
+
+def name_words(name: str) -> tuple[str, ...]:
+    """Return the words of a model's name, for comparisons: `Qwen/Qwen3-1.7B`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
+    text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
+    return tuple(word for word in re.split(r"[-_ ]+", text) if word)
 
 
 def _is_plain(recipe: SFTRecipe) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bridgepack import geometry
-from bridgepack.config.starting.models import ModelSize
 from bridgepack.errors import ConfigError
+from bridgepack.planning.models import ModelSize
 
 #: Memory of one GPU that an estimate may fill, of the 80 GB of an H100; the rest is for logits, kernels and NCCL.
 BUDGET_GB = 70.0

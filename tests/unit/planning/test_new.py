@@ -14,12 +14,13 @@ from ruamel.yaml import YAML
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.catalogue import CatalogueEntry, catalogue
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.starting import MethodKind, Wish, new_recipe, write_new
-from bridgepack.config.starting.models import ModelSize, model_size, name_words
-from bridgepack.config.starting.nearest import recipes_of_model
-from bridgepack.config.starting.topology import BUDGET_GB, choose_topology
+from bridgepack.config.starting import MethodKind, Wish, write_new
+from bridgepack.config.starting.nearest import name_words, recipes_of_model
 from bridgepack.config.write import YAML_HEADER
 from bridgepack.errors import ConfigError
+from bridgepack.planning.models import ModelSize, model_size
+from bridgepack.planning.new import new_recipe
+from bridgepack.planning.topology import BUDGET_GB, choose_topology
 from bridgepack.rules.rule import Severity
 
 WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)

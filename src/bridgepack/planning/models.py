@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bridgepack.config.starting.nearest import name_words
+
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(?P<copies>\d+)x)?(?P<size>\d+(?:\.\d+)?)(?P<unit>[bm])(?![a-z0-9])")
 _ACTIVE = re.compile(r"(?<![a-z0-9.])a(?P<size>\d+(?:\.\d+)?)b(?![a-z0-9])")
-_DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
 #: A mixture written as copies x size sends a token through two of them.
 _COPIES_USED = 2
 
@@ -48,12 +49,6 @@ def model_size(name: str) -> ModelSize | None:
         name: id on the Hugging Face hub, recipe of Megatron-Bridge, or a folder with a config.json.
     """
     return _from_folder(Path(name)) or _from_name(name)
-
-
-def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a model's name, for comparisons: `Qwen/Qwen3-1.7B`, `qwen3_1p7b` -> `(qwen3, 1.7b)`."""
-    text = _DECIMAL.sub(".", name.rstrip("/").rpartition("/")[2].lower())
-    return tuple(word for word in re.split(r"[-_ ]+", text) if word)
 
 
 def _from_name(name: str) -> ModelSize | None:

@@ -1,0 +1,73 @@
+"""Which lines of a Python file give a setting: they are shown, for Python is not rewritten."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
+
+
+def refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> None:
+    """Raise for an edit of a Python file, with the lines that give its value now, or the line to add.
+
+    Args:
+        text: of the file.
+        edit: the edit.
+        function: the one that gives the recipe or the config; None for the only one of the file.
+        kind: what it gives.
+
+    Raises:
+        CannotEditError: always.
+    """
+    try:
+        tree: ast.AST = ast.parse(text.removeprefix("\ufeff"))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise CannotEditError(f"the file is not Python: {error}. Correct it first.") from None
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
+    found = [value for path, value in _values(next(named, tree), "", edit.keys[0]) if path == edit.path]
+    refuse(edit, "Python is not rewritten", _lines(found, edit) or _line_to_add(edit, kind))
+
+
+def _values(node: ast.AST, path: str, section: str) -> Iterator[tuple[str, ast.expr]]:
+    """Give (dotted path, value) of each keyword, entry of a dict, and assignment below a node.
+
+    Example: `cfg.a.b = C(d=1)` -> `("a.b", C(d=1))`, `("a.b.d", 1)`.
+    """
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            below = _joined(path, key.value) if isinstance(key, ast.Constant) else path
+            yield below, value
+            yield from _values(value, below, section)
+        return
+    if isinstance(node, ast.keyword) and node.arg:
+        path = _joined(path, node.arg)
+        yield path, node.value
+    elif isinstance(node, ast.Assign):
+        name, _, attributes = ast.unparse(node.targets[0]).partition(".")
+        path = attributes or (name if name == section else "")
+        yield path, node.value
+    for child in ast.iter_child_nodes(node):
+        yield from _values(child, path, section)
+
+
+def _joined(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _lines(found: list[ast.expr], edit: Edit) -> str:
+    listed = " and ".join(f"line {value.lineno}, which has {ast.unparse(value)}" for value in found)
+    return f"Write {_literal(edit.value)} in {listed}." if found else ""
+
+
+def _line_to_add(edit: Edit, kind: Kind) -> str:
+    value = _literal(edit.value)
+    if kind == "recipe":
+        return f"Return the recipe with .override({{{edit.path!r}: {value}}})."
+    return f"Before the config is returned, write cfg.{edit.path} = {value}, cfg being the config."
+
+
+def _literal(value: Any) -> str:
+    return f"Path({str(value)!r})" if isinstance(value, PurePath) else repr(value)

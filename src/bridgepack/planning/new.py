@@ -1,0 +1,80 @@
+"""The text of a new recipe file: for a model, a number of GPUs and a length, with comments, and clean under `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bridgepack.config.catalogue import CatalogueEntry
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.starting import SHIPPED_MARKS, Wish, recipe_text, values_like
+from bridgepack.config.starting.nearest import recipes_of_model
+from bridgepack.errors import ConfigError
+from bridgepack.planning.models import model_size
+from bridgepack.planning.topology import Topology, choose_topology
+
+
+def new_recipe(wish: Wish, entries: Sequence[CatalogueEntry]) -> str:
+    """Return the YAML text of a new recipe.
+
+    Args:
+        wish: what it is for.
+        entries: the catalogue; a recipe for the same model is where the new one starts.
+
+    Raises:
+        ConfigError: the model is not known, or does not fit the GPUs or the length.
+    """
+    same = recipes_of_model(entries, wish.model)
+    if same:
+        values, origin = values_like(same, wish)
+    else:
+        topology = _estimated_topology(wish, entries)
+        values = _from_topology(topology, wish)
+        origin = f"topology by an estimate of {topology.estimated_gb:.0f} GB for each GPU; try it before you rely on it"
+    return recipe_text(wish, values, origin)
+
+
+def _from_topology(topology: Topology, wish: Wish) -> dict[str, Any]:
+    parallelism = {
+        "tensor_model_parallel_size": topology.tensor,
+        "pipeline_model_parallel_size": topology.pipeline,
+        "context_parallel_size": topology.context,
+        "sequence_parallel": topology.tensor > 1,
+    }
+    if topology.expert > 1:
+        parallelism["expert_model_parallel_size"] = topology.expert
+    model = {"name": wish.model, **({"recompute": "full"} if topology.recomputes else {})}
+    return {"model": model, "parallelism": parallelism, "tokenizer": {"name_or_path": wish.model}}
+
+
+def _estimated_topology(wish: Wish, known: Sequence[CatalogueEntry]) -> Topology:
+    """Return a topology for a model that the catalogue does not have.
+
+    Raises:
+        ConfigError: the name is no model, nothing tells its size, or it does not fit.
+    """
+    is_shipped = any(mark in wish.model for mark in SHIPPED_MARKS) and wish.model.endswith("_config")
+    if "/" not in wish.model and not Path(wish.model).is_dir() and not is_shipped:
+        raise ConfigError(f"--model is {shown(wish.model)}; {_allowed_models(wish.model, known)}")
+    if is_shipped and wish.tokenizer is None:
+        raise ConfigError(
+            f"--model is {shown(wish.model)}, which is not in the catalogue; its tokenizer is not known. "
+            "Add --tokenizer with its id on the hub."
+        )
+    size = model_size(wish.model)
+    if size is None:
+        raise ConfigError(
+            f"--model is {shown(wish.model)}; neither its name nor a config.json says how large it is; allowed: a name "
+            "with its size, e.g. org/chat-8b or org/chat-30B-A3B, or a folder with config.json. "
+            "Download the model's config.json and name its folder."
+        )
+    return choose_topology(size, is_full=wish.kind == "full", num_gpus=wish.num_gpus, seq_length=wish.seq_length)
+
+
+def _allowed_models(model: str, entries: Sequence[CatalogueEntry]) -> str:
+    ids = sorted({entry.recipe.tokenizer.name_or_path for entry in entries if entry.recipe and entry.recipe.model})
+    names = {name.rpartition("/")[2].lower(): name for name in ids} | {entry.name: entry.name for entry in entries}
+    nearest = nearest_name(model.rpartition("/")[2].lower(), names)
+    allowed = "allowed: an id on the hub (org/name), a folder, a recipe of Megatron-Bridge or of the catalogue."
+    return f"{allowed} Did you mean {names[nearest]}?" if nearest else f"{allowed} Use one of these."
