@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.tokenizers.hub import hub_folder
-from bridgepack.data.tokenizers.loaded import LoadedTokenizer, TransformersTokenizer
-from bridgepack.data.tokenizers.plain import TOKENIZER_FILE, load_plain
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 
@@ -28,19 +25,19 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     for name in ("transformers", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    folder = _folder_of(config)
-    tokenizer = (load_plain(folder, config) if folder is not None else None) or _from_pretrained(config)
+    refuse_missing_folder(config)
+    tokenizer = _from_pretrained(config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
-    tokens = tokenizer.special_tokens
+    tokens = tokenizer.special_tokens_map
     if "eos_token" not in tokens and "sep_token" in tokens:
-        tokenizer.set_special_tokens({"eos_token": tokens["sep_token"]})
-    if "eos_token" not in tokenizer.special_tokens:
+        tokenizer.add_special_tokens({"eos_token": tokens["sep_token"]})
+    if "eos_token" not in tokenizer.special_tokens_map:
         raise TokenizerError(
             f"tokenizer.name_or_path is {config.name_or_path!r}; it has no eos_token, which Megatron-Bridge pads and "
             "ends sequences with. Add eos_token to its tokenizer_config.json."
         )
     _fill_special_tokens(tokenizer)
-    return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config, folder))
+    return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
 
 
 def refuse_missing_folder(config: TokenizerConfig) -> None:
@@ -58,25 +55,12 @@ def refuse_missing_folder(config: TokenizerConfig) -> None:
         raise TokenizerError(f"{where}; there is no such folder. Give a tokenizer folder or a Hugging Face id.")
 
 
-def _folder_of(config: TokenizerConfig) -> Path | None:
-    """Return the folder that holds the tokenizer's files; None where transformers has to find them.
-
-    Raises:
-        TokenizerError: when it is meant to be a folder and is none, or an empty one.
-    """
-    refuse_missing_folder(config)
-    path = Path(config.name_or_path)
-    if path.exists():
-        return path if path.is_dir() else None
-    return hub_folder(config)
-
-
-def _from_pretrained(config: TokenizerConfig) -> LoadedTokenizer:
+def _from_pretrained(config: TokenizerConfig) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
     try:
-        tokenizer = loader.from_pretrained(
+        return loader.from_pretrained(
             config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
     except Exception as error:  # tokenizers raises a bare Exception for a tokenizer.json that it cannot read
@@ -85,15 +69,14 @@ def _from_pretrained(config: TokenizerConfig) -> LoadedTokenizer:
             f"tokenizer.name_or_path is {config.name_or_path!r}; it cannot be loaded: {reason}. Give a folder with "
             "tokenizer.json and tokenizer_config.json, or a Hugging Face id that this machine can reach."
         ) from None
-    return TransformersTokenizer(tokenizer)
 
 
-def _fill_special_tokens(tokenizer: LoadedTokenizer) -> None:
+def _fill_special_tokens(tokenizer: Any) -> None:
     """Give the tokenizer the stand-ins that Megatron-Core's wrapper gives it, which templates can see.
 
     Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
     """
-    tokens = tokenizer.special_tokens
+    tokens = tokenizer.special_tokens_map
     stand_ins = {}
     if "sep_token" not in tokens:
         stand_ins["sep_token"] = tokens["eos_token"]
@@ -102,7 +85,7 @@ def _fill_special_tokens(tokenizer: LoadedTokenizer) -> None:
     if "cls_token" not in tokens and "bos_token" in tokens:
         stand_ins["cls_token"] = tokens["bos_token"]
     if stand_ins:
-        tokenizer.set_special_tokens(stand_ins)
+        tokenizer.add_special_tokens(stand_ins)
 
 
 def _template_file(name: str) -> str:
@@ -114,25 +97,18 @@ def _template_file(name: str) -> str:
         ) from None
 
 
-def _loses_text(tokenizer: LoadedTokenizer, config: TokenizerConfig, folder: Path | None) -> bool:
+def _loses_text(tokenizer: Any, config: TokenizerConfig) -> bool:
     """Say whether a probe text comes back changed, although it survives the tokenizer's own tokenizer.json.
 
     transformers 5.12 loads DeepSeek-V3's files, for one, as a tokenizer without spaces or line ends.
     """
-    if tokenizer.decode(tokenizer.encode(_PROBE)) == _PROBE:
+    if tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False)) == _PROBE:
         return False
     from tokenizers import Tokenizer
+    from transformers.utils.hub import cached_file
 
     try:
-        own = Tokenizer.from_file(str(_own_file(config, folder)))
+        own = Tokenizer.from_file(cached_file(config.name_or_path, "tokenizer.json", revision=config.revision))
     except Exception:  # tokenizers raises a bare Exception for a file that it cannot read
         return False
     return bool(own.decode(own.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False) == _PROBE)
-
-
-def _own_file(config: TokenizerConfig, folder: Path | None) -> Any:
-    if folder is not None:
-        return folder / TOKENIZER_FILE
-    from transformers.utils.hub import cached_file
-
-    return cached_file(config.name_or_path, TOKENIZER_FILE, revision=config.revision)

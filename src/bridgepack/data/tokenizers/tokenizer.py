@@ -15,7 +15,6 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.tokenizers.engines import Engine, PythonEngine, ReferenceEngine
-from bridgepack.data.tokenizers.loaded import LoadedTokenizer
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate
 from bridgepack.errors import RowError, TokenizerError
@@ -60,20 +59,18 @@ Messages = Sequence[Mapping[str, Any]]
 class ChatTokenizer:
     """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
 
-    def __init__(
-        self, tokenizer: LoadedTokenizer, config: TokenizerConfig, template: Any, *, loses_text: bool = False
-    ) -> None:
+    def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
         """Wrap a tokenizer.
 
         Args:
-            tokenizer: as it was loaded.
+            tokenizer: as transformers loaded it.
             config: of the recipe.
             template: Jinja source of the chat template; anything else counts as none.
             loses_text: text does not survive it, although it survives its own tokenizer.json.
         """
         self._tokenizer = tokenizer
         self.loses_text = loses_text
-        self.backend = tokenizer.backend
+        self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is not None:
             self.backend.no_truncation()
             self.backend.no_padding()
@@ -84,30 +81,31 @@ class ChatTokenizer:
 
     def use_reference_engine(self) -> None:
         """Let `tokenizers` encode texts, or the tokenizer's own Python."""
-        self.engine = PythonEngine(self._tokenizer) if self.backend is None else ReferenceEngine(self.backend)
+        self.engine = PythonEngine(self) if self.backend is None else ReferenceEngine(self.backend)
 
     def encoding_json(self) -> bytes:
         """Return a tokenizer.json that gives the ids that the backend gives; only where there is a backend."""
-        return self._tokenizer.encoding_json()
+        return str(self.backend.to_str()).encode()
 
     @property
     def eos_token_id(self) -> int:
         """Id of the end-of-sequence token, which also pads sequences to their multiple."""
-        index = self._tokenizer.special_token_id("eos_token")
+        index = self.special_token_id("eos")
         assert index is not None
         return index
 
     @cached_property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included; every id is below it."""
-        vocabulary = self._tokenizer.vocabulary()
-        num_tokens = self._tokenizer.num_tokens() if self.backend is None else len(vocabulary)
+        vocabulary = self._tokenizer.get_vocab()
+        num_tokens = len(self._tokenizer) if self.backend is None else len(vocabulary)
         largest = max(vocabulary.values(), default=-1)
         return max(num_tokens, largest + 1, max(self.added_tokens.values(), default=-1) + 1)
 
     @cached_property
     def _added_tokens_decoder(self) -> Mapping[int, Any]:
-        return self._tokenizer.added_tokens()
+        found: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
+        return found
 
     @cached_property
     def added_tokens(self) -> dict[str, int]:
@@ -144,25 +142,30 @@ class ChatTokenizer:
 
     def special_token_id(self, name: str) -> int | None:
         """Return the id of `bos`, `eos` or `sep`; None where the tokenizer has none."""
-        return self._tokenizer.special_token_id(f"{name}_token")
+        index = getattr(self._tokenizer, f"{name}_token_id")
+        return None if index is None else int(index)
 
     @property
     def special_tokens(self) -> Mapping[str, Any]:
-        """Name -> text of the special tokens that the chat template can name, such as `bos_token`."""
-        return self._tokenizer.special_tokens
+        """Name -> text of the special tokens that the chat template can name, such as `bos_token`.
+
+        Some releases of transformers add a list of the others.
+        """
+        found: Mapping[str, Any] = self._tokenizer.special_tokens_map
+        return found
 
     @property
     def special_token_texts(self) -> list[str]:
         """Texts of the named special tokens."""
-        return [text for text in self._tokenizer.special_tokens.values() if isinstance(text, str)]
+        return [text for text in self.special_tokens.values() if isinstance(text, str)]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without any token that the tokenizer would add by itself."""
-        return self._tokenizer.encode(text)
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, input_ids: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""
-        return self._tokenizer.decode(input_ids)
+        return str(self._tokenizer.decode(list(input_ids), skip_special_tokens=False))
 
     @cached_property
     def keeps_bytes(self) -> bool:
@@ -205,7 +208,7 @@ class ChatTokenizer:
         if self.chat_template is None:
             raise TokenizerError(f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file.")
         try:
-            return ChatTemplate(self.chat_template, self._tokenizer.special_tokens)
+            return ChatTemplate(self.chat_template, self.special_tokens)
         except TemplateSyntaxError as error:
             raise TokenizerError(
                 f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
@@ -257,7 +260,7 @@ class ChatTokenizer:
         bos = self.special_token_id("bos")
         return {
             "bos_token_id": bos,
-            "adds_bos": bos is not None and self._tokenizer.encode("x", adds_special_tokens=True)[:1] == [bos],
+            "adds_bos": bos is not None and self._tokenizer.encode("x")[:1] == [bos],
             "end_of_turn_ids": end_of_turn_ids(self),
             "never_trained": {
                 text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
@@ -273,7 +276,7 @@ class ChatTokenizer:
             return {name: _sha256((folder / name).read_bytes()) for name in wanted}
         if self.backend is not None:
             return {"tokenizer.json (as loaded)": _sha256(self.backend.to_str().encode())}
-        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.vocabulary().items())).encode())}
+        return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
 
 
 class _WithoutPlaces:
