@@ -18,14 +18,14 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.earlier_names import in_current_names
-from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES
+from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.rule import ArtifactFacts, Rule
 from bridgepack.rules.run_engine import RunJudgement, judge_run
 from bridgepack.rules.run_subject import SPECS, RunSubject
 from bridgepack.rules.selection import check_selectors, selected
 from bridgepack.rules.settings import Settings
-from bridgepack.rules.suppression import SUPPRESSION_RULES, apply_suppressions
+from bridgepack.rules.suppression import apply_suppressions
 from bridgepack.rules.versions import target_versions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
@@ -117,7 +117,8 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
 
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
+    from bridgepack.rules import scan_artifact
+    from bridgepack.rules.engine import Execution, report_of_scan
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:

@@ -10,14 +10,11 @@ from bridgepack.records import Finding, InspectableArtifact, RowBatch
 from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.merging import MergedScans
 from bridgepack.rules.parts import PART_TOKENS
-from bridgepack.rules.registry import ARTIFACT_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule
 from bridgepack.rules.rule import ArtifactFacts, ArtifactRule, RowRule, Rule, Severity, StructureRule
-from bridgepack.rules.scanning import BatchRules, PartReader, RuleCrashError, crash_of
+from bridgepack.rules.scanning import BatchRules, PartReader, crash_of
 from bridgepack.rules.tally import findings_of
 from bridgepack.rules.tasks import ScanPlan, Task, TaskResult, run_task
-
-__all__ = ["ArtifactScan", "RuleCrashError", "check_artifact", "report_of_scan", "scan_artifact"]
 
 #: Tokens of a batch: small enough for the caches to help, large enough for numpy's overhead to vanish.
 BATCH_TOKENS = 1 << 20
@@ -84,43 +81,25 @@ class ArtifactScan:
     num_tokens: int
 
 
-def check_artifact(
-    artifact: InspectableArtifact,
-    *,
-    context: CheckContext | None = None,
-    rules: Sequence[Rule] = ARTIFACT_RULES,
-    max_examples: int = 5,
-    max_tokens: int = BATCH_TOKENS,
-    execution: Execution | None = None,
-) -> CheckReport:
-    """Return what the rules say about an artifact.
-
-    Args:
-        artifact: the subject.
-        context: what rows are judged against; by default what the manifest says. Without a manifest and without
-            this, rules that need it are skipped.
-        rules: rules to run.
-        max_examples: places named per finding.
-        max_tokens: stored tokens per batch where no `execution` is given.
-        execution: how to read and run; by default here, shard by shard.
-
-    Raises:
-        RuleCrashError: a rule raised.
-    """
-    execution = execution or Execution(max_tokens=max_tokens)
-    scan = scan_artifact(artifact, context=context, rules=rules, max_examples=max_examples, execution=execution)
-    return report_of_scan(scan, rules=rules, max_examples=max_examples)
-
-
 def scan_artifact(
     artifact: InspectableArtifact,
     *,
+    rules: Sequence[Rule],
+    structure: Sequence[StructureRule],
     context: CheckContext | None = None,
-    rules: Sequence[Rule] = ARTIFACT_RULES,
     max_examples: int = 5,
     execution: Execution | None = None,
 ) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find; arguments as in `check_artifact`.
+    """Return the facts about an artifact and what structure and row rules find.
+
+    Args:
+        artifact: the subject.
+        rules: to run.
+        structure: every structure rule: without them row rules would meet rows that they cannot take.
+        context: what rows are judged against; by default what the manifest says. Without a manifest and without
+            this, rules that need it are skipped.
+        max_examples: places named per finding.
+        execution: how to read and run; by default here, shard by shard.
 
     Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of
     each split but the largest.
@@ -137,7 +116,7 @@ def scan_artifact(
         part_tokens=None if execution.reader is None else execution.part_tokens,
         hashes_files=execution.reader is not None,
         context=context,
-        rules=BatchRules([*rules, *_unselected_structure_rules(rules)]),
+        rules=BatchRules([*rules, *(rule for rule in structure if rule not in rules)]),
         max_examples=max_examples,
         max_tokens=execution.max_tokens,
     )
@@ -164,7 +143,7 @@ def scan_artifact(
     )
 
 
-def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule] = ARTIFACT_RULES, max_examples: int = 5) -> CheckReport:
+def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule], max_examples: int = 5) -> CheckReport:
     """Return the report of a scan, after the rules on the whole artifact have judged its facts.
 
     Raises:
@@ -210,11 +189,6 @@ class _WholeShards:
     def sha256(self, shard: str) -> str:
         """Never called: the artifact's facts have the hashes, or nobody wants them."""
         raise NotImplementedError(shard)
-
-
-def _unselected_structure_rules(rules: Sequence[Rule]) -> list[Rule]:
-    """Return structure rules that nobody asked for: without them row rules would meet rows they cannot take."""
-    return [rule for rule in ARTIFACT_RULES if isinstance(rule, StructureRule) and rule not in rules]
 
 
 def _run_plan(plan: ScanPlan, merged: MergedScans, execution: Execution) -> None:

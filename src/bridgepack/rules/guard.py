@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.rule import Rule, RuleFields, Severity, Violation, texts_of
+from bridgepack.rules.rule import ERROR, Rule, RuleFacts, Severity, Violation, described
 
 StepCheck = Callable[[StepFacts], Iterable[Violation]]
 ResumeCheck = Callable[[ResumeFacts], Iterable[Violation]]
@@ -22,6 +22,8 @@ class StepRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "a step, while it trains"
+
     check: StepCheck
 
 
@@ -33,24 +35,27 @@ class ResumeRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "a resumed run, as it starts"
+
     check: ResumeCheck
 
 
-def step_rule(**fields: Unpack[RuleFields]) -> Callable[[StepCheck], StepRule]:
+def step_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[StepCheck], StepRule]:
     """Return a decorator that makes a `StepRule` of a function and its docstring."""
-    return lambda check: StepRule(**fields, **texts_of(check), check=check)
+    return lambda check: StepRule(check=check, **described(check, code, severity, source, facts))
 
 
-def resume_rule(**fields: Unpack[RuleFields]) -> Callable[[ResumeCheck], ResumeRule]:
+def resume_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[ResumeCheck], ResumeRule]:
     """Return a decorator that makes a `ResumeRule` of a function and its docstring."""
-    return lambda check: ResumeRule(**fields, **texts_of(check), check=check)
+    return lambda check: ResumeRule(check=check, **described(check, code, severity, source, facts))
 
 
 @step_rule(
-    code="BP890",
-    name="stage-trained-without-boundaries",
-    severity=Severity.ERROR,
-    source="Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926",
+    "BP890", ERROR, "Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926"
 )
 def stage_trained_without_boundaries(step: StepFacts) -> Iterator[Violation]:
     """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
@@ -78,12 +83,7 @@ def stage_trained_without_boundaries(step: StepFacts) -> Iterator[Violation]:
             )
 
 
-@step_rule(
-    code="BP891",
-    name="boundaries-differ-between-ranks",
-    severity=Severity.ERROR,
-    source="Megatron-LM issue 4092; megatron/bridge/training/gpt_step.py:320-396",
-)
+@step_rule("BP891", ERROR, "Megatron-LM issue 4092; megatron/bridge/training/gpt_step.py:320-396")
 def boundaries_differ_between_ranks(step: StepFacts) -> Iterator[Violation]:
     """Ranks that compute the same pack have different boundaries for it.
 
@@ -113,12 +113,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Iterator[Violation]:
                 )
 
 
-@step_rule(
-    code="BP892",
-    name="boundaries-not-those-of-the-plan",
-    severity=Severity.ERROR,
-    source="megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/data/samplers.py",
-)
+@step_rule("BP892", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/data/samplers.py")
 def boundaries_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
     """All ranks of a replica agree on boundaries which are not those of the packs that are due.
 
@@ -145,12 +140,7 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
                 )
 
 
-@step_rule(
-    code="BP893",
-    name="trained-tokens-not-those-of-the-plan",
-    severity=Severity.ERROR,
-    source="megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/training/losses.py:60-115",
-)
+@step_rule("BP893", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/training/losses.py:60-115")
 def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
     """A replica trained other tokens than the loss masks of its packs say.
 
@@ -181,12 +171,7 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]
             )
 
 
-@step_rule(
-    code="BP894",
-    name="loss-not-finite",
-    severity=Severity.ERROR,
-    source="megatron/bridge/training/losses.py:60-115; megatron/core/rerun_state_machine.py:464-540",
-)
+@step_rule("BP894", ERROR, "megatron/bridge/training/losses.py:60-115; megatron/core/rerun_state_machine.py:464-540")
 def loss_not_finite(step: StepFacts) -> Iterator[Violation]:
     """The loss of a micro batch is not a finite number.
 
@@ -212,12 +197,7 @@ def loss_not_finite(step: StepFacts) -> Iterator[Violation]:
             )
 
 
-@resume_rule(
-    code="BP895",
-    name="resumed-with-another-artifact",
-    severity=Severity.ERROR,
-    source="megatron/bridge/data/samplers.py; design: resumed runs",
-)
+@resume_rule("BP895", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
 def resumed_with_another_artifact(resume: ResumeFacts) -> Iterator[Violation]:
     """A run goes on from a checkpoint with other packs than it began with.
 
@@ -239,12 +219,7 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Iterator[Violation]:
         )
 
 
-@resume_rule(
-    code="BP896",
-    name="resumed-in-another-order",
-    severity=Severity.ERROR,
-    source="megatron/bridge/data/samplers.py; design: resumed runs",
-)
+@resume_rule("BP896", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
 def resumed_in_another_order(resume: ResumeFacts) -> Iterator[Violation]:
     """A run goes on from a checkpoint with settings that put the same packs into another order.
 
@@ -266,19 +241,6 @@ def resumed_in_another_order(resume: ResumeFacts) -> Iterator[Violation]:
             yield Violation(
                 where=resume.checkpoint, found=f"{name} {new}", allowed=f"{name} {old}, as before", group=name
             )
-
-
-RULES: tuple[StepRule | ResumeRule, ...] = (
-    stage_trained_without_boundaries,
-    boundaries_differ_between_ranks,
-    boundaries_not_those_of_the_plan,
-    trained_tokens_not_those_of_the_plan,
-    loss_not_finite,
-    resumed_with_another_artifact,
-    resumed_in_another_order,
-)
-STEP_RULES = tuple(rule for rule in RULES if isinstance(rule, StepRule))
-RESUME_RULES = tuple(rule for rule in RULES if isinstance(rule, ResumeRule))
 
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:

@@ -11,7 +11,7 @@ from bridgepack import __version__
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.records.fingerprints import fingerprint_of_manifest
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
 from bridgepack.rules.truth import SplitTruth
 
 #: cu_seqlens are int32.
@@ -24,7 +24,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 
-@artifact_rule(code="BP302", name="split-empty", severity=Severity.ERROR, source="PSB302, PSB512")
+@artifact_rule("BP302", ERROR, "PSB302, PSB512")
 def split_empty(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split has no rows, or an artifact has no training split.
 
@@ -40,7 +40,7 @@ def split_empty(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=split, found=f"0 rows in {len(shards)} shards", allowed="at least 1 row")
 
 
-@artifact_rule(code="BP308", name="stored-lengths-aligned", severity=Severity.ERROR, source="PSB308")
+@artifact_rule("BP308", ERROR, "PSB308")
 def stored_lengths_aligned(facts: ArtifactFacts) -> Iterator[Violation]:
     """All stored lengths are multiples of pad_seq_to_mult, and the runtime lengths are not.
 
@@ -57,7 +57,7 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=found, allowed=f"stored lengths of 1 + a multiple of {multiple}")
 
 
-@artifact_rule(code="BP501", name="tokenizer-loses-text", severity=Severity.WARNING, source="tokenizer probe")
+@artifact_rule("BP501", WARNING, "tokenizer probe")
 def tokenizer_loses_text(facts: ArtifactFacts) -> Iterator[Violation]:
     """The tokenizer that made the rows does not give text back, although its own tokenizer.json does.
 
@@ -73,7 +73,7 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=MANIFEST_FILE, found="tokenizer.loses_text is true", allowed="false")
 
 
-@artifact_rule(code="BP320", name="sequence-in-two-splits", severity=Severity.WARNING, source="PSB320")
+@artifact_rule("BP320", WARNING, "PSB320")
 def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
     """The same sequence lies in two splits.
 
@@ -88,7 +88,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=shared.where, found=shared.found, allowed=f"none of them in {shared.other}")
 
 
-@artifact_rule(code="BP321", name="pack-size-overflows-int32", severity=Severity.ERROR, source="PSB321")
+@artifact_rule("BP321", ERROR, "PSB321")
 def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
     """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
 
@@ -103,12 +103,7 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=where, found=str(size), allowed=f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 
 
-@artifact_rule(
-    code="BP347",
-    name="split-name-unknown",
-    severity=Severity.ERROR,
-    source="megatron-bridge 0.6.2, data/builders/gpt_sft.py",
-)
+@artifact_rule("BP347", ERROR, "megatron-bridge 0.6.2, data/builders/gpt_sft.py")
 def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split of the manifest is neither training nor validation, or is there twice.
 
@@ -126,7 +121,7 @@ def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=where, found=f"{name}, for the second time", allowed="each split once")
 
 
-@artifact_rule(code="BP350", name="shard-in-wrong-folder", severity=Severity.ERROR, source="PSB212")
+@artifact_rule("BP350", ERROR, "PSB212")
 def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split lists a shard that does not lie in its own folder, or has a name that the host does not look for.
 
@@ -143,7 +138,7 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=shard.path, found=f"listed by {split.name}", allowed=allowed)
 
 
-@artifact_rule(code="BP348", name="statistics-differ", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP348", ERROR, "bridgepack manifest")
 def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
     """A statistic of the manifest is not what the rows hold.
 
@@ -168,7 +163,7 @@ def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
         yield from _wrong_histogram(split, truth)
 
 
-@artifact_rule(code="BP349", name="drops-not-balanced", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP349", ERROR, "bridgepack manifest")
 def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
     """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
 
@@ -188,7 +183,7 @@ def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=f"{MANIFEST_FILE} {split.name} num_rows_in", found=found, allowed=allowed)
 
 
-@artifact_rule(code="BP351", name="manifest-contradicts-itself", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP351", ERROR, "bridgepack manifest")
 def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
     """A value of the manifest is none that a build writes, or not what its recipe says.
 
@@ -291,17 +286,3 @@ def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[st
     yield "max_sequences_per_pack", statistics.max_sequences_per_pack, truth.max_sequences_per_row
     yield "min_pack_tokens", statistics.min_pack_tokens, truth.min_row_width
     yield "sum of length_histogram", sum(count for _, count in statistics.length_histogram), truth.num_sequences
-
-
-RULES = (
-    split_empty,
-    stored_lengths_aligned,
-    tokenizer_loses_text,
-    sequence_in_two_splits,
-    pack_size_overflows_int32,
-    split_name_unknown,
-    shard_in_wrong_folder,
-    statistics_differ,
-    drops_not_balanced,
-    manifest_contradicts_itself,
-)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bridgepack.rules.batches import Offenders, SoundRows
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import ArtifactFacts, Severity, Violation, artifact_rule, row_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule, row_rule
 from bridgepack.rules.truth import TrainedRuns
 
 #: Fewest trained runs from which the alignment of a mask is inferred.
@@ -20,7 +20,7 @@ VARIED_FRACTION = 0.5
 PADDING_FRACTION = 0.01
 
 
-@row_rule(code="BP310", name="loss-mask-not-zero-or-one", severity=Severity.ERROR, source="PSB310")
+@row_rule("BP310", ERROR, "PSB310")
 def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
     """A mask element is neither 0 nor 1.
 
@@ -36,7 +36,7 @@ def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
     return rows.offending_tokens(bad, lambda position: f"mask element {mask[position]}", "0 or 1")
 
 
-@row_rule(code="BP309", name="loss-mask-not-shifted", severity=Severity.ERROR, source="PSB309")
+@row_rule("BP309", ERROR, "PSB309")
 def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
     """The mask at the last stored token of a sequence is not 0.
 
@@ -52,7 +52,7 @@ def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: "mask 1 at the last stored token", "0: nothing follows it")
 
 
-@row_rule(code="BP335", name="padding-trained", severity=Severity.WARNING, source="PSB506")
+@row_rule("BP335", WARNING, "PSB506")
 def padding_trained(rows: SoundRows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 
@@ -70,7 +70,7 @@ def padding_trained(rows: SoundRows) -> Offenders | None:
     return rows.offending_tokens(bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
 
 
-@row_rule(code="BP318", name="row-without-trained-token", severity=Severity.WARNING, source="PSB318")
+@row_rule("BP318", WARNING, "PSB318")
 def row_without_trained_token(rows: SoundRows) -> Offenders | None:
     """No token of a row is trained, EOS inputs not counted.
 
@@ -85,7 +85,7 @@ def row_without_trained_token(rows: SoundRows) -> Offenders | None:
     return Offenders(rows=bad, found=lambda _: "0 trained tokens", allowed="at least 1 trained token")
 
 
-@row_rule(code="BP319", name="sequence-without-trained-token", severity=Severity.WARNING, source="PSB319")
+@row_rule("BP319", WARNING, "PSB319")
 def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
     """No token of a sequence is trained, EOS inputs not counted, though its row trains others.
 
@@ -101,7 +101,7 @@ def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: "0 trained tokens", "at least 1 trained token")
 
 
-@artifact_rule(code="BP332", name="loss-mask-looks-unshifted", severity=Severity.WARNING, source="PSB309")
+@artifact_rule("BP332", WARNING, "PSB309")
 def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Iterator[Violation]:
     """Trained runs begin right after a token that is nearly always the same, and they end on EOS.
 
@@ -124,7 +124,7 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=found, allowed="runs that begin on a prompt's last token")
 
 
-@artifact_rule(code="BP333", name="loss-mask-trains-everything", severity=Severity.WARNING, source="PSB526")
+@artifact_rule("BP333", WARNING, "PSB526")
 def loss_mask_trains_everything(facts: ArtifactFacts) -> Iterator[Violation]:
     """Every sequence of a split trains all its labels, prompts included.
 
@@ -143,7 +143,7 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=found, allowed="prompts with mask 0")
 
 
-@artifact_rule(code="BP334", name="padding-not-eos", severity=Severity.WARNING, source="PSB503")
+@artifact_rule("BP334", WARNING, "PSB503")
 def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
     """Sequences end with a repeated, untrained token that is not EOS: padding with another id.
 
@@ -162,7 +162,7 @@ def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=truth.split, found=found, allowed=f"padding with EOS, {eos}")
 
 
-@artifact_rule(code="BP336", name="end-of-turn-never-trained", severity=Severity.WARNING, source="PSB505, PSB506")
+@artifact_rule("BP336", WARNING, "PSB505, PSB506")
 def end_of_turn_never_trained(facts: ArtifactFacts) -> Iterator[Violation]:
     """No trained label of a split is EOS.
 
@@ -191,16 +191,3 @@ def _looks_unshifted(runs: TrainedRuns) -> bool:
 
 def _trained_per_row(rows: SoundRows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.add.reduceat(rows.effective_per_sequence, rows.start_offsets[:-1])
-
-
-RULES = (
-    loss_mask_not_zero_or_one,
-    loss_mask_not_shifted,
-    padding_trained,
-    row_without_trained_token,
-    sequence_without_trained_token,
-    loss_mask_looks_unshifted,
-    loss_mask_trains_everything,
-    padding_not_eos,
-    end_of_turn_never_trained,
-)

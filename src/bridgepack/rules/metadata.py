@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import ArtifactFacts, Severity, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule
 from bridgepack.rules.truth import SplitTruth
 
 MAX_SEQUENCES = "max_samples_per_bin"
@@ -20,7 +20,7 @@ PACK_SIZE = "pack_size"
 REQUIRED_KEYS = (MAX_SEQUENCES, MAX_LENGTH, MIN_WIDTH)
 
 
-@artifact_rule(code="BP401", name="metadata-missing", severity=Severity.WARNING, source="PSB401")
+@artifact_rule("BP401", WARNING, "PSB401")
 def metadata_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """The artifact has no metadata file.
 
@@ -34,7 +34,7 @@ def metadata_missing(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=facts.metadata.path, found="no such file", allowed="one JSON list, an object per split")
 
 
-@artifact_rule(code="BP403", name="metadata-not-a-list-of-objects", severity=Severity.ERROR, source="PSB403")
+@artifact_rule("BP403", ERROR, "PSB403")
 def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Iterator[Violation]:
     """The metadata file is no JSON list of objects.
 
@@ -51,7 +51,7 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=metadata.path, found=problem, allowed="one JSON list, an object per split")
 
 
-@artifact_rule(code="BP404", name="metadata-key-missing", severity=Severity.ERROR, source="PSB404")
+@artifact_rule("BP404", ERROR, "PSB404")
 def metadata_key_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """An entry lacks a value that the host reads, or it is no integer.
 
@@ -67,7 +67,7 @@ def metadata_key_missing(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=f"{facts.metadata.path}[{position}].{key}", found=found, allowed="an integer")
 
 
-@artifact_rule(code="BP405", name="metadata-max-samples-too-small", severity=Severity.ERROR, source="PSB405")
+@artifact_rule("BP405", ERROR, "PSB405")
 def metadata_max_samples_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
     """A row has more sequences than the metadata's largest max_samples_per_bin.
 
@@ -80,7 +80,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
     yield from _too_small(facts, MAX_SEQUENCES, actual)
 
 
-@artifact_rule(code="BP406", name="metadata-max-length-too-small", severity=Severity.ERROR, source="PSB406")
+@artifact_rule("BP406", ERROR, "PSB406")
 def metadata_max_length_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
@@ -94,7 +94,7 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
     yield from _too_small(facts, MAX_LENGTH, actual)
 
 
-@artifact_rule(code="BP407", name="metadata-min-width-too-large", severity=Severity.WARNING, source="PSB407")
+@artifact_rule("BP407", WARNING, "PSB407")
 def metadata_min_width_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
     """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
@@ -110,7 +110,7 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=where, found=str(smallest), allowed=f"at most {narrowest}, the narrowest row")
 
 
-@artifact_rule(code="BP408", name="metadata-has-stale-entries", severity=Severity.WARNING, source="PSB408")
+@artifact_rule("BP408", WARNING, "PSB408")
 def metadata_has_stale_entries(facts: ArtifactFacts) -> Iterator[Violation]:
     """The metadata has more entries than the artifact has splits.
 
@@ -127,7 +127,7 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Iterator[Violation]:
         )
 
 
-@artifact_rule(code="BP409", name="metadata-entry-missing", severity=Severity.WARNING, source="PSB409")
+@artifact_rule("BP409", WARNING, "PSB409")
 def metadata_entry_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """The metadata has fewer entries than the artifact has splits.
 
@@ -143,7 +143,7 @@ def metadata_entry_missing(facts: ArtifactFacts) -> Iterator[Violation]:
         )
 
 
-@artifact_rule(code="BP410", name="metadata-pack-size-differs", severity=Severity.WARNING, source="PSB410")
+@artifact_rule("BP410", WARNING, "PSB410")
 def metadata_pack_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """An entry's pack_size is not the artifact's packed_sequence_size.
 
@@ -159,7 +159,7 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=where, found=str(entry.get(PACK_SIZE)), allowed=str(size))
 
 
-@artifact_rule(code="BP412", name="metadata-differs-from-rows", severity=Severity.WARNING, source="PSB411")
+@artifact_rule("BP412", WARNING, "PSB411")
 def metadata_differs_from_rows(facts: ArtifactFacts) -> Iterator[Violation]:
     """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
 
@@ -240,17 +240,3 @@ def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Iterator[Violatio
     if claimed < actual:
         where = f"{facts.metadata.path} {key}"
         yield Violation(where=where, found=str(claimed), allowed=f"at least {actual}, from the rows")
-
-
-RULES = (
-    metadata_missing,
-    metadata_not_a_list_of_objects,
-    metadata_key_missing,
-    metadata_max_samples_too_small,
-    metadata_max_length_too_small,
-    metadata_min_width_too_large,
-    metadata_has_stale_entries,
-    metadata_entry_missing,
-    metadata_pack_size_differs,
-    metadata_differs_from_rows,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.records import ShardFacts
-from bridgepack.rules.rule import ArtifactFacts, Severity, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule
 
 #: Size from which loading a whole file on every rank is a cost to know of.
 MAX_NPY_BYTES = 1 << 30
@@ -13,12 +13,7 @@ MAX_NPY_BYTES = 1 << 30
 _ARRAY_PACKAGES = ("torch", "numpy")
 
 
-@artifact_rule(
-    code="BP313",
-    name="npy-values-not-lists",
-    severity=Severity.ERROR,
-    source="PSB313; data/packing/gpt_sft.py (GPTSFTPackedDataset.__getitem__)",
-)
+@artifact_rule("BP313", ERROR, "PSB313; data/packing/gpt_sft.py (GPTSFTPackedDataset.__getitem__)")
 def npy_values_not_lists(facts: ArtifactFacts) -> Iterator[Violation]:
     """A `.npy` shard is no one-dimensional array of dicts of Python lists.
 
@@ -41,12 +36,7 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Iterator[Violation]:
                 yield Violation(where=shard.path, found=f"values rebuilt by {name}", allowed="lists")
 
 
-@artifact_rule(
-    code="BP314",
-    name="npy-pickle-unsafe",
-    severity=Severity.ERROR,
-    source="PSB314; utils/safe_pickle.py (safe_load_npy)",
-)
+@artifact_rule("BP314", ERROR, "PSB314; utils/safe_pickle.py (safe_load_npy)")
 def npy_pickle_unsafe(facts: ArtifactFacts) -> Iterator[Violation]:
     """The pickle in a `.npy` shard asks for more than lists, dicts, numbers and arrays of them.
 
@@ -63,12 +53,7 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"asks for {name}", allowed="lists, dicts and numbers")
 
 
-@artifact_rule(
-    code="BP315",
-    name="npy-loaded-whole",
-    severity=Severity.WARNING,
-    source="PSB315; data/packing/gpt_sft.py (_safe_load_packed_npy)",
-)
+@artifact_rule("BP315", WARNING, "PSB315; data/packing/gpt_sft.py (_safe_load_packed_npy)")
 def npy_loaded_whole(facts: ArtifactFacts) -> Iterator[Violation]:
     """A `.npy` shard is large.
 
@@ -88,10 +73,3 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Iterator[Violation]:
 
 def _npy_shards(facts: ArtifactFacts) -> list[ShardFacts]:
     return [shard for shards in facts.shards.values() for shard in shards if shard.format == "npy"]
-
-
-RULES = (
-    npy_values_not_lists,
-    npy_pickle_unsafe,
-    npy_loaded_whole,
-)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation, artifact_rule
+from bridgepack.rules.rule import MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
 
 #: Fewest input rows of which a share says something.
 MIN_ROWS = 100
@@ -21,12 +21,7 @@ _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
 _REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK, DropReason.NO_TRAINED_TOKEN))
 
 
-@artifact_rule(
-    code="BP508",
-    name="many-chats-without-mask",
-    severity=Severity.WARNING,
-    source="PSB508; megatron/bridge/data/datasets/utils.py:957",
-)
+@artifact_rule("BP508", WARNING, "PSB508; megatron/bridge/data/datasets/utils.py:957")
 def many_chats_without_mask(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
@@ -41,12 +36,7 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Iterator[Violation]:
         yield from _share(split, _dropped(split, *_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
 
 
-@artifact_rule(
-    code="BP510",
-    name="many-rows-over-long",
-    severity=Severity.WARNING,
-    source="PSB510; megatron/bridge/data/packing/algorithms.py:167",
-)
+@artifact_rule("BP510", WARNING, "PSB510; megatron/bridge/data/packing/algorithms.py:167")
 def many_rows_over_long(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 5% of a split's rows were dropped or cut because they are over-long.
 
@@ -62,12 +52,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Iterator[Violation]:
         yield from _share(split, num_rows, OVER_LONG_FRACTION, "over-long rows")
 
 
-@artifact_rule(
-    code="BP511",
-    name="cut-completions-end-with-eos",
-    severity=Severity.WARNING,
-    source="PSB511; megatron/bridge/data/sft_processing.py:445",
-)
+@artifact_rule("BP511", WARNING, "PSB511; megatron/bridge/data/sft_processing.py:445")
 def cut_completions_end_with_eos(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
 
@@ -87,12 +72,7 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Iterator[Violation]:
         )
 
 
-@artifact_rule(
-    code="BP514",
-    name="prompts-lose-their-end",
-    severity=Severity.WARNING,
-    source="PSB514; megatron/bridge/data/sft_processing.py:94",
-)
+@artifact_rule("BP514", WARNING, "PSB514; megatron/bridge/data/sft_processing.py:94")
 def prompts_lose_their_end(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
 
@@ -109,12 +89,7 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Iterator[Violation]:
         yield from _share(split, split.statistics.num_truncated, CUT_FRACTION, "sequences lost the end of their prompt")
 
 
-@artifact_rule(
-    code="BP519",
-    name="many-rows-refused",
-    severity=Severity.WARNING,
-    source="PSB518, PSB519; megatron/bridge/data/sft_processing.py:177",
-)
+@artifact_rule("BP519", WARNING, "PSB518, PSB519; megatron/bridge/data/sft_processing.py:177")
 def many_rows_refused(facts: ArtifactFacts) -> Iterator[Violation]:
     """At least 1% of a split's rows were dropped because they are not what the recipe says they are.
 
@@ -130,7 +105,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Iterator[Violation]:
         yield from _share(split, _dropped(split, *_REFUSED), REFUSED_FRACTION, "rows that could not be used")
 
 
-@artifact_rule(code="BP537", name="template-drops-tool-names", severity=Severity.WARNING, source="tokenizer probe")
+@artifact_rule("BP537", WARNING, "tokenizer probe")
 def template_drops_tool_names(facts: ArtifactFacts) -> Iterator[Violation]:
     """The chat template writes tool calls with their arguments and without the function's name.
 
@@ -164,13 +139,3 @@ def _share(split: SplitRecord, num_rows: int, limit: float, what: str) -> Iterat
     if num_all >= MIN_ROWS and num_rows >= limit * num_all:
         found = f"{num_rows} of {num_all} rows: {what}"
         yield Violation(where=f"{MANIFEST_FILE} {split.name}", found=found, allowed=f"less than {limit:.0%}")
-
-
-RULES = (
-    many_chats_without_mask,
-    many_rows_over_long,
-    cut_completions_end_with_eos,
-    prompts_lose_their_end,
-    many_rows_refused,
-    template_drops_tool_names,
-)

@@ -6,13 +6,13 @@ import numpy as np
 
 from bridgepack.rules.batches import Offenders, SoundRows
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import Severity, row_rule
+from bridgepack.rules.rule import ERROR, WARNING, row_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
 MAX_SEQUENCES_PER_ROW = 1024
 
 
-@row_rule(code="BP330", name="row-wider-than-pack", severity=Severity.ERROR, source="PSB107")
+@row_rule("BP330", ERROR, "PSB107")
 def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
@@ -33,7 +33,7 @@ def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule(code="BP331", name="sequence-not-aligned", severity=Severity.ERROR, source="PSB106")
+@row_rule("BP331", ERROR, "PSB106")
 def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
     """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
 
@@ -56,7 +56,7 @@ def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule(code="BP311", name="token-out-of-vocabulary", severity=Severity.ERROR, source="PSB311")
+@row_rule("BP311", ERROR, "PSB311")
 def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
     """A token id is negative or not in the vocabulary.
 
@@ -75,7 +75,7 @@ def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
     return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
 
 
-@row_rule(code="BP312", name="token-in-vocabulary-padding", severity=Severity.WARNING, source="PSB312")
+@row_rule("BP312", WARNING, "PSB312")
 def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
     """A token id lies beyond the tokenizer's vocabulary, in the padding of the model's embedding.
 
@@ -95,7 +95,7 @@ def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
     return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
 
 
-@row_rule(code="BP322", name="too-many-sequences-in-row", severity=Severity.WARNING, source="PSB322")
+@row_rule("BP322", WARNING, "PSB322")
 def too_many_sequences_in_row(rows: SoundRows) -> Offenders | None:
     """A row has very many sequences.
 
@@ -112,12 +112,3 @@ def too_many_sequences_in_row(rows: SoundRows) -> Offenders | None:
         found=lambda offence: f"{rows.sequences_per_row[bad[offence]]} sequences",
         allowed=f"at most {MAX_SEQUENCES_PER_ROW} sequences",
     )
-
-
-RULES = (
-    row_wider_than_pack,
-    sequence_not_aligned,
-    token_out_of_vocabulary,
-    token_in_vocabulary_padding,
-    too_many_sequences_in_row,
-)

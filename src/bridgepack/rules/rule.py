@@ -2,7 +2,7 @@
 
 Four kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
 the facts about a whole artifact, `RunRule` on a run: its settings, with its artifact, topology, files and environment.
-A module of rules ends with its tuple `RULES`; `registry` joins them.
+A rule is a decorated function: its name is the function's, its texts are in the docstring; `registry` collects them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NotRequired, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change, Manifest, MetadataFacts, ShardFacts
 from bridgepack.rules.batches import Offenders, RawRows, SoundRows
@@ -40,6 +40,9 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+ERROR, WARNING, ADVICE = Severity
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
     """What every rule has.
@@ -57,7 +60,10 @@ class Rule:
         noticed: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ...
         evidence: how it is known: executed, read in the source, or a public issue.
         versions: distribution -> versions that it applies to, as a version specifier; all where it is not named.
+        judges: its subject, in words.
     """
+
+    judges: ClassVar[str] = ""
 
     code: str
     name: str
@@ -167,6 +173,8 @@ class StructureRule(Rule):
         check: returns the offenders of one batch.
     """
 
+    judges: ClassVar[str] = "each row"
+
     check: StructureCheck
 
 
@@ -177,6 +185,8 @@ class RowRule(Rule):
     Attributes:
         check: returns the offenders of one batch.
     """
+
+    judges: ClassVar[str] = "each sound row"
 
     check: RowCheck
 
@@ -189,56 +199,60 @@ class ArtifactRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "the whole artifact"
+
     check: ArtifactCheck
 
 
-class RuleFields(TypedDict):
-    """What a decorator takes; the rest is in the docstring."""
+class RuleFacts(TypedDict, total=False):
+    """What a decorator takes beside code, severity and source; what does not fit there is in the docstring.
 
-    code: str
-    name: str
-    severity: Severity
-    source: str
-    versions: NotRequired[Mapping[str, str]]
+    `noticed`: when the host notices; of a rule on runs, never where nothing is said. `evidence`: how it is known; of a
+    rule on runs, read in the source where nothing is said. `versions`: as in `Rule`.
+    """
 
-
-def structure_rule(**fields: Unpack[RuleFields]) -> Callable[[StructureCheck], StructureRule]:
-    """Return a decorator that makes a `StructureRule` of a function and its docstring."""
-    return lambda check: StructureRule(**fields, **texts_of(check), check=check)
-
-
-def row_rule(**fields: Unpack[RuleFields]) -> Callable[[RowCheck], RowRule]:
-    """Return a decorator that makes a `RowRule` of a function and its docstring."""
-    return lambda check: RowRule(**fields, **texts_of(check), check=check)
-
-
-def artifact_rule(**fields: Unpack[RuleFields]) -> Callable[[ArtifactCheck], ArtifactRule]:
-    """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
-    return lambda check: ArtifactRule(**fields, **texts_of(check), check=check)
-
-
-class RuleTexts(TypedDict):
-    """What a rule's docstring says, by section."""
-
-    summary: str
-    why: str
-    bad: str
-    good: str
-    fix: str
     noticed: str
     evidence: str
+    versions: Mapping[str, str]
 
 
-def texts_of(check: Callable[..., object]) -> RuleTexts:
-    """Return the texts of a rule from its docstring: the first line, then the sections."""
+def structure_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[StructureCheck], StructureRule]:
+    """Return a decorator that makes a `StructureRule` of a function and its docstring."""
+    return lambda check: StructureRule(check=check, **described(check, code, severity, source, facts))
+
+
+def row_rule(code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]) -> Callable[[RowCheck], RowRule]:
+    """Return a decorator that makes a `RowRule` of a function and its docstring."""
+    return lambda check: RowRule(check=check, **described(check, code, severity, source, facts))
+
+
+def artifact_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[ArtifactCheck], ArtifactRule]:
+    """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
+    return lambda check: ArtifactRule(check=check, **described(check, code, severity, source, facts))
+
+
+def described(
+    check: Callable[..., object], code: str, severity: Severity, source: str, facts: RuleFacts
+) -> dict[str, Any]:
+    """Return the fields of a rule from its decorator, from its function's name and from the docstring.
+
+    The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed` and `Evidence` are sections.
+    """
     text = inspect.getdoc(check) or ""
-    sections = {match[1]: " ".join(match[2].split()) for match in _SECTION.finditer(text)}
-    return RuleTexts(
-        summary=text.partition("\n")[0],
-        why=sections.get("Why", ""),
-        bad=sections.get("Bad", ""),
-        good=sections.get("Good", ""),
-        fix=sections.get("Fix", ""),
-        noticed=sections.get("Noticed", ""),
-        evidence=sections.get("Evidence", ""),
-    )
+    sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
+    said: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
+    return {
+        "code": code,
+        "name": check.__name__.replace("_", "-"),
+        "severity": severity,
+        "source": source,
+        "summary": text.partition("\n")[0],
+        "versions": facts.get("versions", {}),
+        **dict.fromkeys(("why", "bad", "good", "fix"), ""),
+        **sections,
+        **said,
+    }

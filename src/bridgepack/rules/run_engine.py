@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from bridgepack.records import Finding
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.engine import RuleCrashError
 from bridgepack.rules.report import SkippedRule
 from bridgepack.rules.run_rule import RunRule
 from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.scanning import RuleCrashError
 from bridgepack.rules.tally import findings_of
 
 

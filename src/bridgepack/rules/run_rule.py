@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from bridgepack.records import Change
-from bridgepack.rules.rule import Rule, RuleFields, Violation, texts_of
+from bridgepack.rules.rule import Rule, RuleFacts, Severity, Violation, described
 from bridgepack.rules.run_subject import RunSubject
 
 RunCheck = Callable[[RunSubject], Iterable[Violation]]
@@ -21,12 +21,15 @@ class RunRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "the run"
+
     check: RunCheck
 
 
-def run_rule(**fields: Unpack[RuleFields]) -> Callable[[RunCheck], RunRule]:
+def rule(code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]) -> Callable[[RunCheck], RunRule]:
     """Return a decorator that makes a `RunRule` of a function and its docstring."""
-    return lambda check: RunRule(**fields, **texts_of(check), check=check)
+    unsaid = {"noticed": "never.", "evidence": "read in the source."}
+    return lambda check: RunRule(check=check, **unsaid | described(check, code, severity, source, facts))
 
 
 def change(path: str, value: Any, why: str, *, needs_repack: bool = False) -> tuple[Change, ...]:

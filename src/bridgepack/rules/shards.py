@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, ShardFacts, ShardRecord
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
 
 #: Stored tokens of a row group from which reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144
@@ -32,7 +32,7 @@ def why_not_streamable(shard: ShardFacts) -> str | None:
     return f"column {wrong[0]} is missing or no list of numbers" if wrong else None
 
 
-@artifact_rule(code="BP301", name="column-missing", severity=Severity.ERROR, source="PSB301")
+@artifact_rule("BP301", ERROR, "PSB301")
 def column_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard lacks one of input_ids, loss_mask, seq_start_id.
 
@@ -47,7 +47,7 @@ def column_missing(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"no {', no '.join(missing)}", allowed=", ".join(ROW_COLUMNS))
 
 
-@artifact_rule(code="BP325", name="column-not-integer-list", severity=Severity.ERROR, source="PSB307")
+@artifact_rule("BP325", ERROR, "PSB307")
 def column_not_integer_list(facts: ArtifactFacts) -> Iterator[Violation]:
     """A column is no list of integers.
 
@@ -64,7 +64,7 @@ def column_not_integer_list(facts: ArtifactFacts) -> Iterator[Violation]:
                 )
 
 
-@artifact_rule(code="BP326", name="loss-mask-stored-as-float", severity=Severity.WARNING, source="PSB310")
+@artifact_rule("BP326", WARNING, "PSB310")
 def loss_mask_stored_as_float(facts: ArtifactFacts) -> Iterator[Violation]:
     """loss_mask is a list of floating-point numbers.
 
@@ -80,7 +80,7 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=where, found=shard.columns[LOSS_MASK], allowed="a list of int8")
 
 
-@artifact_rule(code="BP316", name="row-group-too-large", severity=Severity.WARNING, source="PSB316")
+@artifact_rule("BP316", WARNING, "PSB316")
 def row_group_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
     """A row group of several rows holds very many tokens.
 
@@ -98,7 +98,7 @@ def row_group_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=found, allowed=f"at most {MAX_ROW_GROUP_TOKENS}, or one row")
 
 
-@artifact_rule(code="BP317", name="list-offsets-overflow", severity=Severity.WARNING, source="PSB317")
+@artifact_rule("BP317", WARNING, "PSB317")
 def list_offsets_overflow(facts: ArtifactFacts) -> Iterator[Violation]:
     """A row group holds more list elements than int32 offsets can count.
 
@@ -113,7 +113,7 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=found, allowed=f"at most {MAX_LIST_ELEMENTS}")
 
 
-@artifact_rule(code="BP323", name="too-many-shards", severity=Severity.WARNING, source="PSB323")
+@artifact_rule("BP323", WARNING, "PSB323")
 def too_many_shards(facts: ArtifactFacts) -> Iterator[Violation]:
     """A split has very many shards.
 
@@ -127,7 +127,7 @@ def too_many_shards(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=split, found=f"{len(shards)} shards", allowed=f"at most {MAX_SHARDS}")
 
 
-@artifact_rule(code="BP340", name="shard-missing", severity=Severity.ERROR, source="PSB204")
+@artifact_rule("BP340", ERROR, "PSB204")
 def shard_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard is not there.
 
@@ -142,7 +142,7 @@ def shard_missing(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found="no such file", allowed="every shard of the artifact")
 
 
-@artifact_rule(code="BP341", name="shard-unreadable", severity=Severity.ERROR, source="PSB301")
+@artifact_rule("BP341", ERROR, "PSB301")
 def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard cannot be opened, or its rows cannot be read to the end.
 
@@ -160,7 +160,7 @@ def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=error, allowed="a file that reads to its end")
 
 
-@artifact_rule(code="BP342", name="shard-size-differs", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP342", ERROR, "bridgepack manifest")
 def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard's size is not the manifest's.
 
@@ -174,7 +174,7 @@ def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"{shard.num_bytes} bytes", allowed=f"{record.num_bytes} bytes")
 
 
-@artifact_rule(code="BP343", name="shard-checksum-differs", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP343", ERROR, "bridgepack manifest")
 def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard's bytes are not the manifest's.
 
@@ -191,7 +191,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"sha256 {shard.sha256}", allowed=f"sha256 {record.sha256}")
 
 
-@artifact_rule(code="BP344", name="shard-row-count-differs", severity=Severity.ERROR, source="bridgepack manifest")
+@artifact_rule("BP344", ERROR, "bridgepack manifest")
 def shard_row_count_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """A shard has more or fewer rows than the manifest says.
 
@@ -205,7 +205,7 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Iterator[Violation]:
             yield Violation(where=shard.path, found=f"{shard.num_rows} rows", allowed=f"{record.num_rows} rows")
 
 
-@artifact_rule(code="BP345", name="shard-not-listed", severity=Severity.ERROR, source="PSB212")
+@artifact_rule("BP345", ERROR, "PSB212")
 def shard_not_listed(facts: ArtifactFacts) -> Iterator[Violation]:
     """The artifact's folder holds a Parquet file that its manifest does not list.
 
@@ -219,7 +219,7 @@ def shard_not_listed(facts: ArtifactFacts) -> Iterator[Violation]:
         yield Violation(where=path, found=f"not in {MANIFEST_FILE}", allowed="only shards of the manifest")
 
 
-@artifact_rule(code="BP346", name="shard-repeated", severity=Severity.ERROR, source="PSB320")
+@artifact_rule("BP346", ERROR, "PSB320")
 def shard_repeated(facts: ArtifactFacts) -> Iterator[Violation]:
     """Two shards have the same bytes, or one shard is listed twice.
 
@@ -271,20 +271,3 @@ def _element(arrow_type: str) -> str:
 def _is_usable(column: str, arrow_type: str) -> bool:
     pattern = _MASK_ELEMENT if column == LOSS_MASK else _INTEGER
     return pattern.match(_element(arrow_type)) is not None
-
-
-RULES = (
-    column_missing,
-    column_not_integer_list,
-    loss_mask_stored_as_float,
-    row_group_too_large,
-    list_offsets_overflow,
-    too_many_shards,
-    shard_missing,
-    shard_unreadable,
-    shard_size_differs,
-    shard_checksum_differs,
-    shard_row_count_differs,
-    shard_not_listed,
-    shard_repeated,
-)

@@ -7,7 +7,7 @@ import numpy as np
 from bridgepack.geometry import IntArray
 from bridgepack.rules.batches import Offenders, SoundRows
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import Severity, row_rule
+from bridgepack.rules.rule import WARNING, row_rule
 
 #: Share of a row's trained labels, 0-1, from which labels lost after EOS are reported.
 LOST_FRACTION = 0.01
@@ -15,12 +15,7 @@ LOST_FRACTION = 0.01
 _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>"})
 
 
-@row_rule(
-    code="BP528",
-    name="labels-after-eos-lost",
-    severity=Severity.WARNING,
-    source="PSB501; megatron/bridge/data/packing/gpt_sft.py:269",
-)
+@row_rule("BP528", WARNING, "PSB501; megatron/bridge/data/packing/gpt_sft.py:269")
 def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
 
@@ -53,12 +48,7 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule(
-    code="BP504",
-    name="sequence-of-eos-only",
-    severity=Severity.WARNING,
-    source="PSB504; megatron/bridge/data/packing/gpt_sft.py:230",
-)
+@row_rule("BP504", WARNING, "PSB504; megatron/bridge/data/packing/gpt_sft.py:230")
 def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
     """Every input token of a sequence is EOS.
 
@@ -80,7 +70,7 @@ def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: "EOS in every input position", "at least one other token")
 
 
-@row_rule(code="BP506", name="end-of-turn-not-trained", severity=Severity.WARNING, source="PSB506, PSB505")
+@row_rule("BP506", WARNING, "PSB506, PSB505")
 def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     """Answers of a row are trained up to their last token, and the token that ends them is not, not once.
 
@@ -111,12 +101,7 @@ def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule(
-    code="BP509",
-    name="control-token-of-answer-not-trained",
-    severity=Severity.WARNING,
-    source="PSB509; megatron/bridge/data/token_utils.py:26",
-)
+@row_rule("BP509", WARNING, "PSB509; megatron/bridge/data/token_utils.py:26")
 def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     """A token that the host never trains stands in an answer, e.g. the `<|python_tag|>` of a Llama 3 tool call.
 
@@ -140,7 +125,7 @@ def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule(code="BP531", name="bos-twice", severity=Severity.WARNING, source="PSB516")
+@row_rule("BP531", WARNING, "PSB516")
 def bos_twice(rows: SoundRows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
@@ -162,12 +147,7 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: f"two tokens {bos} at the start", f"one BOS, {bos}")
 
 
-@row_rule(
-    code="BP532",
-    name="bos-missing",
-    severity=Severity.WARNING,
-    source="PSB516; megatron/bridge/data/sft_processing.py:393",
-)
+@row_rule("BP532", WARNING, "PSB516; megatron/bridge/data/sft_processing.py:393")
 def bos_missing(rows: SoundRows) -> Offenders | None:
     """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
 
@@ -195,13 +175,3 @@ def _positions_of(rows: SoundRows, tokens: tuple[int, ...]) -> IntArray:
 def _inside(rows: SoundRows, positions: IntArray, *, distance: int) -> IntArray:
     """Return the positions that lie at least `distance` after the start of their sequence."""
     return positions[positions - rows.sequence_begin[rows.sequence_of(positions)] >= distance]
-
-
-RULES = (
-    labels_after_eos_lost,
-    sequence_of_eos_only,
-    end_of_turn_not_trained,
-    control_token_of_answer_not_trained,
-    bos_twice,
-    bos_missing,
-)

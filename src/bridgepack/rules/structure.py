@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from bridgepack.rules.batches import BoolArray, Offenders, RawRows
-from bridgepack.rules.rule import Severity, structure_rule
+from bridgepack.rules.rule import ERROR, structure_rule
 
 
-@structure_rule(code="BP328", name="row-empty", severity=Severity.ERROR, source="PSB302")
+@structure_rule("BP328", ERROR, "PSB302")
 def row_empty(rows: RawRows) -> Offenders | None:
     """A row holds no token.
 
@@ -23,7 +23,7 @@ def row_empty(rows: RawRows) -> Offenders | None:
     return _rows(is_empty, lambda _: "0 stored tokens", "at least 2 stored tokens")
 
 
-@structure_rule(code="BP327", name="row-without-sequence", severity=Severity.ERROR, source="PSB304")
+@structure_rule("BP327", ERROR, "PSB304")
 def row_without_sequence(rows: RawRows) -> Offenders | None:
     """A row has tokens and an empty seq_start_id.
 
@@ -36,7 +36,7 @@ def row_without_sequence(rows: RawRows) -> Offenders | None:
     return _rows(is_bare, lambda _: "seq_start_id []", "at least one start, the first 0")
 
 
-@structure_rule(code="BP303", name="loss-mask-length-differs", severity=Severity.ERROR, source="PSB303")
+@structure_rule("BP303", ERROR, "PSB303")
 def loss_mask_length_differs(rows: RawRows) -> Offenders | None:
     """loss_mask and input_ids of a row have different lengths.
 
@@ -54,7 +54,7 @@ def loss_mask_length_differs(rows: RawRows) -> Offenders | None:
     )
 
 
-@structure_rule(code="BP304", name="first-start-not-zero", severity=Severity.ERROR, source="PSB304")
+@structure_rule("BP304", ERROR, "PSB304")
 def first_start_not_zero(rows: RawRows) -> Offenders | None:
     """The first seq_start_id of a row is not 0.
 
@@ -72,7 +72,7 @@ def first_start_not_zero(rows: RawRows) -> Offenders | None:
     return Offenders(rows=bad, found=lambda offence: f"first start {starts[offence]}", allowed="0")
 
 
-@structure_rule(code="BP305", name="final-boundary-stored", severity=Severity.ERROR, source="PSB305")
+@structure_rule("BP305", ERROR, "PSB305")
 def final_boundary_stored(rows: RawRows) -> Offenders | None:
     """seq_start_id ends with the row's length, as cu_seqlens do.
 
@@ -85,7 +85,7 @@ def final_boundary_stored(rows: RawRows) -> Offenders | None:
     return _sequences(rows, is_bad, lambda start: f"last start {rows.starts[start]}, the row's length")
 
 
-@structure_rule(code="BP307", name="start-outside-row", severity=Severity.ERROR, source="PSB307")
+@structure_rule("BP307", ERROR, "PSB307")
 def start_outside_row(rows: RawRows) -> Offenders | None:
     """A seq_start_id is negative or beyond the row's end.
 
@@ -99,7 +99,7 @@ def start_outside_row(rows: RawRows) -> Offenders | None:
     return _sequences(rows, is_bad, lambda start: f"start {rows.starts[start]} in {_length(rows, start)}")
 
 
-@structure_rule(code="BP306", name="sequence-too-short", severity=Severity.ERROR, source="PSB306")
+@structure_rule("BP306", ERROR, "PSB306")
 def sequence_too_short(rows: RawRows) -> Offenders | None:
     """A sequence has fewer than two stored tokens, or starts do not increase.
 
@@ -131,14 +131,3 @@ def _sequences(rows: RawRows, is_bad: BoolArray, found: Callable[[int], str]) ->
 
 def _length(rows: RawRows, start: int) -> str:
     return f"a row of {rows.row_lengths[rows.row_of_start[start]]} stored tokens"
-
-
-RULES = (
-    row_empty,
-    row_without_sequence,
-    loss_mask_length_differs,
-    first_start_not_zero,
-    final_boundary_stored,
-    start_outside_row,
-    sequence_too_short,
-)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Unpack
 
 from bridgepack.records import Finding
 from bridgepack.rules.report import Suppressed
-from bridgepack.rules.rule import Rule, RuleFields, Severity, Violation, texts_of
+from bridgepack.rules.rule import ERROR, WARNING, Rule, RuleFacts, Severity, Violation, described
 from bridgepack.rules.tally import findings_of
 
 
@@ -39,14 +40,19 @@ class SuppressionRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "suppressions"
+
     check: SuppressionCheck
 
 
-def _rule(fields: RuleFields) -> Callable[[SuppressionCheck], SuppressionRule]:
-    return lambda check: SuppressionRule(**fields, **texts_of(check), check=check)
+def suppression_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[SuppressionCheck], SuppressionRule]:
+    """Return a decorator that makes a `SuppressionRule` of a function and its docstring."""
+    return lambda check: SuppressionRule(check=check, **described(check, code, severity, source, facts))
 
 
-@_rule({"code": "BP990", "name": "suppression-unused", "severity": Severity.WARNING, "source": "design: suppression"})
+@suppression_rule("BP990", WARNING, "design: suppression")
 def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
     """A suppressed rule judged and found nothing.
 
@@ -62,7 +68,7 @@ def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
             yield Violation(where=f"ignore.{code}", found=f"{code} finds nothing", allowed="no entry", group=code)
 
 
-@_rule({"code": "BP991", "name": "suppression-of-unknown-rule", "severity": Severity.ERROR, "source": "design: codes"})
+@suppression_rule("BP991", ERROR, "design: codes")
 def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
     """A suppression names a rule that does not exist.
 
@@ -78,7 +84,7 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
             yield Violation(where=f"ignore.{code}", found=f"{code!r}", allowed="the code of a rule", group=code)
 
 
-@_rule({"code": "BP992", "name": "suppression-without-reason", "severity": Severity.ERROR, "source": "house rule 28"})
+@suppression_rule("BP992", ERROR, "house rule 28")
 def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
     """A suppression gives no reason.
 
@@ -94,20 +100,13 @@ def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
             yield Violation(where=f"ignore.{code}", found="no reason", allowed="a reason", group=code)
 
 
-SUPPRESSION_RULES: tuple[SuppressionRule, ...] = (
-    suppression_unused,
-    suppression_of_unknown_rule,
-    suppression_without_reason,
-)
-
-
 def apply_suppressions(
     findings: Sequence[Finding],
     ignored: Mapping[str, str],
     *,
     known_codes: Collection[str],
     judged_codes: Collection[str],
-    rules: Sequence[SuppressionRule] = SUPPRESSION_RULES,
+    rules: Sequence[SuppressionRule],
 ) -> tuple[tuple[Finding, ...], tuple[Suppressed, ...]]:
     """Return the findings that stay, with those on the suppressions themselves, and the suppressed ones.
 

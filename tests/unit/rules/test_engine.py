@@ -138,7 +138,7 @@ def test_errors_come_before_warnings() -> None:
 
 
 def test_crash_of_a_row_rule_names_the_rule() -> None:
-    @row_rule(code="BP399", name="always-crashes", severity=Severity.ERROR, source="test")
+    @row_rule("BP399", Severity.ERROR, "test")
     def always_crashes(rows: SoundRows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 
@@ -147,7 +147,7 @@ def test_crash_of_a_row_rule_names_the_rule() -> None:
 
 
 def test_crash_of_an_artifact_rule_names_the_rule() -> None:
-    @artifact_rule(code="BP398", name="crashes-too", severity=Severity.ERROR, source="test")
+    @artifact_rule("BP398", Severity.ERROR, "test")
     def crashes_too(facts: ArtifactFacts) -> list[Violation]:
         raise KeyError("x")
 

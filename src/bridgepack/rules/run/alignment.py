@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.
 _SETS_MULTIPLE_FIRST = re.compile(
@@ -19,12 +20,7 @@ _SETS_MULTIPLE_FIRST = re.compile(
 )
 
 
-@run_rule(
-    code="BP101",
-    name="sequences-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222",
-)
+@rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222")
 def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
@@ -33,7 +29,6 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     Good: context_parallel_size 2, pad_seq_to_mult 4.
     Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
         Recipes derive it when they are made: overriding context_parallel_size later does not move it.
-    Noticed: never.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
     if not subject.has_specs:
@@ -52,12 +47,7 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     )
 
 
-@run_rule(
-    code="BP102",
-    name="pack-not-divisible-by-sequence-parallelism",
-    severity=Severity.ERROR,
-    source="PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74",
-)
+@rule("BP102", ERROR, "PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74")
 def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
 
@@ -77,12 +67,7 @@ def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[
         yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
 
 
-@run_rule(
-    code="BP103",
-    name="pack-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221",
-)
+@rule("BP103", ERROR, "PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221")
 def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
@@ -92,7 +77,6 @@ def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[V
     Good: packed_sequence_size 4096, context_parallel_size 2.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
     Noticed: never; validate() looks at model.seq_length only.
-    Evidence: read in the source.
     """
     if not subject.has_specs:
         return
@@ -102,12 +86,7 @@ def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[V
         yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
 
 
-@run_rule(
-    code="BP104",
-    name="seq-length-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB104; megatron/bridge/training/config.py:1435",
-)
+@rule("BP104", ERROR, "PSB104; megatron/bridge/training/config.py:1435", noticed="validate()")
 def seq_length_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """model.seq_length is no multiple of 2 x context_parallel_size.
 
@@ -115,7 +94,6 @@ def seq_length_not_divisible_by_context_parallelism(subject: RunSubject) -> Iter
     Bad: model.seq_length 4098, context_parallel_size 2.
     Good: model.seq_length 4096, context_parallel_size 2.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size the same multiple of 2 x CP.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     context = subject.context_parallel_size
@@ -124,13 +102,7 @@ def seq_length_not_divisible_by_context_parallelism(subject: RunSubject) -> Iter
         yield Violation(where="model.seq_length", found=str(subject.seq_length), allowed=allowed)
 
 
-@run_rule(
-    code="BP105",
-    name="recipe-derives-multiple-too-early",
-    severity=Severity.WARNING,
-    source="PSB105; megatron/bridge/recipes/llama/h100/llama3.py:1346",
-    versions={"megatron-bridge": ">=0.6,<0.7"},
-)
+@rule("BP105", WARNING, "PSB105; megatron/bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: ">=0.6,<0.7"})
 def recipe_derives_multiple_too_early(subject: RunSubject) -> Iterator[Violation]:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
@@ -139,7 +111,6 @@ def recipe_derives_multiple_too_early(subject: RunSubject) -> Iterator[Violation
     Bad: llama3_8b_sft_config, whose `if context_parallel_size > 1` stands above `context_parallel_size = 1`.
     Good: qwen3_600m_sft_config, where it stands below.
     Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
-    Noticed: never.
     Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
     """
     name = re.split(r"[.:/]", subject.config.place)[-1]
@@ -153,12 +124,7 @@ def recipe_derives_multiple_too_early(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP110",
-    name="multiple-exceeds-longest-sequence",
-    severity=Severity.ERROR,
-    source="PSB110; megatron/bridge/data/packing/offline.py:178",
-)
+@rule("BP110", ERROR, "PSB110; megatron/bridge/data/packing/offline.py:178", noticed="dataset build")
 def multiple_exceeds_longest_sequence(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
 
@@ -166,8 +132,6 @@ def multiple_exceeds_longest_sequence(subject: RunSubject) -> Iterator[Violation
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs.
     Good: seq_length 4096, pad_seq_to_mult 16.
     Fix: Raise seq_length, or lower context and tensor parallelism.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     if not splits_packed_by_host(subject):
         return
@@ -186,12 +150,7 @@ def _host_multiple(subject: RunSubject) -> int | None:
     return multiple
 
 
-@run_rule(
-    code="BP111",
-    name="multiple-overridden-by-dataset-kwargs",
-    severity=Severity.WARNING,
-    source="PSB111; megatron/bridge/data/packing/offline.py:185",
-)
+@rule("BP111", WARNING, "PSB111; megatron/bridge/data/packing/offline.py:185", evidence="executed with the real 0.6.2")
 def multiple_overridden_by_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
@@ -199,8 +158,6 @@ def multiple_overridden_by_dataset_kwargs(subject: RunSubject) -> Iterator[Viola
     Bad: pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
     Good: pad_seq_to_mult 8, dataset_kwargs {"pad_to_max_length": true}.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs and set pad_to_max_length there, or make both equal.
-    Noticed: never.
-    Evidence: executed with the real 0.6.2.
     """
     real = _host_multiple(subject)
     if real is not None and real % subject.pad_seq_to_mult:
@@ -215,12 +172,7 @@ def multiple_overridden_by_dataset_kwargs(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP118",
-    name="multiple-below-recommendation",
-    severity=Severity.ADVICE,
-    source="PSB118; docs/training/packed-sequences.md",
-)
+@rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", noticed="never; nothing breaks")
 def multiple_below_recommendation(subject: RunSubject) -> Iterator[Violation]:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
@@ -229,7 +181,6 @@ def multiple_below_recommendation(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 4.
     Good: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
-    Noticed: never; nothing breaks.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
     """
     if not subject.has_specs:
@@ -240,12 +191,7 @@ def multiple_below_recommendation(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=f"{SPECS}.pad_seq_to_mult", found=str(multiple), allowed=f"a multiple of {best}")
 
 
-@run_rule(
-    code="BP119",
-    name="host-pads-to-undivided-multiple",
-    severity=Severity.ERROR,
-    source="PSB111, PSB101; megatron/bridge/data/packing/offline.py:185",
-)
+@rule("BP119", ERROR, "PSB111, PSB101; megatron/bridge/data/packing/offline.py:185")
 def host_pads_to_undivided_multiple(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack, to a multiple of dataset_kwargs that 2 x context_parallel_size does not divide.
 
@@ -253,7 +199,6 @@ def host_pads_to_undivided_multiple(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
     Good: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 16}.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 for the multiple; read in the source for what follows.
     """
     real = _host_multiple(subject)
@@ -270,12 +215,7 @@ def host_pads_to_undivided_multiple(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP126",
-    name="pack-not-divisible-by-its-multiple",
-    severity=Severity.WARNING,
-    source="PSB103; megatron/bridge/data/packing/offline.py:174",
-)
+@rule("BP126", WARNING, "PSB103; megatron/bridge/data/packing/offline.py:174")
 def pack_not_divisible_by_its_multiple(subject: RunSubject) -> Iterator[Violation]:
     """packed_sequence_size is no multiple of pad_seq_to_mult.
 
@@ -283,8 +223,6 @@ def pack_not_divisible_by_its_multiple(subject: RunSubject) -> Iterator[Violatio
     Bad: packed_sequence_size 4096, pad_seq_to_mult 24.
     Good: packed_sequence_size 4104, pad_seq_to_mult 24.
     Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.has_specs:
         return
@@ -292,17 +230,3 @@ def pack_not_divisible_by_its_multiple(subject: RunSubject) -> Iterator[Violatio
     if size > 0 and multiple > 1 and size % multiple:
         allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
         yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
-
-
-RULES: tuple[RunRule, ...] = (
-    sequences_not_divisible_by_context_parallelism,
-    pack_not_divisible_by_sequence_parallelism,
-    pack_not_divisible_by_context_parallelism,
-    seq_length_not_divisible_by_context_parallelism,
-    recipe_derives_multiple_too_early,
-    multiple_exceeds_longest_sequence,
-    multiple_overridden_by_dataset_kwargs,
-    multiple_below_recommendation,
-    host_pads_to_undivided_multiple,
-    pack_not_divisible_by_its_multiple,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import (
     attention_backend,
     backend_takes_effect,
@@ -14,7 +14,7 @@ from bridgepack.rules.run.kernel_facts import (
     replaces_attention,
     stated,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 from bridgepack.rules.versions import ENGINE
 
@@ -23,12 +23,10 @@ _BACKEND = "model.attention_backend"
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@run_rule(
-    code="BP701",
-    name="no-backend-for-packed-attention",
-    severity=Severity.ERROR,
-    source="PSB701; megatron/bridge/models/gpt_provider.py:277; "
-    "megatron/core/transformer/dot_product_attention.py:153; "
+@rule(
+    "BP701",
+    ERROR,
+    "PSB701; megatron/bridge/models/gpt_provider.py:277; megatron/core/transformer/dot_product_attention.py:153; "
     "TransformerEngine 2.17 dot_product_attention/utils.py:990,1076",
 )
 def no_backend_for_packed_attention(subject: RunSubject) -> Iterator[Violation]:
@@ -59,11 +57,10 @@ def no_backend_for_packed_attention(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP702",
-    name="flash-attention-over-padded-sequences",
-    severity=Severity.WARNING,
-    source="PSB702; TransformerEngine 2.17 dot_product_attention/utils.py:975-990; "
+@rule(
+    "BP702",
+    WARNING,
+    "PSB702; TransformerEngine 2.17 dot_product_attention/utils.py:975-990; "
     "megatron/bridge/models/hybrid/hybrid_provider.py:144",
 )
 def flash_attention_over_padded_sequences(subject: RunSubject) -> Iterator[Violation]:
@@ -97,12 +94,7 @@ def flash_attention_over_padded_sequences(subject: RunSubject) -> Iterator[Viola
     )
 
 
-@run_rule(
-    code="BP717",
-    name="deterministic-gated-delta-net",
-    severity=Severity.ERROR,
-    source="PSB717, PSB907; megatron/core/ssm/gated_delta_net/gdn.py:97",
-)
+@rule("BP717", ERROR, "PSB717, PSB907; megatron/core/ssm/gated_delta_net/gdn.py:97", noticed="first step")
 def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
     """Deterministic mode is on for a model with gated delta net layers over packed rows.
 
@@ -110,7 +102,6 @@ def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
     Good: the same with deterministic_mode false.
     Fix: Set model.deterministic_mode to false, or train unpacked.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if not subject.is_packed or not stated(subject, "model.deterministic_mode"):
@@ -124,12 +115,7 @@ def deterministic_gated_delta_net(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP718",
-    name="attention-mask-of-the-dataset-ignored",
-    severity=Severity.WARNING,
-    source="PSB718; megatron/bridge/training/gpt_step.py:120-124,200",
-)
+@rule("BP718", WARNING, "PSB718; megatron/bridge/training/gpt_step.py:120-124,200")
 def attention_mask_of_the_dataset_ignored(subject: RunSubject) -> Iterator[Violation]:
     """The dataset is asked for attention masks, and packed rows never use one.
 
@@ -138,7 +124,6 @@ def attention_mask_of_the_dataset_ignored(subject: RunSubject) -> Iterator[Viola
     Bad: packing on, skip_getting_attention_mask_from_dataset false.
     Good: packing on, skip_getting_attention_mask_from_dataset true or left out.
     Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked where a mask is needed.
-    Noticed: never.
     Evidence: read in the source of megatron-bridge 0.6.2.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
@@ -151,11 +136,8 @@ def attention_mask_of_the_dataset_ignored(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP721",
-    name="fp8-attention-over-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB721, PSB702; TransformerEngine 2.17 dot_product_attention/utils.py, context parallelism filter",
+@rule(
+    "BP721", ERROR, "PSB721, PSB702; TransformerEngine 2.17 dot_product_attention/utils.py, context parallelism filter"
 )
 def fp8_attention_over_packed_rows(subject: RunSubject) -> Iterator[Violation]:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
@@ -183,11 +165,10 @@ def fp8_attention_over_packed_rows(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP723",
-    name="padding-looked-for-on-every-layer",
-    severity=Severity.ADVICE,
-    source="PSB723; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
+@rule(
+    "BP723",
+    ADVICE,
+    "PSB723; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
     versions={ENGINE: "<2.18"},
 )
 def padding_looked_for_on_every_layer(subject: RunSubject) -> Iterator[Violation]:
@@ -197,7 +178,6 @@ def padding_looked_for_on_every_layer(subject: RunSubject) -> Iterator[Violation
     Bad: pad_seq_to_mult 4, TransformerEngine 2.17.
     Good: pad_seq_to_mult 1 where nothing needs more, or TransformerEngine 2.18.
     Fix: Nothing is wrong; TransformerEngine 2.18 decides without waiting.
-    Noticed: never.
     Evidence: read in the source; TransformerEngine #3487.
     """
     if subject.packs_offline and subject.pad_seq_to_mult > 1 and not replaces_attention(subject):
@@ -208,12 +188,7 @@ def padding_looked_for_on_every_layer(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP729",
-    name="attention-backend-is-plain-text",
-    severity=Severity.ADVICE,
-    source="PSB701; megatron/core/models/common/language_module/language_module.py:123-145",
-)
+@rule("BP729", ADVICE, "PSB701; megatron/core/models/common/language_module/language_module.py:123-145")
 def attention_backend_is_plain_text(subject: RunSubject) -> Iterator[Violation]:
     """The attention backend is a text, which the host compares with members of an enum and so ignores.
 
@@ -221,21 +196,9 @@ def attention_backend_is_plain_text(subject: RunSubject) -> Iterator[Violation]:
     Bad: model.attention_backend "flash" as text.
     Good: model.attention_backend AttnBackend.flash, or nothing.
     Fix: Set the member in Python, AttnBackend.flash, or leave the setting out.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2 and megatron-bridge 0.6.2, which turns texts of other fields
         into values but not this one; shipped recipes of Ministral 3 do it.
     """
     backend = attention_backend(subject) if subject.settings.is_stated(_BACKEND) else None
     if backend not in (None, "auto") and not backend_takes_effect(subject):
         yield Violation(where=_BACKEND, found=repr(backend), allowed="a member of AttnBackend, or nothing")
-
-
-RULES: tuple[RunRule, ...] = (
-    no_backend_for_packed_attention,
-    flash_attention_over_padded_sequences,
-    deterministic_gated_delta_net,
-    attention_mask_of_the_dataset_ignored,
-    fp8_attention_over_packed_rows,
-    padding_looked_for_on_every_layer,
-    attention_backend_is_plain_text,
-)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _FUSION = "model.apply_rope_fusion"
 
 
-@run_rule(
-    code="BP910",
-    name="latent-attention-setting-refused",
-    severity=Severity.ERROR,
-    source="PSB910; megatron/core/transformer/transformer_config.py:2193,2966; "
+@rule(
+    "BP910",
+    ERROR,
+    "PSB910; megatron/core/transformer/transformer_config.py:2193,2966; "
     "megatron/core/transformer/multi_latent_attention.py:683-686",
 )
 def latent_attention_setting_refused(subject: RunSubject) -> Iterator[Violation]:
@@ -49,12 +48,7 @@ def latent_attention_setting_refused(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP911",
-    name="sparse-attention-with-fused-rotary",
-    severity=Severity.ERROR,
-    source="PSB911; megatron/core/transformer/transformer_config.py:2837-2838",
-)
+@rule("BP911", ERROR, "PSB911; megatron/core/transformer/transformer_config.py:2837-2838", noticed="validate()")
 def sparse_attention_with_fused_rotary(subject: RunSubject) -> Iterator[Violation]:
     """A model with DeepSeek sparse attention has fused rotary embeddings.
 
@@ -62,7 +56,6 @@ def sparse_attention_with_fused_rotary(subject: RunSubject) -> Iterator[Violatio
     Bad: experimental_attention_variant dsa, apply_rope_fusion true.
     Good: experimental_attention_variant dsa, apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if stated(subject, _FUSION) and subject.of_model("experimental_attention_variant") == "dsa":
@@ -74,11 +67,10 @@ def sparse_attention_with_fused_rotary(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP912",
-    name="fused-rotary-with-several-axes",
-    severity=Severity.WARNING,
-    source="PSB912; megatron/core/models/common/embeddings/rope_utils.py:292-330; "
+@rule(
+    "BP912",
+    WARNING,
+    "PSB912; megatron/core/models/common/embeddings/rope_utils.py:292-330; "
     "megatron/bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483",
 )
 def fused_rotary_with_several_axes(subject: RunSubject) -> Iterator[Violation]:
@@ -102,12 +94,7 @@ def fused_rotary_with_several_axes(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP913",
-    name="windowed-or-offset-attention-packed",
-    severity=Severity.ADVICE,
-    source="PSB913; transformer_engine/pytorch/attention/dot_product_attention/utils.py:977-1078",
-)
+@rule("BP913", ADVICE, "PSB913; transformer_engine/pytorch/attention/dot_product_attention/utils.py:977-1078")
 def windowed_or_offset_attention_packed(subject: RunSubject) -> Iterator[Violation]:
     """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
 
@@ -127,12 +114,7 @@ def windowed_or_offset_attention_packed(subject: RunSubject) -> Iterator[Violati
         yield Violation(where="model.softmax_type", found=f"{softmax}, packed", allowed="tried on one GPU first")
 
 
-@run_rule(
-    code="BP914",
-    name="learned-positions-packed",
-    severity=Severity.ADVICE,
-    source="PSB914; megatron/bridge/data/packing/gpt_sft.py:151-331",
-)
+@rule("BP914", ADVICE, "PSB914; megatron/bridge/data/packing/gpt_sft.py:151-331")
 def learned_positions_packed(subject: RunSubject) -> Iterator[Violation]:
     """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
 
@@ -140,7 +122,6 @@ def learned_positions_packed(subject: RunSubject) -> Iterator[Violation]:
     Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15 over two sequences.
     Good: position_ids 0 to 8, then 0 to 6; or position_embedding_type rope.
     Fix: Restart position_ids at every sequence, as the host's dataset does.
-    Noticed: never.
     Evidence: read in the source of 0.6.2.
     """
     if subject.is_packed and stated(subject, "model.position_embedding_type") == "learned_absolute":
@@ -149,12 +130,3 @@ def learned_positions_packed(subject: RunSubject) -> Iterator[Violation]:
             found="learned_absolute, packed",
             allowed="position_ids that restart at every sequence",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    latent_attention_setting_refused,
-    sparse_attention_with_fused_rotary,
-    fused_rotary_with_several_axes,
-    windowed_or_offset_attention_packed,
-    learned_positions_packed,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import (
     FINETUNING_DATASETS,
     is_on,
@@ -13,7 +13,7 @@ from bridgepack.rules.run.reading import (
     require_plain_gpus,
     stated_integer,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
@@ -40,12 +40,7 @@ def _does_not_divide(subject: RunSubject) -> bool:
     return not is_rounded_down or subject.settings.value("dataset.dataloader_type") == "batch"
 
 
-@run_rule(
-    code="BP602",
-    name="global-batch-not-divisible",
-    severity=Severity.ERROR,
-    source="PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381",
-)
+@rule("BP602", ERROR, "PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381")
 def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """The global batch is not a whole number of micro batches on every copy of the model.
 
@@ -54,7 +49,6 @@ def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     Good: global_batch_size 16, micro_batch_size 1, 8 GPUs without model parallelism.
     Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
     Noticed: setup.
-    Evidence: read in the source.
     """
     require_plain_gpus(subject)
     if _does_not_divide(subject):
@@ -67,12 +61,7 @@ def global_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP603",
-    name="evaluation-batch-not-divisible",
-    severity=Severity.ERROR,
-    source="PSB603; megatron/bridge/training/config.py:1335",
-)
+@rule("BP603", ERROR, "PSB603; megatron/bridge/training/config.py:1335", noticed="validate()")
 def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """The evaluation batch is not a whole number of micro batches on every copy of the model.
 
@@ -81,7 +70,6 @@ def evaluation_batch_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism.
     Good: eval_global_batch_size 16 on 8 GPUs without model parallelism.
     Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     require_plain_gpus(subject)
@@ -105,12 +93,7 @@ def _evaluation_model_parallel_size(subject: RunSubject) -> int:
     return subject.tensor_model_parallel_size * subject.pipeline_model_parallel_size * context
 
 
-@run_rule(
-    code="BP619",
-    name="gpus-not-a-multiple-of-model-parallelism",
-    severity=Severity.ERROR,
-    source="PSB602, PSC303, PSB603; megatron/bridge/training/config.py:1024,1328",
-)
+@rule("BP619", ERROR, "PSB602, PSC303, PSB603; megatron/bridge/training/config.py:1024,1328", noticed="validate()")
 def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """The GPUs cannot be shared out among copies of the model.
 
@@ -119,7 +102,6 @@ def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Vi
     Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3.
     Good: 8 GPUs with tensor parallelism 2 and context parallelism 2.
     Fix: Change the number of GPUs or one of the three sizes.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     require_plain_gpus(subject)
@@ -136,12 +118,7 @@ def gpus_not_a_multiple_of_model_parallelism(subject: RunSubject) -> Iterator[Vi
             return
 
 
-@run_rule(
-    code="BP628",
-    name="batch-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSB602, PSB603; megatron/bridge/training/config.py:1335",
-)
+@rule("BP628", ERROR, "PSB602, PSB603; megatron/bridge/training/config.py:1335")
 def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """A batch size is missing, zero or negative.
 
@@ -150,7 +127,6 @@ def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Good: train.global_batch_size 64.
     Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
     Noticed: setup, mostly validate() already.
-    Evidence: read in the source.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
         if path in _EVAL_SIZES and not subject.settings.is_stated(path):
@@ -160,12 +136,7 @@ def batch_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found=str(size), allowed="a positive number")
 
 
-@run_rule(
-    code="BP629",
-    name="parallel-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSB602; megatron/bridge/training/config.py:1020, megatron/core/parallel_state.py",
-)
+@rule("BP629", ERROR, "PSB602; megatron/bridge/training/config.py:1020, megatron/core/parallel_state.py")
 def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """A size of parallelism is zero or negative.
 
@@ -174,7 +145,6 @@ def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Good: model.context_parallel_size 1.
     Fix: Set it to 1 to turn that kind of parallelism off.
     Noticed: setup, mostly validate() already.
-    Evidence: read in the source.
     """
     for path in _PARALLEL_SIZES:
         if not subject.settings.is_stated(path):
@@ -189,12 +159,7 @@ def parallel_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP028",
-    name="fewer-micro-batches-than-pipeline-stages",
-    severity=Severity.ADVICE,
-    source="PSB028; megatron/core/pipeline_parallel/schedules.py",
-)
+@rule("BP028", ADVICE, "PSB028; megatron/core/pipeline_parallel/schedules.py")
 def fewer_micro_batches_than_pipeline_stages(subject: RunSubject) -> Iterator[Violation]:
     """A step has fewer micro batches than the pipeline has stages.
 
@@ -203,7 +168,6 @@ def fewer_micro_batches_than_pipeline_stages(subject: RunSubject) -> Iterator[Vi
     Bad: pipeline parallelism 4 with global_batch_size 8, micro_batch_size 1 and 4 copies of the model.
     Good: the same with global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism.
-    Noticed: never.
     Evidence: SkyRL #223; inferred from the schedule.
     """
     stages = subject.pipeline_model_parallel_size
@@ -219,12 +183,7 @@ def fewer_micro_batches_than_pipeline_stages(subject: RunSubject) -> Iterator[Vi
         )
 
 
-@run_rule(
-    code="BP615",
-    name="last-batch-kept-with-custom-dataset",
-    severity=Severity.WARNING,
-    source="PSB615; megatron/bridge/data/loaders.py:272",
-)
+@rule("BP615", WARNING, "PSB615; megatron/bridge/data/loaders.py:272", noticed="dataset build")
 def last_batch_kept_with_custom_dataset(subject: RunSubject) -> Iterator[Violation]:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
@@ -233,8 +192,6 @@ def last_batch_kept_with_custom_dataset(subject: RunSubject) -> Iterator[Violati
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig.
     Good: dataloader_type batch and drop_last true with DirectHFSFTDatasetConfig.
     Fix: Set dataset.drop_last to true.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     if is_text(subject) or subject.settings.value("dataset.dataloader_type") != "batch":
         return
@@ -245,14 +202,3 @@ def last_batch_kept_with_custom_dataset(subject: RunSubject) -> Iterator[Violati
             allowed="true",
             changes=change("dataset.drop_last", True, "only GPTSFTDatasetConfig can fill a batch up"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    fewer_micro_batches_than_pipeline_stages,
-    global_batch_not_divisible,
-    evaluation_batch_not_divisible,
-    last_batch_kept_with_custom_dataset,
-    gpus_not_a_multiple_of_model_parallelism,
-    batch_size_not_positive,
-    parallel_size_not_positive,
-)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import replaces_attention
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, TEXT_DATASETS, RunSubject
 from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
@@ -20,11 +20,10 @@ MAX_BOUNDARIES = 48 * 1024 // 4
 _MUCH_TAIL_FRACTION = 0.1
 
 
-@run_rule(
-    code="BP703",
-    name="padding-at-the-end-unseen",
-    severity=Severity.WARNING,
-    source="PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
+@rule(
+    "BP703",
+    WARNING,
+    "PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
     versions={ENGINE: "<2.18"},
 )
 def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
@@ -35,7 +34,6 @@ def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
     Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Noticed: never.
     Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its
         batch has more sequences.
     """
@@ -54,12 +52,7 @@ def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP714",
-    name="own-dataset-computes-longest-sequence",
-    severity=Severity.ADVICE,
-    source="PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306",
-)
+@rule("BP714", ADVICE, "PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306")
 def own_dataset_computes_longest_sequence(subject: RunSubject) -> Iterator[Violation]:
     """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
 
@@ -67,7 +60,6 @@ def own_dataset_computes_longest_sequence(subject: RunSubject) -> Iterator[Viola
     Bad: max_seqlen is the longest real sequence while the row's tail is longer.
     Good: max_seqlen is the larger of the longest sequence and the longest tail.
     Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
-    Noticed: never.
     Evidence: a comment in the source of megatron-bridge 0.6.2.
     """
     if subject.is_packed and subject.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS:
@@ -76,12 +68,7 @@ def own_dataset_computes_longest_sequence(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP715",
-    name="tail-attends-as-a-sequence",
-    severity=Severity.ADVICE,
-    source="PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242",
-)
+@rule("BP715", ADVICE, "PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242")
 def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
     """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
 
@@ -89,7 +76,6 @@ def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
     Bad: pad_seq_to_mult 1, rows filled to 80 percent.
     Good: rows filled to 99 percent.
     Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
-    Noticed: never.
     Evidence: executed with the real 0.6.2.
     """
     if not subject.packs_offline or not subject.pads_to_max_length or subject.pad_seq_to_mult != 1:
@@ -103,13 +89,7 @@ def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP716",
-    name="very-short-sequences-with-old-kernels",
-    severity=Severity.WARNING,
-    source="PSB716",
-    versions={ENGINE: "<2.14"},
-)
+@rule("BP716", WARNING, "PSB716", versions={ENGINE: "<2.14"}, noticed="never, or the check for NaN in gradients")
 def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Violation]:
     """Some sequences are so short that a context-parallel chunk of them is nothing but padding.
 
@@ -117,7 +97,6 @@ def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Viola
     Bad: context_parallel_size 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12.
     Good: TransformerEngine 2.14 or newer.
     Fix: Upgrade TransformerEngine, or drop sequences shorter than 2 x context parallelism.
-    Noticed: never, or the check for NaN in gradients.
     Evidence: TransformerEngine #2186, #1930, #3332.
     """
     if not subject.packs_offline or subject.context_parallel_size == 1:
@@ -132,13 +111,7 @@ def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Viola
             )
 
 
-@run_rule(
-    code="BP719",
-    name="core-cannot-split-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60",
-    versions={BRIDGE: ">=0.6"},
-)
+@rule("BP719", ERROR, "PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60", versions={BRIDGE: ">=0.6"})
 def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
@@ -160,13 +133,7 @@ def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP720",
-    name="attention-kernels-older-than-the-host",
-    severity=Severity.WARNING,
-    source="PSB720; megatron-bridge 0.6.2 METADATA",
-    versions={BRIDGE: ">=0.6", ENGINE: "<2.17"},
-)
+@rule("BP720", WARNING, "PSB720; megatron-bridge 0.6.2 METADATA", versions={BRIDGE: ">=0.6", ENGINE: "<2.17"})
 def attention_kernels_older_than_the_host(subject: RunSubject) -> Iterator[Violation]:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
@@ -182,12 +149,7 @@ def attention_kernels_older_than_the_host(subject: RunSubject) -> Iterator[Viola
         yield Violation(where=ENGINE, found=str(subject.versions[ENGINE]), allowed="2.17.1, or newer")
 
 
-@run_rule(
-    code="BP722",
-    name="too-many-boundaries-for-a-kernel",
-    severity=Severity.WARNING,
-    source="PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675",
-)
+@rule("BP722", WARNING, "PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675", noticed="some step")
 def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]:
     """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
 
@@ -195,7 +157,6 @@ def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]
     Bad: context_parallel_size 2, 13,000 sequences in one row.
     Good: fewer than 12,286 sequences per row.
     Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
-    Noticed: some step.
     Evidence: inferred from the source of TransformerEngine 2.17.
     """
     if not subject.packs_offline or subject.context_parallel_size == 1:
@@ -206,14 +167,3 @@ def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]
             yield Violation(
                 where=truth.split, found=f"{num_boundaries} boundaries in a row", allowed=f"at most {MAX_BOUNDARIES}"
             )
-
-
-RULES: tuple[RunRule, ...] = (
-    padding_at_the_end_unseen,
-    own_dataset_computes_longest_sequence,
-    tail_attends_as_a_sequence,
-    very_short_sequences_with_old_kernels,
-    core_cannot_split_packed_rows,
-    attention_kernels_older_than_the_host,
-    too_many_boundaries_for_a_kernel,
-)

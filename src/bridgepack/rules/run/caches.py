@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, WARNING, Violation
 from bridgepack.rules.run.packed_paths import cached_packs, raw_root, splits_packed_by_host
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _TOKENIZER_FILES = (
@@ -31,12 +31,7 @@ def _older_caches(subject: RunSubject, split: str, newer: str, files: Files) -> 
     return tuple(path for path, written_s in caches if written_s is not None and written_s < changed_s)
 
 
-@run_rule(
-    code="BP208",
-    name="cached-packs-older-than-data",
-    severity=Severity.WARNING,
-    source="PSB208; megatron/bridge/data/builders/gpt_sft.py:83, 652",
-)
+@rule("BP208", WARNING, "PSB208; megatron/bridge/data/builders/gpt_sft.py:83, 652")
 def cached_packs_older_than_data(subject: RunSubject) -> Iterator[Violation]:
     """The host has packs of its own that are older than the raw data, and will take them.
 
@@ -53,12 +48,7 @@ def cached_packs_older_than_data(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=cache, found=f"older than {raw}", allowed="packs made from the data as it is now")
 
 
-@run_rule(
-    code="BP209",
-    name="cached-packs-older-than-tokenizer",
-    severity=Severity.WARNING,
-    source="PSB209; megatron/bridge/data/builders/gpt_sft.py:83, 897",
-)
+@rule("BP209", WARNING, "PSB209; megatron/bridge/data/builders/gpt_sft.py:83, 897")
 def cached_packs_older_than_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
@@ -67,8 +57,6 @@ def cached_packs_older_than_tokenizer(subject: RunSubject) -> Iterator[Violation
     Bad: packed/.../training_4096.idx.parquet written on Monday, chat_template.jinja on Tuesday.
     Good: chat_template.jinja written on Monday, packed/.../training_4096.idx.parquet on Tuesday.
     Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
-    Noticed: never.
-    Evidence: read in the source.
     """
     splits = splits_packed_by_host(subject)
     if not splits:
@@ -85,12 +73,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-@run_rule(
-    code="BP210",
-    name="cache-named-for-another-tokenizer",
-    severity=Severity.WARNING,
-    source="PSB210; megatron/bridge/data/builders/gpt_sft.py:903",
-)
+@rule("BP210", WARNING, "PSB210; megatron/bridge/data/builders/gpt_sft.py:903", evidence="executed with the real 0.6.2")
 def cache_named_for_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack, and tokenizer_model_name does not name the tokenizer.
 
@@ -98,8 +81,6 @@ def cache_named_for_another_tokenizer(subject: RunSubject) -> Iterator[Violation
     Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: tokenizer_model_name llama-3.2-1b-v2, tokenizer_model meta-llama/Llama-3.2-1B.
     Fix: Leave tokenizer_model_name null, or put the tokenizer's own name into it.
-    Noticed: never.
-    Evidence: executed with the real 0.6.2.
     """
     if not splits_packed_by_host(subject):
         return
@@ -117,12 +98,7 @@ def cache_named_for_another_tokenizer(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP211",
-    name="cache-named-for-a-folder",
-    severity=Severity.ADVICE,
-    source="PSB211; megatron/bridge/data/builders/gpt_sft.py:906",
-)
+@rule("BP211", ADVICE, "PSB211; megatron/bridge/data/builders/gpt_sft.py:906")
 def cache_named_for_a_folder(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack, and the tokenizer is a local folder, whose whole path becomes the name of the packs.
 
@@ -130,8 +106,6 @@ def cache_named_for_a_folder(subject: RunSubject) -> Iterator[Violation]:
     Bad: tokenizer_model /checkpoints/llama, tokenizer_model_name null.
     Good: tokenizer_model /checkpoints/llama, tokenizer_model_name llama.
     Fix: Set tokenizer_model_name to a name that stays.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not splits_packed_by_host(subject):
         return
@@ -140,12 +114,7 @@ def cache_named_for_a_folder(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=_TOKENIZER_NAME, found=f"null, with the folder {tokenizer}", allowed="a name that stays")
 
 
-@run_rule(
-    code="BP216",
-    name="several-caches-of-one-size",
-    severity=Severity.ADVICE,
-    source="PSB216; megatron/bridge/data/builders/gpt_sft.py:83",
-)
+@rule("BP216", ADVICE, "PSB216; megatron/bridge/data/builders/gpt_sft.py:83")
 def several_caches_of_one_size(subject: RunSubject) -> Iterator[Violation]:
     """The host keeps several packs of this size and multiple, made with other settings.
 
@@ -154,8 +123,6 @@ def several_caches_of_one_size(subject: RunSubject) -> Iterator[Violation]:
     Bad: two folders under packed/ with training_4096.idx.parquet.
     Good: one folder under packed/ with training_4096.idx.parquet.
     Fix: Delete the folders that no run needs.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if TRAIN not in splits_packed_by_host(subject):
         return
@@ -164,12 +131,7 @@ def several_caches_of_one_size(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=f"{raw_root(subject)}/packed", found=f"{len(caches)} packs", allowed="1")
 
 
-@run_rule(
-    code="BP217",
-    name="materialized-data-kept",
-    severity=Severity.WARNING,
-    source="PSB217; megatron/bridge/data/builders/gpt_sft.py:268, 354",
-)
+@rule("BP217", WARNING, "PSB217; megatron/bridge/data/builders/gpt_sft.py:268, 354")
 def materialized_data_kept(subject: RunSubject) -> Iterator[Violation]:
     """hf_output_root already holds JSON Lines, which the host keeps whatever the Hugging Face settings say now.
 
@@ -180,7 +142,6 @@ def materialized_data_kept(subject: RunSubject) -> Iterator[Violation]:
     Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
         changed since, ignore this.
     Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
-    Evidence: read in the source.
     """
     root = subject.settings.text_or_none("dataset.hf_output_root")
     if (
@@ -194,12 +155,7 @@ def materialized_data_kept(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="dataset.hf_output_root", found=f"{kept} exists", allowed="null, or an empty folder")
 
 
-@run_rule(
-    code="BP218",
-    name="rewrites-data-at-every-start",
-    severity=Severity.WARNING,
-    source="PSB218, PSC414; megatron/bridge/data/builders/gpt_sft.py:608",
-)
+@rule("BP218", WARNING, "PSB218, PSC414; megatron/bridge/data/builders/gpt_sft.py:608")
 def rewrites_data_at_every_start(subject: RunSubject) -> Iterator[Violation]:
     """hf_rewrite is on with offline packing.
 
@@ -208,21 +164,8 @@ def rewrites_data_at_every_start(subject: RunSubject) -> Iterator[Violation]:
     Bad: hf_rewrite true, enable_offline_packing true.
     Good: hf_rewrite false, enable_offline_packing true.
     Fix: Set dataset.hf_rewrite to false after the first run.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if subject.has_specs and subject.settings.flag("dataset.hf_rewrite"):
         where = "dataset.hf_rewrite"
         why = "packs that are there are kept"
         yield Violation(where=where, found="true", allowed="false", changes=change(where, False, why))
-
-
-RULES: tuple[RunRule, ...] = (
-    cached_packs_older_than_data,
-    cached_packs_older_than_tokenizer,
-    cache_named_for_another_tokenizer,
-    cache_named_for_a_folder,
-    several_caches_of_one_size,
-    materialized_data_kept,
-    rewrites_data_at_every_start,
-)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import is_on
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import CORE, ENGINE
 
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@run_rule(
-    code="BP951",
-    name="hybrid-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336",
+@rule(
+    "BP951", ERROR, "PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336"
 )
 def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
@@ -29,7 +27,6 @@ def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false.
     Noticed: first step.
-    Evidence: read in the source.
     """
     if is_on(subject, "model.hybrid_context_parallel"):
         where = "model.hybrid_context_parallel"
@@ -37,13 +34,7 @@ def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=where, found="true", allowed="false", changes=change(where, False, why))
 
 
-@run_rule(
-    code="BP952",
-    name="dynamic-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC302; megatron/core/model_parallel_config.py:100",
-    versions={"megatron-core": "<0.20"},
-)
+@rule("BP952", ERROR, "PSC302; megatron/core/model_parallel_config.py:100", versions={CORE: "<0.20"})
 def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     """A setting of dynamic context parallelism is set, which this megatron-core does not have.
 
@@ -60,12 +51,7 @@ def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found=str(subject.settings.value(path)), allowed="not set")
 
 
-@run_rule(
-    code="BP954",
-    name="hierarchical-context-parallel-on-decentralized-groups",
-    severity=Severity.ERROR,
-    source="PSC304; megatron/bridge/training/initialize.py:412",
-)
+@rule("BP954", ERROR, "PSC304; megatron/bridge/training/initialize.py:412", noticed="setup")
 def hierarchical_context_parallel_on_decentralized_groups(subject: RunSubject) -> Iterator[Violation]:
     """Hierarchical context parallelism is set together with decentralized process groups.
 
@@ -73,20 +59,13 @@ def hierarchical_context_parallel_on_decentralized_groups(subject: RunSubject) -
     Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true.
     Good: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg false.
     Fix: Set dist.use_decentralized_pg to false, or use cp_comm_type p2p or a2a without hierarchical sizes.
-    Noticed: setup.
-    Evidence: read in the source.
     """
     sizes = subject.settings.items(_HIERARCHY)
     if sizes and subject.settings.flag("dist.use_decentralized_pg"):
         yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with use_decentralized_pg", allowed="not set")
 
 
-@run_rule(
-    code="BP953",
-    name="evaluation-context-parallel-without-groups",
-    severity=Severity.WARNING,
-    source="PSC303; megatron/bridge/training/config.py:164, training/state.py:143",
-)
+@rule("BP953", WARNING, "PSC303; megatron/bridge/training/config.py:164, training/state.py:143")
 def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[Violation]:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
@@ -96,8 +75,6 @@ def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[
     Good: context_parallel_size 2, eval_context_parallel_size null.
     Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
         host's example on decentralized groups does.
-    Noticed: never.
-    Evidence: read in the source.
     """
     context = subject.eval_context_parallel_size
     if context is None or context == subject.context_parallel_size or not subject.evaluates:
@@ -109,13 +86,7 @@ def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[
         )
 
 
-@run_rule(
-    code="BP955",
-    name="engine-lacks-hierarchical-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC304; megatron/core/extensions/transformer_engine.py",
-    versions={"transformer-engine": "<1.12"},
-)
+@rule("BP955", ERROR, "PSC304; megatron/core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"})
 def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
 
@@ -132,12 +103,7 @@ def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[
         yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with {engine}", allowed="TransformerEngine 1.12")
 
 
-@run_rule(
-    code="BP956",
-    name="max-seqlen-per-rank-without-effect",
-    severity=Severity.WARNING,
-    source="PSC301; megatron/core/model_parallel_config.py:111",
-)
+@rule("BP956", WARNING, "PSC301; megatron/core/model_parallel_config.py:111")
 def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violation]:
     """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
 
@@ -145,8 +111,6 @@ def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violatio
     Bad: model.max_seqlen_per_dp_cp_rank 4096.
     Good: model.max_seqlen_per_dp_cp_rank null.
     Fix: Remove it; lower packed_sequence_size or raise context_parallel_size for less memory per rank.
-    Noticed: never.
-    Evidence: read in the source.
     """
     where = "model.max_seqlen_per_dp_cp_rank"
     value = subject.settings.integer_or_none(where)
@@ -155,12 +119,7 @@ def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violatio
         yield Violation(where=where, found=str(value), allowed="null", changes=change(where, None, why))
 
 
-@run_rule(
-    code="BP957",
-    name="rank-without-trained-token",
-    severity=Severity.WARNING,
-    source="PSB101, PSB014; Megatron-LM #1764",
-)
+@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", evidence="Megatron-LM #1764; read in the source")
 def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
     """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
 
@@ -171,7 +130,6 @@ def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
     Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
         calculate_per_token_loss on.
     Noticed: never with per-token loss; NaN in the loss without.
-    Evidence: Megatron-LM #1764; read in the source.
     """
     largest = max(subject.context_parallel_sizes)
     if not subject.packs_offline or largest == 1:
@@ -183,14 +141,3 @@ def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
                 found=f"a row with {truth.min_effective_tokens_per_row} trained tokens",
                 allowed=f"at least {largest}, one for each context-parallel rank",
             )
-
-
-RULES: tuple[RunRule, ...] = (
-    hybrid_context_parallel,
-    dynamic_context_parallel,
-    hierarchical_context_parallel_on_decentralized_groups,
-    evaluation_context_parallel_without_groups,
-    engine_lacks_hierarchical_context_parallel,
-    max_seqlen_per_rank_without_effect,
-    rank_without_trained_token,
-)

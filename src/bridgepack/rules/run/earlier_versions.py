@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.hybrid_models import has_mamba_layers
 from bridgepack.rules.run.packed_paths import explicit_paths, splits_packed_by_host
 from bridgepack.rules.run.reading import is_set
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 _TRAIN_PATH = f"{SPECS}.packed_train_data_path"
 
 
-@run_rule(
-    code="BP967",
-    name="artifact-of-earlier-host",
-    severity=Severity.ERROR,
-    source="PSC407; megatron/bridge/data/packing/offline.py:119-215",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP967", ERROR, "PSC407; megatron/bridge/data/packing/offline.py:119-215", versions={BRIDGE: ">=0.6"})
 def artifact_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
@@ -48,13 +43,7 @@ def artifact_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP968",
-    name="mamba-state-leaks-in-earlier-host",
-    severity=Severity.ERROR,
-    source="PSC408; megatron/bridge/training/gpt_step.py:441-451",
-    versions={"megatron-bridge": "<0.5"},
-)
+@rule("BP968", ERROR, "PSC408; megatron/bridge/training/gpt_step.py:441-451", versions={BRIDGE: "<0.5"})
 def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation]:
     """Packing is on for a model with Mamba layers, in a version that never restarts their state.
 
@@ -62,7 +51,6 @@ def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation
     Bad: a model with Mamba layers packed with megatron-bridge 0.4.2.
     Good: the same with megatron-bridge 0.6.2 and is_hybrid_model true.
     Fix: Install megatron-bridge 0.6.2, or train unpacked.
-    Noticed: never.
     Evidence: Megatron-Bridge issue 3474 and pull request 3484, released with 0.5.0.
     """
     if subject.is_packed and has_mamba_layers(subject):
@@ -73,12 +61,11 @@ def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP969",
-    name="packs-of-first-releases",
-    severity=Severity.ERROR,
-    source="PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py",
-    versions={"megatron-bridge": "<0.4"},
+@rule(
+    "BP969",
+    ERROR,
+    "PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py",
+    versions={BRIDGE: "<0.4"},
 )
 def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
     """The packs that are named are no .npy files, in a version that reads nothing else.
@@ -99,13 +86,7 @@ def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP970",
-    name="context-parallelism-before-it-packed",
-    severity=Severity.ERROR,
-    source="PSC410; Megatron-Bridge pull requests 1292 and 1867",
-    versions={"megatron-bridge": "<0.3"},
-)
+@rule("BP970", ERROR, "PSC410; Megatron-Bridge pull requests 1292 and 1867", versions={BRIDGE: "<0.3"})
 def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism meets packed rows in a version where the two did not work together.
 
@@ -124,13 +105,7 @@ def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP960",
-    name="offsets-filled-up-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="Megatron-Bridge pull request 4489",
-    versions={"megatron-bridge": "<0.5.1"},
-)
+@rule("BP960", WARNING, "Megatron-Bridge pull request 4489", versions={BRIDGE: "<0.5.1"})
 def offsets_filled_up_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism cuts packed rows whose offsets this version fills up with -1.
 
@@ -138,7 +113,6 @@ def offsets_filled_up_under_context_parallelism(subject: RunSubject) -> Iterator
     Bad: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens false.
     Good: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens true; or megatron-bridge 0.5.1.
     Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Noticed: never.
     Evidence: read in the source of 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
     """
     if not subject.has_specs or subject.context_parallel_size == 1:
@@ -151,13 +125,7 @@ def offsets_filled_up_under_context_parallelism(subject: RunSubject) -> Iterator
         )
 
 
-@run_rule(
-    code="BP974",
-    name="packing-inside-job-of-earlier-host",
-    severity=Severity.WARNING,
-    source="PSC407; Megatron-Bridge pull requests 4056 and 4598",
-    versions={"megatron-bridge": "<0.6"},
-)
+@rule("BP974", WARNING, "PSC407; Megatron-Bridge pull requests 4056 and 4598", versions={BRIDGE: "<0.6"})
 def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
     """A version up to 0.5.1 packs sequences to a multiple, which it applies to the stored length.
 
@@ -176,12 +144,11 @@ def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP975",
-    name="pack-cache-without-fingerprint",
-    severity=Severity.ADVICE,
-    source="PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407",
-    versions={"megatron-bridge": "<0.6"},
+@rule(
+    "BP975",
+    ADVICE,
+    "PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407",
+    versions={BRIDGE: "<0.6"},
 )
 def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
     """The host finds its own packs again by tokenizer, multiple and size only.
@@ -190,7 +157,6 @@ def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
     Bad: megatron-bridge 0.5.1, packs made inside the job under a dataset_root that was used before.
     Good: megatron-bridge 0.5.1, packed_train_data_path and packed_val_data_path set.
     Fix: Name the packs explicitly, or delete the packed folder before every change.
-    Noticed: never.
     Evidence: read in the source of 0.3.1 and 0.5.1.
     """
     if splits_packed_by_host(subject):
@@ -201,12 +167,11 @@ def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP041",
-    name="packing-described-without-size",
-    severity=Severity.ERROR,
-    source="PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212",
-    versions={"megatron-bridge": "<0.6"},
+@rule(
+    "BP041",
+    ERROR,
+    "PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212",
+    versions={BRIDGE: "<0.6"},
 )
 def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
     """Packing is described and its size is not positive, which turns it off before 0.6.
@@ -216,7 +181,6 @@ def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
     Bad: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=-1).
     Good: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
-    Noticed: never.
     Evidence: read in the source of 0.3.1, 0.4.2 and 0.5.1.
     """
     path = "dataset.packed_sequence_specs"
@@ -231,15 +195,3 @@ def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
             allowed="a positive number of tokens, equal to seq_length",
             changes=change(f"{path}.packed_sequence_size", length, "packs are as long as the model's rows"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    artifact_of_earlier_host,
-    mamba_state_leaks_in_earlier_host,
-    packs_of_first_releases,
-    context_parallelism_before_it_packed,
-    offsets_filled_up_under_context_parallelism,
-    packing_inside_job_of_earlier_host,
-    pack_cache_without_fingerprint,
-    packing_described_without_size,
-)

@@ -8,9 +8,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.installed import installed_version, is_in, is_installed
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import RunSubject
 from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
@@ -59,13 +59,7 @@ def _release(subject: RunSubject) -> str:
     return f"{version.major}.{version.minor}"
 
 
-@run_rule(
-    code="BP964",
-    name="pyarrow-missing",
-    severity=Severity.ERROR,
-    source="PSC404; megatron/bridge/data/packing/parquet.py:52-63",
-    versions={BRIDGE: ">=0.4"},
-)
+@rule("BP964", ERROR, "PSC404; megatron/bridge/data/packing/parquet.py:52-63", versions={BRIDGE: ">=0.4"})
 def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
     """Packs are Parquet files and pyarrow is not installed, or too old.
 
@@ -83,11 +77,10 @@ def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="pyarrow", found=str(version or "not installed"), allowed="14.0 or newer")
 
 
-@run_rule(
-    code="BP980",
-    name="megatron-core-too-old",
-    severity=Severity.ERROR,
-    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2",
+@rule(
+    "BP980",
+    ERROR,
+    "PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2",
 )
 def megatron_core_too_old(subject: RunSubject) -> Iterator[Violation]:
     """megatron-core is older than this release of megatron-bridge can work with.
@@ -107,12 +100,7 @@ def megatron_core_too_old(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP981",
-    name="megatron-core-of-another-release",
-    severity=Severity.WARNING,
-    source="PSB719, PSC409; rule catalogue section 3",
-)
+@rule("BP981", WARNING, "PSB719, PSC409; rule catalogue section 3", noticed="import, first step, or never")
 def megatron_core_of_another_release(subject: RunSubject) -> Iterator[Violation]:
     """megatron-core is not of the series that this release of megatron-bridge was made with.
 
@@ -120,7 +108,6 @@ def megatron_core_of_another_release(subject: RunSubject) -> Iterator[Violation]
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0.
     Good: megatron-bridge 0.6.2, megatron-core 0.19.2.
     Fix: Install the two as they were released together.
-    Noticed: import, first step, or never.
     Evidence: release notes and pins; single combinations are not tried.
     """
     release, core = _release(subject), installed_version(subject, CORE)
@@ -134,13 +121,7 @@ def megatron_core_of_another_release(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP982",
-    name="resiliency-extension-too-old",
-    severity=Severity.ERROR,
-    source="PSC404; megatron-core 0.19.2, extra dev",
-    versions={"megatron-core": ">=0.18"},
-)
+@rule("BP982", ERROR, "PSC404; megatron-core 0.19.2, extra dev", versions={CORE: ">=0.18"}, noticed="import")
 def resiliency_extension_too_old(subject: RunSubject) -> Iterator[Violation]:
     """nvidia-resiliency-ext is too old for megatron-core.
 
@@ -148,7 +129,6 @@ def resiliency_extension_too_old(subject: RunSubject) -> Iterator[Violation]:
     Bad: megatron-core 0.19.2, nvidia-resiliency-ext 0.4.1.
     Good: megatron-core 0.19.2, nvidia-resiliency-ext 0.6.0.
     Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip is told the platform manylinux_2_39.
-    Noticed: import.
     Evidence: executed with 0.4.1, 0.6.0 and 0.7.0.
     """
     version = installed_version(subject, "nvidia-resiliency-ext")
@@ -156,13 +136,7 @@ def resiliency_extension_too_old(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="nvidia-resiliency-ext", found=str(version), allowed="0.5 or newer")
 
 
-@run_rule(
-    code="BP983",
-    name="package-missing",
-    severity=Severity.ERROR,
-    source="PSC404; imports of megatron-bridge 0.6.2",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import")
 def package_missing(subject: RunSubject) -> Iterator[Violation]:
     """A package without which the host does not start is not installed.
 
@@ -170,7 +144,6 @@ def package_missing(subject: RunSubject) -> Iterator[Violation]:
     Bad: an environment without nvidia-modelopt.
     Good: an environment from pip install "megatron-bridge[recipes,parquet]==0.6.2".
     Fix: pip install what is missing, in the version that megatron-core's extra dev names.
-    Noticed: import.
     Evidence: executed: each was needed at import.
     """
     for name in _NEEDED:
@@ -178,11 +151,10 @@ def package_missing(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=name, found="not installed", allowed="installed", group="packages")
 
 
-@run_rule(
-    code="BP984",
-    name="transformer-engine-missing",
-    severity=Severity.ERROR,
-    source="PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153",
+@rule(
+    "BP984",
+    ERROR,
+    "PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153",
 )
 def transformer_engine_missing(subject: RunSubject) -> Iterator[Violation]:
     """TransformerEngine is not installed, and only its attention takes packed rows.
@@ -199,12 +171,7 @@ def transformer_engine_missing(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=ENGINE, found="not installed", allowed="2.17.1, as released with megatron-bridge 0.6.2")
 
 
-@run_rule(
-    code="BP985",
-    name="transformer-engine-incomplete",
-    severity=Severity.WARNING,
-    source="PSB904; distribution transformer-engine on the package index",
-)
+@rule("BP985", WARNING, "PSB904; distribution transformer-engine on the package index", noticed="import")
 def transformer_engine_incomplete(subject: RunSubject) -> Iterator[Violation]:
     """The distribution transformer-engine is installed without its extension for torch or its CUDA libraries.
 
@@ -212,7 +179,6 @@ def transformer_engine_incomplete(subject: RunSubject) -> Iterator[Violation]:
     Bad: transformer-engine 2.17.1, no transformer-engine-torch.
     Good: transformer-engine 2.17.1, transformer-engine-torch 2.17.1, transformer-engine-cu13 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
-    Noticed: import.
     Evidence: executed with the bare distribution.
     """
     version = installed_version(subject, ENGINE)
@@ -228,12 +194,7 @@ def transformer_engine_incomplete(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP986",
-    name="leptonai-too-new",
-    severity=Severity.WARNING,
-    source="PSC404; nemo-run 0.11.1",
-)
+@rule("BP986", WARNING, "PSC404; nemo-run 0.11.1", noticed="import of nemo_run")
 def leptonai_too_new(subject: RunSubject) -> Iterator[Violation]:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
@@ -241,7 +202,6 @@ def leptonai_too_new(subject: RunSubject) -> Iterator[Violation]:
     Bad: nemo-run 0.11.1, leptonai 0.28.0.
     Good: nemo-run 0.11.1, leptonai 0.27.3.
     Fix: pip install "leptonai<=0.27.3"
-    Noticed: import of nemo_run.
     Evidence: executed with nemo-run 0.11.1.
     """
     nemo_run, lepton = installed_version(subject, "nemo-run"), installed_version(subject, "leptonai")
@@ -249,12 +209,7 @@ def leptonai_too_new(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="leptonai", found=f"{lepton} with nemo-run {nemo_run}", allowed="up to 0.27.3")
 
 
-@run_rule(
-    code="BP987",
-    name="yanked-release",
-    severity=Severity.WARNING,
-    source="PSC409; megatron-bridge 0.6.1 on the package index",
-)
+@rule("BP987", WARNING, "PSC409; megatron-bridge 0.6.1 on the package index", evidence="the package index")
 def yanked_release(subject: RunSubject) -> Iterator[Violation]:
     """The installed release of megatron-bridge was withdrawn by its authors.
 
@@ -262,20 +217,13 @@ def yanked_release(subject: RunSubject) -> Iterator[Violation]:
     Bad: megatron-bridge 0.6.1.
     Good: megatron-bridge 0.6.2.
     Fix: pip install megatron-bridge==0.6.2
-    Noticed: never.
-    Evidence: the package index.
     """
     version = installed_version(subject, BRIDGE)
     if is_in(version, "==0.6.1"):
         yield Violation(where=BRIDGE, found=str(version), allowed="0.6.2")
 
 
-@run_rule(
-    code="BP988",
-    name="python-not-supported",
-    severity=Severity.ERROR,
-    source="PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2",
-)
+@rule("BP988", ERROR, "PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2")
 def python_not_supported(subject: RunSubject) -> Iterator[Violation]:
     """This release of megatron-bridge cannot be installed for this version of Python.
 
@@ -299,13 +247,7 @@ def python_not_supported(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="python", found=f"{python} with megatron-bridge {bridge}", allowed=allowed)
 
 
-@run_rule(
-    code="BP989",
-    name="transformers-out-of-range",
-    severity=Severity.WARNING,
-    source="PSC404; wheel metadata of megatron-bridge 0.6.2",
-    versions={"megatron-bridge": ">=0.6,<0.7"},
-)
+@rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6,<0.7"})
 def transformers_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     """The version of transformers is none that megatron-bridge 0.6 allows.
 
@@ -319,18 +261,3 @@ def transformers_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     version = installed_version(subject, "transformers")
     if version is not None and not is_in(version, _TRANSFORMERS):
         yield Violation(where="transformers", found=str(version), allowed=_TRANSFORMERS)
-
-
-RULES: tuple[RunRule, ...] = (
-    pyarrow_missing,
-    megatron_core_too_old,
-    megatron_core_of_another_release,
-    resiliency_extension_too_old,
-    package_missing,
-    transformer_engine_missing,
-    transformer_engine_incomplete,
-    leptonai_too_new,
-    yanked_release,
-    python_not_supported,
-    transformers_out_of_range,
-)

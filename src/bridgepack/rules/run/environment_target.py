@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, WARNING, Violation
 from bridgepack.rules.run.installed import installed_version, is_in
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import RunSubject
 from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 _TOKENIZER = "tokenizer.tokenizer_model"
 
 
-@run_rule(
-    code="BP976",
-    name="tokenizer-drops-spaces",
-    severity=Severity.WARNING,
-    source="PSB501; transformers 5.12, tokenizer of DeepSeek-V3",
-)
+@rule("BP976", WARNING, "PSB501; transformers 5.12, tokenizer of DeepSeek-V3")
 def tokenizer_drops_spaces(subject: RunSubject) -> Iterator[Violation]:
     """The tokenizer of DeepSeek-V3 is loaded by a version of transformers that takes it for a Llama tokenizer.
 
@@ -27,7 +22,6 @@ def tokenizer_drops_spaces(subject: RunSubject) -> Iterator[Violation]:
     Bad: transformers 5.12.1, tokenizer_model deepseek-ai/DeepSeek-V3.
     Good: transformers 5.8.0, and a text that comes back unchanged after encoding and decoding.
     Fix: Encode and decode one text with this version before packing; take another version of transformers.
-    Noticed: never.
     Evidence: executed with transformers 5.12.
     """
     model = stated(subject, _TOKENIZER)
@@ -39,12 +33,7 @@ def tokenizer_drops_spaces(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP977",
-    name="environment-of-another-target",
-    severity=Severity.WARNING,
-    source="PSC409; rule catalogue section 3",
-)
+@rule("BP977", WARNING, "PSC409; rule catalogue section 3", evidence="by definition")
 def environment_of_another_target(subject: RunSubject) -> Iterator[Violation]:
     """The environment has another release of megatron-bridge than the run is judged for.
 
@@ -52,20 +41,13 @@ def environment_of_another_target(subject: RunSubject) -> Iterator[Violation]:
     Bad: --bridge-version 0.6.2, an environment with megatron-bridge 0.5.1.
     Good: an environment with megatron-bridge 0.6.2 and no --bridge-version.
     Fix: Leave --bridge-version out, or give the environment that the run will use.
-    Noticed: never.
-    Evidence: by definition.
     """
     version, target = installed_version(subject, BRIDGE), subject.versions[BRIDGE]
     if version is not None and version.release[:2] != target.release[:2]:
         yield Violation(where=BRIDGE, found=f"{version} installed", allowed=f"{target}, which the run is judged for")
 
 
-@run_rule(
-    code="BP978",
-    name="core-without-makefile",
-    severity=Severity.ADVICE,
-    source="PSC409; megatron/core/datasets/utils.py:20-30; megatron/bridge/training/initialize.py:141-153",
-)
+@rule("BP978", ADVICE, "PSC409; megatron/core/datasets/utils.py:20-30; megatron/bridge/training/initialize.py:141-153")
 def core_without_makefile(subject: RunSubject) -> Iterator[Violation]:
     """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at the start.
 
@@ -81,12 +63,7 @@ def core_without_makefile(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=CORE, found=f"{version}, as the package index has it", allowed="a Makefile beside it")
 
 
-@run_rule(
-    code="BP979",
-    name="transformer-engine-too-old",
-    severity=Severity.WARNING,
-    source="PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3",
-)
+@rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
 def transformer_engine_too_old(subject: RunSubject) -> Iterator[Violation]:
     """TransformerEngine is older than every release of megatron-bridge that packs rows was made with.
 
@@ -100,11 +77,3 @@ def transformer_engine_too_old(subject: RunSubject) -> Iterator[Violation]:
     version = installed_version(subject, ENGINE)
     if is_in(version, "<2.10"):
         yield Violation(where=ENGINE, found=str(version), allowed="2.10 or newer; 2.17.1 with megatron-bridge 0.6")
-
-
-RULES: tuple[RunRule, ...] = (
-    tokenizer_drops_spaces,
-    environment_of_another_target,
-    core_without_makefile,
-    transformer_engine_too_old,
-)

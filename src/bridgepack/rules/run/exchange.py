@@ -9,9 +9,9 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, Violation
 from bridgepack.rules.run.kernel_facts import replaces_attention, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 from bridgepack.rules.versions import ENGINE
 
@@ -40,11 +40,10 @@ def _back_to_ring(subject: RunSubject) -> Any:
     return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
 
 
-@run_rule(
-    code="BP704",
-    name="all-gather-exchange-of-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166",
+@rule(
+    "BP704",
+    ERROR,
+    "PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166",
     versions={ENGINE: "<2.18"},
 )
 def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
@@ -68,11 +67,10 @@ def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP705",
-    name="hierarchical-exchange-of-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732",
+@rule(
+    "BP705",
+    ERROR,
+    "PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732",
     versions={ENGINE: "<2.19"},
 )
 def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
@@ -97,12 +95,7 @@ def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP706",
-    name="heads-do-not-divide-for-all-to-all",
-    severity=Severity.ERROR,
-    source="PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952",
-)
+@rule("BP706", ERROR, "PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952")
 def heads_do_not_divide_for_all_to_all(subject: RunSubject) -> Iterator[Violation]:
     """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
 
@@ -133,12 +126,7 @@ def _query_groups(subject: RunSubject, heads: int) -> int:
     return subject.settings.integer("model.num_query_groups", default=heads)
 
 
-@run_rule(
-    code="BP707",
-    name="hierarchical-sizes-do-not-fit",
-    severity=Severity.ERROR,
-    source="PSB707; megatron/bridge/training/config.py:1541-1561",
-)
+@rule("BP707", ERROR, "PSB707; megatron/bridge/training/config.py:1541-1561", noticed="validate()")
 def hierarchical_sizes_do_not_fit(subject: RunSubject) -> Iterator[Violation]:
     """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
 
@@ -146,7 +134,6 @@ def hierarchical_sizes_do_not_fit(subject: RunSubject) -> Iterator[Violation]:
     Bad: cp_comm_type a2a+p2p and no hierarchical_context_parallel_sizes; or sizes [4, 2] at context parallelism 4.
     Good: sizes [2, 2] at context parallelism 4.
     Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p.
-    Noticed: validate().
     Evidence: read in the source of megatron-bridge 0.6.2.
     """
     sizes = stated(subject, _SIZES)
@@ -165,12 +152,7 @@ def hierarchical_sizes_do_not_fit(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP708",
-    name="sliding-window-over-the-ring",
-    severity=Severity.ERROR,
-    source="PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769",
-)
+@rule("BP708", ERROR, "PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769")
 def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
@@ -192,12 +174,7 @@ def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP709",
-    name="softmax-offset-over-the-ring",
-    severity=Severity.ERROR,
-    source="PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781",
-)
+@rule("BP709", ERROR, "PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781")
 def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     """A model with attention sinks uses context parallelism in a way that no kernel has.
 
@@ -226,12 +203,7 @@ def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP727",
-    name="exchange-of-wrong-kind",
-    severity=Severity.ERROR,
-    source="megatron/bridge/training/config.py, _validate_cp_comm_type",
-)
+@rule("BP727", ERROR, "megatron/bridge/training/config.py, _validate_cp_comm_type", noticed="validate()")
 def exchange_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     """cp_comm_type is neither a name nor a list of names.
 
@@ -239,7 +211,6 @@ def exchange_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     Bad: cp_comm_type 3.
     Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     value = stated(subject, _KIND)
@@ -255,14 +226,3 @@ def _cudnn_version(subject: RunSubject) -> Version | None:
         return Version(found[0]) if found else None
     except InvalidVersion:
         return None
-
-
-RULES: tuple[RunRule, ...] = (
-    all_gather_exchange_of_packed_rows,
-    hierarchical_exchange_of_packed_rows,
-    heads_do_not_divide_for_all_to_all,
-    hierarchical_sizes_do_not_fit,
-    sliding_window_over_the_ring,
-    softmax_offset_over_the_ring,
-    exchange_of_wrong_kind,
-)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.fp8 import num_shares
 from bridgepack.rules.run.kernel_facts import graph_capture, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 #: Tokens that HybridEP's combine kernel takes at a time.
 HYBRID_CHUNK_TOKENS = 128
@@ -19,13 +20,7 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@run_rule(
-    code="BP802",
-    name="expert-overlap-drops-boundaries",
-    severity=Severity.ERROR,
-    source="PSB802; megatron/bridge/training/gpt_step.py:454-461",
-    versions={"megatron-bridge": "<0.7"},
-)
+@rule("BP802", ERROR, "PSB802; megatron/bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
 def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
@@ -34,7 +29,6 @@ def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     Bad: overlap_moe_expert_parallel_comm true, packing on.
     Good: overlap_moe_expert_parallel_comm false, packing on.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
-    Noticed: never.
     Evidence: read in the source of megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
     """
     sections = ("model", "comm_overlap")
@@ -53,13 +47,7 @@ def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     )
 
 
-@run_rule(
-    code="BP806",
-    name="router-counts-padding",
-    severity=Severity.ADVICE,
-    source="PSB806; megatron/bridge/training/gpt_step.py:432-437",
-    versions={"megatron-bridge": "<0.7"},
-)
+@rule("BP806", ADVICE, "PSB806; megatron/bridge/training/gpt_step.py:432-437", versions={BRIDGE: "<0.7"})
 def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
     """Padding tokens take part in the statistics that balance the experts.
 
@@ -67,7 +55,6 @@ def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
     Bad: an aux loss above 0 and rows with a tail of 20 percent.
     Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
-    Noticed: never.
     Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
     """
     if not subject.packs_offline or not subject.is_mixture_of_experts:
@@ -78,11 +65,8 @@ def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=f"model.{balanced[0]}", found="counts padding tokens", allowed="little padding")
 
 
-@run_rule(
-    code="BP807",
-    name="balance-per-sequence-means-per-pack",
-    severity=Severity.ADVICE,
-    source="PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792",
+@rule(
+    "BP807", ADVICE, "PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792"
 )
 def balance_per_sequence_means_per_pack(subject: RunSubject) -> Iterator[Violation]:
     """Experts are balanced per sequence, and a pack counts as one sequence.
@@ -91,7 +75,6 @@ def balance_per_sequence_means_per_pack(subject: RunSubject) -> Iterator[Violati
     Bad: moe_router_load_balancing_type seq_aux_loss, packing on.
     Good: moe_router_load_balancing_type aux_loss or global_aux_loss, packing on.
     Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
-    Noticed: never.
     Evidence: read in the source; Megatron-LM #6108, #7452.
     """
     if not subject.is_packed or not subject.is_mixture_of_experts:
@@ -101,11 +84,10 @@ def balance_per_sequence_means_per_pack(subject: RunSubject) -> Iterator[Violati
         yield Violation(where=_BALANCING, found="seq_aux_loss with packed rows", allowed="aux_loss, global_aux_loss")
 
 
-@run_rule(
-    code="BP808",
-    name="uneven-tokens-for-hybrid-dispatch",
-    severity=Severity.WARNING,
-    source="PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249",
+@rule(
+    "BP808",
+    WARNING,
+    "PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249",
 )
 def uneven_tokens_for_hybrid_dispatch(subject: RunSubject) -> Iterator[Violation]:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
@@ -138,11 +120,3 @@ def uneven_tokens_for_hybrid_dispatch(subject: RunSubject) -> Iterator[Violation
             found=f"{subject.packed_sequence_size} over {num_shares(subject)} ranks with hybridep",
             allowed=f"a multiple of {multiple}",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    expert_overlap_drops_boundaries,
-    router_counts_padding,
-    balance_per_sequence_means_per_pack,
-    uneven_tokens_for_hybrid_dispatch,
-)

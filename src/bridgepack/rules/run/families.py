@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import BRIDGE, CORE
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
 #: Families whose shipped recipes switch offline packing off.
@@ -34,11 +35,10 @@ def packing_switch(subject: RunSubject) -> str:
     return _OFFLINE if subject.packs_offline else _IN_BATCH
 
 
-@run_rule(
-    code="BP901",
-    name="family-packed-against-its-recipe",
-    severity=Severity.WARNING,
-    source="PSB901; megatron/bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; "
+@rule(
+    "BP901",
+    WARNING,
+    "PSB901; megatron/bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; "
     "deepseek/h100/deepseek_v4.py:356",
 )
 def family_packed_against_its_recipe(subject: RunSubject) -> Iterator[Violation]:
@@ -62,13 +62,12 @@ def family_packed_against_its_recipe(subject: RunSubject) -> Iterator[Violation]
     )
 
 
-@run_rule(
-    code="BP902",
-    name="in-batch-packing-refused-by-family",
-    severity=Severity.ERROR,
-    source="PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239; "
+@rule(
+    "BP902",
+    ERROR,
+    "PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239; "
     "nemotron_vl/data/collate_fn.py:69",
-    versions={"megatron-bridge": ">=0.6"},
+    versions={BRIDGE: ">=0.6"},
 )
 def in_batch_packing_refused_by_family(subject: RunSubject) -> Iterator[Violation]:
     """In-batch packing is on for a family whose own data code raises for it.
@@ -92,12 +91,7 @@ def in_batch_packing_refused_by_family(subject: RunSubject) -> Iterator[Violatio
     )
 
 
-@run_rule(
-    code="BP903",
-    name="gemma-2-packed",
-    severity=Severity.ERROR,
-    source="PSB903; megatron/bridge/models/gemma/gemma2_provider.py:187-190,375-378",
-)
+@rule("BP903", ERROR, "PSB903; megatron/bridge/models/gemma/gemma2_provider.py:187-190,375-378", noticed="first step")
 def gemma_2_packed(subject: RunSubject) -> Iterator[Violation]:
     """Packing is on for Gemma 2, whose attention refuses packed rows.
 
@@ -106,7 +100,6 @@ def gemma_2_packed(subject: RunSubject) -> Iterator[Violation]:
     Bad: Gemma 2, enable_offline_packing true.
     Good: Gemma 2, enable_offline_packing false.
     Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
-    Noticed: first step.
     Evidence: read in the source of 0.6.2; both attention classes of its provider raise.
     """
     if subject.is_packed and _is_gemma_2(subject):
@@ -124,12 +117,11 @@ def _is_gemma_2(subject: RunSubject) -> bool:
     return subject.family.name == "gemma2"
 
 
-@run_rule(
-    code="BP904",
-    name="local-attention-packed",
-    severity=Severity.ERROR,
-    source="PSB904; megatron/core/transformer/dot_product_attention.py:153; "
-    "megatron/bridge/models/gpt_provider.py:277; megatron/bridge/models/hybrid/hybrid_provider.py:266",
+@rule(
+    "BP904",
+    ERROR,
+    "PSB904; megatron/core/transformer/dot_product_attention.py:153; megatron/bridge/models/gpt_provider.py:277; "
+    "megatron/bridge/models/hybrid/hybrid_provider.py:266",
 )
 def local_attention_packed(subject: RunSubject) -> Iterator[Violation]:
     """Packing is on and the attention is megatron-core's own, which refuses packed rows.
@@ -164,14 +156,13 @@ def _is_hybrid_provider(subject: RunSubject) -> bool:
     return (subject.settings.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
 
 
-@run_rule(
-    code="BP915",
-    name="in-batch-packing-against-its-recipe",
-    severity=Severity.WARNING,
-    source="PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97; "
+@rule(
+    "BP915",
+    WARNING,
+    "PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97; "
     "gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65; "
     "nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54",
-    versions={"megatron-bridge": ">=0.6"},
+    versions={BRIDGE: ">=0.6"},
 )
 def in_batch_packing_against_its_recipe(subject: RunSubject) -> Iterator[Violation]:
     """In-batch packing is on for a family whose recipes in the host switch it off.
@@ -180,7 +171,6 @@ def in_batch_packing_against_its_recipe(subject: RunSubject) -> Iterator[Violati
     Bad: Gemma 3 with vision, enable_in_batch_packing true.
     Good: Gemma 3 with vision, enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
-    Noticed: never.
     Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not go with packed rows.
     """
     if not subject.packs_in_batch or subject.family.name not in _NOT_IN_BATCH:
@@ -194,11 +184,10 @@ def in_batch_packing_against_its_recipe(subject: RunSubject) -> Iterator[Violati
     )
 
 
-@run_rule(
-    code="BP916",
-    name="local-implementation-packed",
-    severity=Severity.WARNING,
-    source="PSB904; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:442; "
+@rule(
+    "BP916",
+    WARNING,
+    "PSB904; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:442; "
     "megatron/bridge/models/gpt_provider.py:111; megatron/bridge/models/falcon_h1/falconh1_provider.py:94",
 )
 def local_implementation_packed(subject: RunSubject) -> Iterator[Violation]:
@@ -221,13 +210,12 @@ def local_implementation_packed(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP917",
-    name="attention-variant-unknown-to-core",
-    severity=Severity.ERROR,
-    source="PSB911; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148; "
+@rule(
+    "BP917",
+    ERROR,
+    "PSB911; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148; "
     "megatron/bridge/models/deepseek/deepseek_v4_bridge.py:397",
-    versions={"megatron-core": "<0.20.dev0"},
+    versions={CORE: "<0.20.dev0"},
 )
 def attention_variant_unknown_to_core(subject: RunSubject) -> Iterator[Violation]:
     """The model's kind of attention is none that this release of megatron-core can build.
@@ -247,14 +235,3 @@ def attention_variant_unknown_to_core(subject: RunSubject) -> Iterator[Violation
             found=f"{variant} with megatron-core {subject.versions['megatron-core']}",
             allowed="gated_delta_net or dsa in released versions up to 0.19",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    family_packed_against_its_recipe,
-    in_batch_packing_refused_by_family,
-    gemma_2_packed,
-    local_attention_packed,
-    in_batch_packing_against_its_recipe,
-    local_implementation_packed,
-    attention_variant_unknown_to_core,
-)

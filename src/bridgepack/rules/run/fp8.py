@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.geometry import ceil_to_multiple
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 #: Number format -> multiple of the tokens on a rank that its matrix products need.
@@ -20,12 +20,7 @@ def num_shares(subject: RunSubject) -> int:
     return subject.context_parallel_size * (subject.tensor_model_parallel_size if subject.splits_sequence else 1)
 
 
-@run_rule(
-    code="BP928",
-    name="row-width-unfit-for-low-precision",
-    severity=Severity.ERROR,
-    source="PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624",
-)
+@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", noticed="first step")
 def row_width_unfit_for_low_precision(subject: RunSubject) -> Iterator[Violation]:
     """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
 
@@ -34,7 +29,6 @@ def row_width_unfit_for_low_precision(subject: RunSubject) -> Iterator[Violation
     Bad: packed_sequence_size 4112, MXFP8, context parallelism 1: 4112 = 128 x 32 + 16.
     Good: packed_sequence_size 4096, MXFP8, context parallelism 2: 2048 = 64 x 32.
     Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.
     """
     if not subject.packs_offline or subject.number_format == "bf16" or not subject.pads_to_max_length:
@@ -50,12 +44,7 @@ def row_width_unfit_for_low_precision(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP930",
-    name="varying-width-unfit-for-low-precision",
-    severity=Severity.WARNING,
-    source="PSC108, PSB112; megatron/bridge/data/packing/gpt_sft.py, the collate's width",
-)
+@rule("BP930", WARNING, "PSC108, PSB112; megatron/bridge/data/packing/gpt_sft.py, the collate's width")
 def varying_width_unfit_for_low_precision(subject: RunSubject) -> Iterator[Violation]:
     """Rows are as wide as their batch needs, and some widths do not fit FP8 or FP4 matrix products.
 
@@ -77,12 +66,7 @@ def varying_width_unfit_for_low_precision(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP929",
-    name="expert-padding-left-to-the-experts",
-    severity=Severity.ADVICE,
-    source="PSC109; megatron/core/transformer/moe/experts.py:300-312,642",
-)
+@rule("BP929", ADVICE, "PSC109; megatron/core/transformer/moe/experts.py:300-312,642")
 def expert_padding_left_to_the_experts(subject: RunSubject) -> Iterator[Violation]:
     """Experts run in FP8 and the router does not round the tokens of an expert to what FP8 needs.
 
@@ -90,7 +74,6 @@ def expert_padding_left_to_the_experts(subject: RunSubject) -> Iterator[Violatio
     Bad: fp8, 32 experts, moe_router_padding_for_quantization false.
     Good: fp8, 32 experts, moe_router_padding_for_quantization true.
     Fix: Set model.moe_router_padding_for_quantization to true.
-    Noticed: never.
     Evidence: inferred from the source of megatron-core 0.19.2.
     """
     if not subject.is_packed or subject.number_format == "bf16" or not subject.is_mixture_of_experts:
@@ -98,10 +81,3 @@ def expert_padding_left_to_the_experts(subject: RunSubject) -> Iterator[Violatio
     names = ("moe_router_padding_for_quantization", "moe_router_padding_for_fp8")
     if not any(stated(subject, f"model.{name}") for name in names):
         yield Violation(where=f"model.{names[0]}", found=f"false with {subject.number_format} experts", allowed="true")
-
-
-RULES: tuple[RunRule, ...] = (
-    row_width_unfit_for_low_precision,
-    varying_width_unfit_for_low_precision,
-    expert_padding_left_to_the_experts,
-)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, Violation
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _IMPLS = ("none", "local", "transformer_engine", "full_iteration")
@@ -14,12 +14,7 @@ _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess"
 _MODULES, _SCOPE = "model.cuda_graph_modules", "model.cuda_graph_scope"
 
 
-@run_rule(
-    code="BP815",
-    name="full-recompute-inside-layer-graphs",
-    severity=Severity.ERROR,
-    source="PSB815; megatron/core/transformer/transformer_config.py:2521-2526",
-)
+@rule("BP815", ERROR, "PSB815; megatron/core/transformer/transformer_config.py:2521-2526", noticed="validate()")
 def full_recompute_inside_layer_graphs(subject: RunSubject) -> Iterator[Violation]:
     """Activations of whole layers are recomputed while CUDA graphs capture parts of layers.
 
@@ -27,7 +22,6 @@ def full_recompute_inside_layer_graphs(subject: RunSubject) -> Iterator[Violatio
     Bad: recompute_granularity full, cuda_graph_impl transformer_engine.
     Good: recompute_granularity selective, cuda_graph_impl transformer_engine.
     Fix: Set model.recompute_granularity to selective, or model.cuda_graph_impl to none.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if stated(subject, "model.recompute_granularity") in (None, "selective"):
@@ -42,12 +36,7 @@ def full_recompute_inside_layer_graphs(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP817",
-    name="graph-settings-contradict",
-    severity=Severity.ERROR,
-    source="PSC101, PSC104; megatron/core/transformer/transformer_config.py:2365-2463",
-)
+@rule("BP817", ERROR, "PSC101, PSC104; megatron/core/transformer/transformer_config.py:2365-2463", noticed="validate()")
 def graph_settings_contradict(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graph settings, new and old ones, contradict each other.
 
@@ -55,7 +44,6 @@ def graph_settings_contradict(subject: RunSubject) -> Iterator[Violation]:
     Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true besides.
     Good: cuda_graph_impl full_iteration with no modules.
     Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(subject)
@@ -96,12 +84,7 @@ def _wrong_entries(capture: GraphCapture) -> Iterator[Violation]:
         yield Violation(where=_MODULES, found=", ".join(unknown), allowed=", ".join(sorted(_KNOWN_MODULES)))
 
 
-@run_rule(
-    code="BP818",
-    name="graph-modules-do-not-fit-the-model",
-    severity=Severity.ERROR,
-    source="PSC103, PSB815; megatron/core/transformer/transformer_config.py:2467-2520",
-)
+@rule("BP818", ERROR, "PSC103, PSB815; megatron/core/transformer/transformer_config.py:2467-2520", noticed="validate()")
 def graph_modules_do_not_fit_the_model(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are to capture modules that this model does not have or cannot have captured.
 
@@ -109,7 +92,6 @@ def graph_modules_do_not_fit_the_model(subject: RunSubject) -> Iterator[Violatio
     Bad: cuda_graph_modules [moe_router] for a model without experts.
     Good: cuda_graph_modules [mlp] for it.
     Fix: Capture modules that the model has: mlp for dense layers, moe_router for layers of experts.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(subject)
@@ -140,10 +122,3 @@ def _misfits(subject: RunSubject, modules: frozenset[str]) -> Iterator[tuple[str
 def _has_only_expert_layers(subject: RunSubject) -> bool:
     frequency = stated(subject, "model.moe_layer_freq")
     return frequency in (None, 1) or (isinstance(frequency, (list, tuple)) and 0 not in frequency)
-
-
-RULES: tuple[RunRule, ...] = (
-    full_recompute_inside_layer_graphs,
-    graph_settings_contradict,
-    graph_modules_do_not_fit_the_model,
-)

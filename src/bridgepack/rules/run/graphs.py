@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.
@@ -24,12 +25,7 @@ def _described(capture: GraphCapture) -> str:
     return f"{capture.impl} graphs{modules}"
 
 
-@run_rule(
-    code="BP921",
-    name="graphs-over-rows-of-varying-width",
-    severity=Severity.ERROR,
-    source="PSC101; megatron/bridge/training/config.py:1172-1179",
-)
+@rule("BP921", ERROR, "PSC101; megatron/bridge/training/config.py:1172-1179", noticed="validate()")
 def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are on and rows are not all padded to the same width.
 
@@ -38,7 +34,6 @@ def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length.
     Good: cuda_graph_impl transformer_engine, dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset.dataset_kwargs.pad_to_max_length to true.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     if not subject.packs_offline:
@@ -53,12 +48,7 @@ def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP922",
-    name="captured-attention-with-varying-boundaries",
-    severity=Severity.ERROR,
-    source="PSC102; megatron/bridge/training/config.py:1181-1188",
-)
+@rule("BP922", ERROR, "PSC102; megatron/bridge/training/config.py:1181-1188", noticed="validate()")
 def captured_attention_with_varying_boundaries(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
 
@@ -66,7 +56,6 @@ def captured_attention_with_varying_boundaries(subject: RunSubject) -> Iterator[
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false.
     Good: cuda_graph_impl full_iteration, pad_cu_seqlens true, and the metadata file of the packs.
     Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to truthful metadata.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
     if not subject.has_specs:
@@ -80,12 +69,7 @@ def captured_attention_with_varying_boundaries(subject: RunSubject) -> Iterator[
         )
 
 
-@run_rule(
-    code="BP923",
-    name="layer-graphs-around-packed-attention",
-    severity=Severity.ERROR,
-    source="PSC103; megatron/core/transformer/transformer_layer.py:1217-1232",
-)
+@rule("BP923", ERROR, "PSC103; megatron/core/transformer/transformer_layer.py:1217-1232", noticed="first replay")
 def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
@@ -94,7 +78,6 @@ def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violat
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on.
     Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
-    Noticed: first replay.
     Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     if not subject.is_packed:
@@ -109,13 +92,7 @@ def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP924",
-    name="local-graphs-of-layers",
-    severity=Severity.ERROR,
-    source="PSC104; megatron/bridge/utils/cuda_graph.py:134-155",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP924", ERROR, "PSC104; megatron/bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"})
 def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are local but not of the full iteration.
 
@@ -139,12 +116,7 @@ def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP925",
-    name="full-iteration-graph-checks-loss",
-    severity=Severity.ERROR,
-    source="PSC105; megatron/bridge/training/config.py:1369-1374",
-)
+@rule("BP925", ERROR, "PSC105; megatron/bridge/training/config.py:1369-1374", noticed="validate()")
 def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
@@ -152,7 +124,6 @@ def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
     Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
     Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     if graph_capture(subject).is_full_iteration and subject.settings.flag(_NAN_CHECK):
@@ -164,11 +135,8 @@ def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP920",
-    name="full-iteration-graph-of-packed-rows",
-    severity=Severity.WARNING,
-    source="megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py",
+@rule(
+    "BP920", WARNING, "megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py"
 )
 def full_iteration_graph_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
@@ -189,12 +157,7 @@ def full_iteration_graph_of_packed_rows(subject: RunSubject) -> Iterator[Violati
         )
 
 
-@run_rule(
-    code="BP926",
-    name="graphs-over-rows-packed-in-the-batch",
-    severity=Severity.ERROR,
-    source="PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101",
-)
+@rule("BP926", ERROR, "PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101")
 def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violation]:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
@@ -217,11 +180,10 @@ def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP927",
-    name="graphs-without-graph-safe-random-state",
-    severity=Severity.ERROR,
-    source="PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216; "
+@rule(
+    "BP927",
+    ERROR,
+    "PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216; "
     "megatron/bridge/training/config.py:1276",
 )
 def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Violation]:
@@ -244,15 +206,3 @@ def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Viol
             allowed="true with CUDA graphs",
             changes=change("rng.te_rng_tracker", True, "graphs need random states that they can replay"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    graphs_over_rows_of_varying_width,
-    captured_attention_with_varying_boundaries,
-    layer_graphs_around_packed_attention,
-    local_graphs_of_layers,
-    full_iteration_graph_checks_loss,
-    full_iteration_graph_of_packed_rows,
-    graphs_over_rows_packed_in_the_batch,
-    graphs_without_graph_safe_random_state,
-)

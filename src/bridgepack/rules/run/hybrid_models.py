@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, Violation
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import COLLATE_DATASETS, TEXT_DATASETS, RunSubject
+from bridgepack.rules.versions import BRIDGE, CORE
 
 _HYBRID = "model.is_hybrid_model"
 #: Distribution -> oldest version whose kernels take several sequences in a row.
@@ -42,13 +43,12 @@ def is_older(installed: str, needed: str) -> bool:
         return False
 
 
-@run_rule(
-    code="BP905",
-    name="hybrid-model-not-declared",
-    severity=Severity.ERROR,
-    source="PSB905; megatron/bridge/training/gpt_step.py:441-451; megatron/core/packed_seq_params.py:31-70; "
+@rule(
+    "BP905",
+    ERROR,
+    "PSB905; megatron/bridge/training/gpt_step.py:441-451; megatron/core/packed_seq_params.py:31-70; "
     "megatron/core/ssm/mamba_mixer.py:744-772",
-    versions={"megatron-bridge": ">=0.5"},
+    versions={BRIDGE: ">=0.5"},
 )
 def hybrid_model_not_declared(subject: RunSubject) -> Iterator[Violation]:
     """Packing is on for a model with Mamba layers that is not declared a hybrid model.
@@ -58,7 +58,6 @@ def hybrid_model_not_declared(subject: RunSubject) -> Iterator[Violation]:
     Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on.
     Good: hybrid_layer_pattern M-M*-, is_hybrid_model true.
     Fix: Set model.is_hybrid_model to true.
-    Noticed: never.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 3474, pull requests 3484 and 3585.
     """
     if subject.is_packed and has_mamba_layers(subject) and not subject.settings.flag(_HYBRID):
@@ -70,12 +69,7 @@ def hybrid_model_not_declared(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP906",
-    name="mamba-kernels-missing-or-old",
-    severity=Severity.ERROR,
-    source="PSB906; megatron/core/ssm/mamba_mixer.py:202,1490-1506",
-)
+@rule("BP906", ERROR, "PSB906; megatron/core/ssm/mamba_mixer.py:202,1490-1506")
 def mamba_kernels_missing_or_old(subject: RunSubject) -> Iterator[Violation]:
     """The kernels of Mamba layers are not installed, or are too old for several sequences in a row.
 
@@ -95,13 +89,7 @@ def mamba_kernels_missing_or_old(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=name, found=version or "not installed", allowed=f"{needed} or newer", group=name)
 
 
-@run_rule(
-    code="BP907",
-    name="gated-delta-net-on-old-core",
-    severity=Severity.ERROR,
-    source="PSB907; megatron/core/ssm/gated_delta_net/gdn.py:95-125",
-    versions={"megatron-core": "<0.18"},
-)
+@rule("BP907", ERROR, "PSB907; megatron/core/ssm/gated_delta_net/gdn.py:95-125", versions={CORE: "<0.18"})
 def gated_delta_net_on_old_core(subject: RunSubject) -> Iterator[Violation]:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
@@ -120,12 +108,7 @@ def gated_delta_net_on_old_core(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP908",
-    name="rows-of-own-dataset-must-be-full",
-    severity=Severity.ADVICE,
-    source="PSB908; megatron/core/ssm/gated_delta_net/common.py:448-475",
-)
+@rule("BP908", ADVICE, "PSB908; megatron/core/ssm/gated_delta_net/common.py:448-475", noticed="first step")
 def rows_of_own_dataset_must_be_full(subject: RunSubject) -> Iterator[Violation]:
     """A dataset of the user's own feeds a model with gated delta net layers, which want boundaries to the row's end.
 
@@ -133,7 +116,6 @@ def rows_of_own_dataset_must_be_full(subject: RunSubject) -> Iterator[Violation]
     Bad: a dataset class of one's own, boundaries [0, 5, 9] for a row of 16 tokens.
     Good: boundaries [0, 5, 9, 16]: the tail is a sequence of its own, as the host's collate function has it.
     Fix: Append a last boundary at the row's width.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     known = TEXT_DATASETS | COLLATE_DATASETS
@@ -145,11 +127,10 @@ def rows_of_own_dataset_must_be_full(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP918",
-    name="mamba-heads-do-not-divide",
-    severity=Severity.ERROR,
-    source="PSB906; megatron/core/ssm/mamba_mixer.py:260-272; megatron/core/ssm/mamba_context_parallel.py:106-130",
+@rule(
+    "BP918",
+    ERROR,
+    "PSB906; megatron/core/ssm/mamba_mixer.py:260-272; megatron/core/ssm/mamba_context_parallel.py:106-130",
 )
 def mamba_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     """Heads or groups of Mamba layers do not divide by tensor and context parallelism.
@@ -189,12 +170,7 @@ def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:
     return max(per_rank, context) % min(per_rank, context) == 0
 
 
-@run_rule(
-    code="BP919",
-    name="gated-delta-net-kernels-missing",
-    severity=Severity.ERROR,
-    source="PSB907; megatron/core/ssm/gated_delta_net/common.py:44-55,141",
-)
+@rule("BP919", ERROR, "PSB907; megatron/core/ssm/gated_delta_net/common.py:44-55,141")
 def gated_delta_net_kernels_missing(subject: RunSubject) -> Iterator[Violation]:
     """The model has gated delta net layers and flash-linear-attention is not installed.
 
@@ -207,13 +183,3 @@ def gated_delta_net_kernels_missing(subject: RunSubject) -> Iterator[Violation]:
     """
     if has_gated_delta_net(subject) and "flash-linear-attention" not in subject.require_environment().versions:
         yield Violation(where="flash-linear-attention", found="not installed", allowed="0.4 or newer")
-
-
-RULES: tuple[RunRule, ...] = (
-    hybrid_model_not_declared,
-    mamba_kernels_missing_or_old,
-    gated_delta_net_on_old_core,
-    rows_of_own_dataset_must_be_full,
-    mamba_heads_do_not_divide,
-    gated_delta_net_kernels_missing,
-)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import COLLATE_DATASETS, TEXT_DATASETS, RunSubject
 from bridgepack.rules.versions import BRIDGE
 
@@ -24,12 +24,7 @@ _FAMILIES_THAT_PACK_IN_STEP = frozenset({"qwen3_vl", "qwen3_5_vl"})
 _FAMILIES_THAT_PACK_IN_COLLATE = frozenset({"qwen2_5_vl", "gemma3_vl", "gemma4_vl", "glm_4_5_vl", "nemotron_omni"})
 
 
-@run_rule(
-    code="BP931",
-    name="in-batch-packing-of-one-row",
-    severity=Severity.ERROR,
-    source="PSC201; megatron/bridge/training/config.py:1480",
-)
+@rule("BP931", ERROR, "PSC201; megatron/bridge/training/config.py:1480", noticed="validate()")
 def in_batch_packing_of_one_row(subject: RunSubject) -> Iterator[Violation]:
     """In-batch packing is on and a micro batch is one row.
 
@@ -38,19 +33,13 @@ def in_batch_packing_of_one_row(subject: RunSubject) -> Iterator[Violation]:
     Good: enable_in_batch_packing true, train.micro_batch_size 2.
     Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
         enable_in_batch_packing off.
-    Noticed: validate().
     Evidence: executed: six shipped Ministral 3 recipes are refused.
     """
     if subject.packs_in_batch and subject.micro_batch_size == 1:
         yield Violation(where="train.micro_batch_size", found="1", allowed="2 or more with in-batch packing")
 
 
-@run_rule(
-    code="BP932",
-    name="seq-length-not-a-collate-multiple",
-    severity=Severity.ERROR,
-    source="PSC202; megatron/bridge/training/config.py:1221",
-)
+@rule("BP932", ERROR, "PSC202; megatron/bridge/training/config.py:1221", noticed="validate()")
 def seq_length_not_a_collate_multiple(subject: RunSubject) -> Iterator[Violation]:
     """The dataset's collate pads rows, and its seq_length is no multiple of what parallelism needs.
 
@@ -58,8 +47,6 @@ def seq_length_not_a_collate_multiple(subject: RunSubject) -> Iterator[Violation
     Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2.
     Good: DirectHFSFTDatasetConfig seq_length 4096 with context_parallel_size 2.
     Fix: Set seq_length of dataset and model to a multiple.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.dataset_kind not in COLLATE_DATASETS:
         return
@@ -77,12 +64,7 @@ def seq_length_not_a_collate_multiple(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP933",
-    name="in-batch-packing-by-custom-dataset",
-    severity=Severity.ADVICE,
-    source="PSC203, PSC204; megatron/bridge/data/packing/in_batch.py:49",
-)
+@rule("BP933", ADVICE, "PSC203, PSC204; megatron/bridge/data/packing/in_batch.py:49", noticed="first step, or never")
 def in_batch_packing_by_custom_dataset(subject: RunSubject) -> Iterator[Violation]:
     """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
 
@@ -91,19 +73,16 @@ def in_batch_packing_by_custom_dataset(subject: RunSubject) -> Iterator[Violatio
     Bad: a provider of your own that pads on the left, with enable_in_batch_packing true.
     Good: DirectHFSFTDatasetConfig, whose collate pads on the right and gives the mask.
     Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a pad token of its own.
-    Noticed: first step, or never.
-    Evidence: read in the source.
     """
     kind = subject.dataset_kind
     if subject.packs_in_batch and kind not in COLLATE_DATASETS | TEXT_DATASETS:
         yield Violation(where="dataset", found=kind, allowed="right-padded rows with an attention_mask")
 
 
-@run_rule(
-    code="BP934",
-    name="deferred-packing-of-another-step",
-    severity=Severity.WARNING,
-    source="PSC208; megatron/bridge/training/vlm_step.py:219, megatron/bridge/models/qwen_vl/qwen3_vl_step.py:61",
+@rule(
+    "BP934",
+    WARNING,
+    "PSC208; megatron/bridge/training/vlm_step.py:219, megatron/bridge/models/qwen_vl/qwen3_vl_step.py:61",
 )
 def deferred_packing_of_another_step(subject: RunSubject) -> Iterator[Violation]:
     """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
@@ -113,7 +92,6 @@ def deferred_packing_of_another_step(subject: RunSubject) -> Iterator[Violation]
     Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
     Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
     Noticed: first step.
-    Evidence: read in the source.
     """
     if not subject.packs_in_batch or subject.dataset_kind not in COLLATE_DATASETS:
         return
@@ -125,12 +103,7 @@ def deferred_packing_of_another_step(subject: RunSubject) -> Iterator[Violation]
         yield Violation(where=_DEFER, found=found, allowed=str(wanted), changes=mended)
 
 
-@run_rule(
-    code="BP935",
-    name="in-batch-packing-of-text-dataset",
-    severity=Severity.ERROR,
-    source="PSC205; megatron/bridge/data/builders/gpt_sft.py:105",
-)
+@rule("BP935", ERROR, "PSC205; megatron/bridge/data/builders/gpt_sft.py:105")
 def in_batch_packing_of_text_dataset(subject: RunSubject) -> Iterator[Violation]:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
@@ -140,19 +113,16 @@ def in_batch_packing_of_text_dataset(subject: RunSubject) -> Iterator[Violation]
     Good: GPTSFTDatasetConfig with enable_offline_packing true, or DirectHFSFTDatasetConfig.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig.
     Noticed: never, where it is set as an attribute.
-    Evidence: read in the source.
     """
     if subject.packs_in_batch and subject.dataset_kind in TEXT_DATASETS:
         mended = change(_SWITCH, False, "the dataset has no such field")
         yield Violation(where=_SWITCH, found=f"true on {subject.dataset_kind}", allowed="not set", changes=mended)
 
 
-@run_rule(
-    code="BP936",
-    name="in-batch-packing-with-allgather-dispatcher",
-    severity=Severity.WARNING,
-    source="PSC206; megatron/bridge/models/transformer_config.py:185, "
-    "megatron/core/transformer/transformer_config.py:2645",
+@rule(
+    "BP936",
+    WARNING,
+    "PSC206; megatron/bridge/models/transformer_config.py:185, megatron/core/transformer/transformer_config.py:2645",
 )
 def in_batch_packing_with_allgather_dispatcher(subject: RunSubject) -> Iterator[Violation]:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
@@ -174,12 +144,7 @@ def in_batch_packing_with_allgather_dispatcher(subject: RunSubject) -> Iterator[
         yield Violation(where=path, found=kind, allowed="alltoall or flex", changes=mended)
 
 
-@run_rule(
-    code="BP942",
-    name="in-batch-packing-with-narrow-numbers",
-    severity=Severity.WARNING,
-    source="PSC206; megatron/bridge/training/config.py:1239",
-)
+@rule("BP942", WARNING, "PSC206; megatron/bridge/training/config.py:1239", noticed="first step")
 def in_batch_packing_with_narrow_numbers(subject: RunSubject) -> Iterator[Violation]:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
@@ -188,20 +153,13 @@ def in_batch_packing_with_narrow_numbers(subject: RunSubject) -> Iterator[Violat
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid.
     Good: enable_in_batch_packing true, mixed_precision bf16_mixed.
     Fix: Use bf16, or pack offline with pad_to_max_length.
-    Noticed: first step.
     Evidence: read in the source; the outcome is inferred.
     """
     if subject.packs_in_batch and subject.number_format != "bf16":
         yield Violation(where="mixed_precision", found=subject.number_format, allowed="bf16 with in-batch packing")
 
 
-@run_rule(
-    code="BP937",
-    name="in-batch-packing-with-builder-config",
-    severity=Severity.ERROR,
-    source="PSC207; megatron/bridge/training/config.py:1235 of 0.6.1",
-    versions={BRIDGE: ">=0.6.0,<0.6.2"},
-)
+@rule("BP937", ERROR, "PSC207; megatron/bridge/training/config.py:1235 of 0.6.1", versions={BRIDGE: ">=0.6.0,<0.6.2"})
 def in_batch_packing_with_builder_config(subject: RunSubject) -> Iterator[Violation]:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
@@ -220,13 +178,7 @@ def in_batch_packing_with_builder_config(subject: RunSubject) -> Iterator[Violat
         yield Violation(where="model", found=f"{kind} in a pipeline", allowed="a model provider, or 0.6.2")
 
 
-@run_rule(
-    code="BP938",
-    name="in-batch-packing-with-expert-overlap",
-    severity=Severity.ERROR,
-    source="PSC208; megatron/bridge/training/vlm_step.py:309",
-    versions={BRIDGE: "<0.7"},
-)
+@rule("BP938", ERROR, "PSC208; megatron/bridge/training/vlm_step.py:309", versions={BRIDGE: "<0.7"})
 def in_batch_packing_with_expert_overlap(subject: RunSubject) -> Iterator[Violation]:
     """Expert communication is overlapped and rows are packed in batch.
 
@@ -234,7 +186,6 @@ def in_batch_packing_with_expert_overlap(subject: RunSubject) -> Iterator[Violat
     Bad: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm true.
     Good: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm false.
     Fix: Turn the overlap off in model and comm_overlap.
-    Noticed: never.
     Evidence: read in the source; Megatron-Bridge #5470, on main only.
     """
     if not subject.packs_in_batch:
@@ -246,13 +197,7 @@ def in_batch_packing_with_expert_overlap(subject: RunSubject) -> Iterator[Violat
             yield Violation(where=path, found="true", allowed="false", changes=mended)
 
 
-@run_rule(
-    code="BP939",
-    name="energon-packing-buffer",
-    severity=Severity.ERROR,
-    source="PSC209; megatron/bridge/data/builders/energon.py:308",
-    versions={BRIDGE: "<0.7"},
-)
+@rule("BP939", ERROR, "PSC209; megatron/bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"})
 def energon_packing_buffer(subject: RunSubject) -> Iterator[Violation]:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
@@ -262,7 +207,6 @@ def energon_packing_buffer(subject: RunSubject) -> Iterator[Violation]:
     Good: EnergonDatasetConfig packing_buffer_size null, enable_in_batch_packing true.
     Fix: Remove packing_buffer_size; pack in batch.
     Noticed: dataset build.
-    Evidence: read in the source.
     """
     path = "dataset.packing_buffer_size"
     if subject.dataset_kind == _ENERGON and subject.settings.is_stated(path):
@@ -272,12 +216,7 @@ def energon_packing_buffer(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found=str(size), allowed="null", changes=mended)
 
 
-@run_rule(
-    code="BP940",
-    name="energon-micro-batch-size-differs",
-    severity=Severity.ERROR,
-    source="PSC210; megatron/bridge/training/config.py:1198",
-)
+@rule("BP940", ERROR, "PSC210; megatron/bridge/training/config.py:1198", noticed="validate()")
 def energon_micro_batch_size_differs(subject: RunSubject) -> Iterator[Violation]:
     """The micro batch size of an Energon dataset is not that of training, or not that of evaluation.
 
@@ -285,8 +224,6 @@ def energon_micro_batch_size_differs(subject: RunSubject) -> Iterator[Violation]
     Bad: dataset.micro_batch_size 1, train.micro_batch_size 2.
     Good: dataset.micro_batch_size 2, train.micro_batch_size 2, validation.eval_micro_batch_size 2.
     Fix: Set all of them to the same number.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.dataset_kind != _ENERGON:
         return
@@ -302,12 +239,7 @@ def energon_micro_batch_size_differs(subject: RunSubject) -> Iterator[Violation]
         yield Violation(where=evaluation, found=found, allowed=allowed, group=evaluation, changes=mended)
 
 
-@run_rule(
-    code="BP941",
-    name="in-batch-packing-with-context-parallel-vision",
-    severity=Severity.WARNING,
-    source="PSC211; megatron/bridge/training/utils/packed_seq_utils.py:145",
-)
+@rule("BP941", WARNING, "PSC211; megatron/bridge/training/utils/packed_seq_utils.py:145")
 def in_batch_packing_with_context_parallel_vision(subject: RunSubject) -> Iterator[Violation]:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
@@ -325,19 +257,3 @@ def in_batch_packing_with_context_parallel_vision(subject: RunSubject) -> Iterat
     if _MULTIMODAL.search(name) and name not in _FAMILIES_WITH_PACKED_POSITIONS:
         found = f"{subject.context_parallel_size} with {subject.family.evidence}"
         yield Violation(where="model.context_parallel_size", found=found, allowed="1 with in-batch packing")
-
-
-RULES: tuple[RunRule, ...] = (
-    in_batch_packing_of_one_row,
-    seq_length_not_a_collate_multiple,
-    in_batch_packing_by_custom_dataset,
-    deferred_packing_of_another_step,
-    in_batch_packing_of_text_dataset,
-    in_batch_packing_with_allgather_dispatcher,
-    in_batch_packing_with_narrow_numbers,
-    in_batch_packing_with_builder_config,
-    in_batch_packing_with_expert_overlap,
-    energon_packing_buffer,
-    energon_micro_batch_size_differs,
-    in_batch_packing_with_context_parallel_vision,
-)

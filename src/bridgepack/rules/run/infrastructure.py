@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import stated
 from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _WORKERS = f"{SPECS}.num_tokenizer_workers"
@@ -33,11 +33,10 @@ def _raw_training_file(subject: RunSubject) -> str | None:
     return f"{raw_root(subject)}/{TRAIN}.jsonl"
 
 
-@run_rule(
-    code="BP961",
-    name="packing-outlasts-timeout",
-    severity=Severity.WARNING,
-    source="PSC401; megatron/bridge/data/builders/gpt_sft.py:733-742; megatron/bridge/data/packing/offline.py:48-68; "
+@rule(
+    "BP961",
+    WARNING,
+    "PSC401; megatron/bridge/data/builders/gpt_sft.py:733-742; megatron/bridge/data/packing/offline.py:48-68; "
     "megatron/bridge/training/initialize.py:744",
 )
 def packing_outlasts_timeout(subject: RunSubject) -> Iterator[Violation]:
@@ -65,12 +64,7 @@ def packing_outlasts_timeout(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP962",
-    name="packs-on-one-node",
-    severity=Severity.WARNING,
-    source="PSC402; megatron/bridge/data/builders/gpt_sft.py:441-458,733-742",
-)
+@rule("BP962", WARNING, "PSC402; megatron/bridge/data/builders/gpt_sft.py:441-458,733-742", noticed="dataset build")
 def packs_on_one_node(subject: RunSubject) -> Iterator[Violation]:
     """Packs lie in a folder that other nodes of the job do not see.
 
@@ -78,7 +72,6 @@ def packs_on_one_node(subject: RunSubject) -> Iterator[Violation]:
     Bad: 16 GPUs, dataset_root in /dev/shm.
     Good: 16 GPUs, dataset_root on a file system that every node mounts.
     Fix: Move the data to a shared file system, or copy finished packs to every node and set explicit paths.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issues 4207 and 4865.
     """
     if not subject.has_specs or subject.world_size <= _GPUS_PER_NODE:
@@ -97,11 +90,10 @@ def packs_on_one_node(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP963",
-    name="packs-written-and-read-at-once",
-    severity=Severity.ADVICE,
-    source="PSC403; megatron/bridge/data/packing/paths.py:244-294; megatron/bridge/data/builders/gpt_sft.py:441-447",
+@rule(
+    "BP963",
+    ADVICE,
+    "PSC403; megatron/bridge/data/packing/paths.py:244-294; megatron/bridge/data/builders/gpt_sft.py:441-447",
 )
 def packs_written_and_read_at_once(subject: RunSubject) -> Iterator[Violation]:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
@@ -121,12 +113,7 @@ def packs_written_and_read_at_once(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP965",
-    name="throughput-ignores-packing",
-    severity=Severity.ADVICE,
-    source="PSC405; megatron/bridge/training/gpt_step.py:395-405",
-)
+@rule("BP965", ADVICE, "PSC405; megatron/bridge/training/gpt_step.py:395-405")
 def throughput_ignores_packing(subject: RunSubject) -> Iterator[Violation]:
     """Operations per second are counted as if every row were one sequence.
 
@@ -134,7 +121,6 @@ def throughput_ignores_packing(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 2, packed rows, MFU taken from the log.
     Good: MFU computed from the lengths in the artifact's manifest.
     Fix: Compute operations from the lengths of the sequences; compare runs by tokens per second.
-    Noticed: never.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4161.
     """
     if subject.is_packed and subject.context_parallel_size > 1:
@@ -145,12 +131,10 @@ def throughput_ignores_packing(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP966",
-    name="whole-artifact-read-for-throughput",
-    severity=Severity.ADVICE,
-    source="PSC406; megatron/bridge/training/utils/flop_utils.py:762-795; "
-    "megatron/bridge/data/packing/algorithms.py:346-420",
+@rule(
+    "BP966",
+    ADVICE,
+    "PSC406; megatron/bridge/training/utils/flop_utils.py:762-795; megatron/bridge/data/packing/algorithms.py:346-420",
 )
 def whole_artifact_read_for_throughput(subject: RunSubject) -> Iterator[Violation]:
     """Every rank reads all packs into Python lists to count operations.
@@ -170,12 +154,7 @@ def whole_artifact_read_for_throughput(subject: RunSubject) -> Iterator[Violatio
         yield Violation(where="dataset.hf_dataset", found=f"{name} with {model_id}", allowed="packs of a local dataset")
 
 
-@run_rule(
-    code="BP971",
-    name="packing-needs-much-memory",
-    severity=Severity.ADVICE,
-    source="PSC411; megatron/bridge/data/packing/offline.py:48-68,246-318",
-)
+@rule("BP971", ADVICE, "PSC411; megatron/bridge/data/packing/offline.py:48-68,246-318", noticed="dataset build")
 def packing_needs_much_memory(subject: RunSubject) -> Iterator[Violation]:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 
@@ -183,7 +162,6 @@ def packing_needs_much_memory(subject: RunSubject) -> Iterator[Violation]:
     Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB.
     Good: packs made beforehand.
     Fix: Build the packs before the job; this package streams them from disk.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2; the bytes are inferred.
     """
     raw = _raw_training_file(subject)
@@ -196,12 +174,7 @@ def packing_needs_much_memory(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP972",
-    name="tokenizer-workers-need-descriptors",
-    severity=Severity.ADVICE,
-    source="PSC412; megatron/bridge/data/packing/offline.py:52-68",
-)
+@rule("BP972", ADVICE, "PSC412; megatron/bridge/data/packing/offline.py:52-68", noticed="dataset build")
 def tokenizer_workers_need_descriptors(subject: RunSubject) -> Iterator[Violation]:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
@@ -210,7 +183,6 @@ def tokenizer_workers_need_descriptors(subject: RunSubject) -> Iterator[Violatio
     Bad: num_tokenizer_workers 32, ulimit -Hn 4096.
     Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2.
     """
     if splits_packed_by_host(subject):
@@ -221,11 +193,10 @@ def tokenizer_workers_need_descriptors(subject: RunSubject) -> Iterator[Violatio
             )
 
 
-@run_rule(
-    code="BP973",
-    name="packs-written-without-a-lock",
-    severity=Severity.ADVICE,
-    source="PSC413; megatron/bridge/data/packing/parquet.py:81-110; megatron/bridge/data/packing/offline.py:292-309",
+@rule(
+    "BP973",
+    ADVICE,
+    "PSC413; megatron/bridge/data/packing/parquet.py:81-110; megatron/bridge/data/packing/offline.py:292-309",
 )
 def packs_written_without_a_lock(subject: RunSubject) -> Iterator[Violation]:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
@@ -245,15 +216,3 @@ def packs_written_without_a_lock(subject: RunSubject) -> Iterator[Violation]:
             found=f"{' and '.join(splits)} packed inside the job",
             allowed="packs made before the job",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    packing_outlasts_timeout,
-    packs_on_one_node,
-    packs_written_and_read_at_once,
-    throughput_ignores_packing,
-    whole_artifact_read_for_throughput,
-    packing_needs_much_memory,
-    tokenizer_workers_need_descriptors,
-    packs_written_without_a_lock,
-)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 
@@ -113,12 +113,7 @@ def _misplaced(subject: RunSubject) -> Iterator[tuple[str, Any, Kind]]:
                 yield path, value, kind
 
 
-@run_rule(
-    code="BP029",
-    name="setting-of-wrong-kind",
-    severity=Severity.ERROR,
-    source="PSB019, PSB020; megatron/bridge/training/config.py:1466",
-)
+@rule("BP029", ERROR, "PSB019, PSB020; megatron/bridge/training/config.py:1466")
 def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     """A setting holds a value of a kind that it cannot be.
 
@@ -128,7 +123,6 @@ def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
     Fix: Write numbers and true or false without quotes.
     Noticed: start for numbers, never for switches.
-    Evidence: read in the source.
     """
     for path, value, kind in _misplaced(subject):
         if _neighbour(value, kind) is None:
@@ -141,12 +135,7 @@ def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP030",
-    name="setting-of-neighbouring-kind",
-    severity=Severity.WARNING,
-    source="PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
-)
+@rule("BP030", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
 def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
@@ -156,7 +145,6 @@ def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
     Good: dataset.enable_offline_packing true; packed_sequence_size 4096.
     Fix: Write the value in its own kind.
     Noticed: by accident.
-    Evidence: read in the source.
     """
     for path, value, kind in _misplaced(subject):
         meant = _neighbour(value, kind)
@@ -164,6 +152,3 @@ def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(
                 where=path, found=repr(value), allowed=str(kind), changes=change(path, meant, f"the setting is {kind}")
             )
-
-
-RULES: tuple[RunRule, ...] = (setting_of_wrong_kind, setting_of_neighbouring_kind)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.records import Change
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import (
     DIFFUSION_DATASETS,
     FINETUNING_DATASETS,
     PRETRAINING_DATASETS,
     is_on,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _PER_TOKEN = "model.calculate_per_token_loss"
@@ -43,12 +43,7 @@ def _per_token_loss(subject: RunSubject, why: str) -> tuple[Change, ...]:
     return changes
 
 
-@run_rule(
-    code="BP011",
-    name="per-token-loss-off-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB011; megatron/bridge/training/config.py:1452",
-)
+@rule("BP011", ERROR, "PSB011; megatron/bridge/training/config.py:1452", noticed="validate()")
 def per_token_loss_off_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
@@ -57,7 +52,6 @@ def per_token_loss_off_with_context_parallelism(subject: RunSubject) -> Iterator
     Bad: model.context_parallel_size 2, model.calculate_per_token_loss false.
     Good: model.context_parallel_size 2, model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
     if _is_checked_by_host(subject) and not subject.settings.flag(_PER_TOKEN):
@@ -69,12 +63,7 @@ def per_token_loss_off_with_context_parallelism(subject: RunSubject) -> Iterator
         )
 
 
-@run_rule(
-    code="BP012",
-    name="average-in-collective-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB012; megatron/bridge/training/config.py:1455",
-)
+@rule("BP012", ERROR, "PSB012; megatron/bridge/training/config.py:1455", noticed="validate()")
 def average_in_collective_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism is on in fine-tuning and gradients are averaged by the collective.
 
@@ -82,7 +71,6 @@ def average_in_collective_with_context_parallelism(subject: RunSubject) -> Itera
     Bad: model.context_parallel_size 2, ddp.average_in_collective true.
     Good: model.context_parallel_size 2, ddp.average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     if _is_checked_by_host(subject) and _averages_in_collective(subject):
@@ -94,12 +82,7 @@ def average_in_collective_with_context_parallelism(subject: RunSubject) -> Itera
         )
 
 
-@run_rule(
-    code="BP013",
-    name="average-in-collective-with-per-token-loss",
-    severity=Severity.ERROR,
-    source="PSB013; megatron/core/distributed/distributed_data_parallel.py:180",
-)
+@rule("BP013", ERROR, "PSB013; megatron/core/distributed/distributed_data_parallel.py:180", noticed="setup")
 def average_in_collective_with_per_token_loss(subject: RunSubject) -> Iterator[Violation]:
     """The loss is computed per token and gradients are averaged by the collective.
 
@@ -108,8 +91,6 @@ def average_in_collective_with_per_token_loss(subject: RunSubject) -> Iterator[V
     Bad: model.calculate_per_token_loss true, ddp.average_in_collective true.
     Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
-    Noticed: setup.
-    Evidence: read in the source.
     """
     if not subject.settings.flag(_PER_TOKEN) or not _averages_in_collective(subject):
         return
@@ -122,12 +103,7 @@ def average_in_collective_with_per_token_loss(subject: RunSubject) -> Iterator[V
         )
 
 
-@run_rule(
-    code="BP014",
-    name="loss-averaged-over-packs",
-    severity=Severity.ADVICE,
-    source="PSB014; megatron/bridge/training/losses.py:102, megatron/core/pipeline_parallel/schedules.py",
-)
+@rule("BP014", ADVICE, "PSB014; megatron/bridge/training/losses.py:102, megatron/core/pipeline_parallel/schedules.py")
 def loss_averaged_over_packs(subject: RunSubject) -> Iterator[Violation]:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
@@ -136,7 +112,6 @@ def loss_averaged_over_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: enable_offline_packing true, model.calculate_per_token_loss false.
     Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: never.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not subject.packs_offline or subject.settings.flag(_PER_TOKEN) or subject.context_parallel_size > 1:
@@ -149,13 +124,8 @@ def loss_averaged_over_packs(subject: RunSubject) -> Iterator[Violation]:
     )
 
 
-@run_rule(
-    code="BP032",
-    name="custom-dataset-with-mean-loss-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="PSB011, PSB810; megatron/bridge/training/config.py:1439",
-)
-def custom_dataset_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP032", WARNING, "PSB011, PSB810; megatron/bridge/training/config.py:1439")
+def custom_dataset_with_mean_loss_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
     Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
@@ -163,7 +133,6 @@ def custom_dataset_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false.
     Good: the same with calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
-    Noticed: never.
     Evidence: read in the source; Megatron-LM #1764.
     """
     if subject.context_parallel_size == 1 or subject.settings.flag(_PER_TOKEN):
@@ -177,12 +146,7 @@ def custom_dataset_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     )
 
 
-@run_rule(
-    code="BP617",
-    name="validation-loss-weighs-packs",
-    severity=Severity.ADVICE,
-    source="PSB617; megatron/bridge/training/losses.py:102",
-)
+@rule("BP617", ADVICE, "PSB617; megatron/bridge/training/losses.py:102")
 def validation_loss_weighs_packs(subject: RunSubject) -> Iterator[Violation]:
     """The validation loss is an average over packs, not over tokens.
 
@@ -190,8 +154,6 @@ def validation_loss_weighs_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed validation with model.calculate_per_token_loss false.
     Good: packed validation with model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if subject.packs_offline and subject.evaluates and not subject.settings.flag(_PER_TOKEN):
         yield Violation(
@@ -202,12 +164,7 @@ def validation_loss_weighs_packs(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP027",
-    name="context-parallelism-without-packing",
-    severity=Severity.ADVICE,
-    source="PSB027; docs/bridge-rl-integration.md:190",
-)
+@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", noticed="assertion of the framework on top")
 def context_parallelism_without_packing(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism is on and rows are not packed.
 
@@ -216,7 +173,6 @@ def context_parallelism_without_packing(subject: RunSubject) -> Iterator[Violati
     Bad: model.context_parallel_size 2, enable_offline_packing false.
     Good: model.context_parallel_size 2, enable_offline_packing true.
     Fix: Turn packing on.
-    Noticed: assertion of the framework on top.
     Evidence: SkyRL #274; the host's documentation.
     """
     if subject.context_parallel_size > 1 and not subject.is_packed and subject.dataset_kind in FINETUNING_DATASETS:
@@ -225,14 +181,3 @@ def context_parallelism_without_packing(subject: RunSubject) -> Iterator[Violati
             found=f"{subject.context_parallel_size}, without packing",
             allowed="packing, or no context parallelism",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    per_token_loss_off_with_context_parallelism,
-    average_in_collective_with_context_parallelism,
-    average_in_collective_with_per_token_loss,
-    loss_averaged_over_packs,
-    context_parallelism_without_packing,
-    custom_dataset_with_mean_loss,
-    validation_loss_weighs_packs,
-)

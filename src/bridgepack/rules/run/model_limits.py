@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, Violation
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _KIND = "model.cp_comm_type"
 
 
-@run_rule(
-    code="BP724",
-    name="exchange-kinds-not-one-per-layer",
-    severity=Severity.ERROR,
-    source="PSB707; megatron/bridge/training/config.py:1524-1532; megatron/core/transformer/transformer_config.py:2778",
+@rule(
+    "BP724",
+    ERROR,
+    "PSB707; megatron/bridge/training/config.py:1524-1532; megatron/core/transformer/transformer_config.py:2778",
 )
 def exchange_kinds_not_one_per_layer(subject: RunSubject) -> Iterator[Violation]:
     """The kinds of exchange are neither one text nor a list with one text per layer.
@@ -39,12 +38,7 @@ def exchange_kinds_not_one_per_layer(subject: RunSubject) -> Iterator[Violation]
         yield Violation(where=_KIND, found=repr(kind), allowed="p2p, a2a, all_gather, a2a+p2p or a list of them")
 
 
-@run_rule(
-    code="BP725",
-    name="sparse-attention-without-all-gather",
-    severity=Severity.ERROR,
-    source="PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852",
-)
+@rule("BP725", ERROR, "PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852", noticed="validate()")
 def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violation]:
     """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
 
@@ -52,7 +46,6 @@ def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violati
     Bad: experimental_attention_variant dsa, context_parallel_size 4, cp_comm_type not set.
     Good: experimental_attention_variant dsa, context_parallel_size 4, cp_comm_type allgather.
     Fix: Set model.cp_comm_type to allgather.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if subject.context_parallel_size == 1 or subject.of_model("experimental_attention_variant") != "dsa":
@@ -67,12 +60,7 @@ def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violati
         )
 
 
-@run_rule(
-    code="BP726",
-    name="linear-heads-do-not-divide",
-    severity=Severity.ERROR,
-    source="PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382",
-)
+@rule("BP726", ERROR, "PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382", noticed="validate()")
 def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.
 
@@ -80,7 +68,6 @@ def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     Bad: linear_num_key_heads 16, tensor parallelism 8, context parallelism 4.
     Good: linear_num_key_heads 16, tensor parallelism 4, context parallelism 4.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if subject.of_model("experimental_attention_variant") != "gated_delta_net":
@@ -96,12 +83,7 @@ def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP728",
-    name="batch-invariance-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB702; megatron/core/transformer/transformer_config.py:2875-2896",
-)
+@rule("BP728", ERROR, "PSB702; megatron/core/transformer/transformer_config.py:2875-2896", noticed="validate()")
 def batch_invariance_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Batch-invariant mode is on together with context parallelism.
 
@@ -109,7 +91,6 @@ def batch_invariance_with_context_parallelism(subject: RunSubject) -> Iterator[V
     Bad: batch_invariant_mode true, context_parallel_size 2.
     Good: batch_invariant_mode false, context_parallel_size 2.
     Fix: Set model.batch_invariant_mode to false, or context parallelism to 1.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if stated(subject, "model.batch_invariant_mode") is True and subject.context_parallel_size > 1:
@@ -121,12 +102,7 @@ def batch_invariance_with_context_parallelism(subject: RunSubject) -> Iterator[V
         )
 
 
-@run_rule(
-    code="BP816",
-    name="varying-lengths-with-allgather-dispatcher",
-    severity=Severity.ERROR,
-    source="PSB808, PSB114; megatron/core/transformer/transformer_config.py:2643-2649",
-)
+@rule("BP816", ERROR, "PSB808, PSB114; megatron/core/transformer/transformer_config.py:2643-2649", noticed="validate()")
 def varying_lengths_with_allgather_dispatcher(subject: RunSubject) -> Iterator[Violation]:
     """Varying sequence lengths are announced while tokens are dispatched by allgather.
 
@@ -134,7 +110,6 @@ def varying_lengths_with_allgather_dispatcher(subject: RunSubject) -> Iterator[V
     Bad: variable_seq_lengths true, moe_token_dispatcher_type allgather.
     Good: variable_seq_lengths true, moe_token_dispatcher_type alltoall.
     Fix: Set model.moe_token_dispatcher_type to alltoall, or model.variable_seq_lengths to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     if stated(subject, "model.variable_seq_lengths") is not True:
@@ -146,12 +121,3 @@ def varying_lengths_with_allgather_dispatcher(subject: RunSubject) -> Iterator[V
             allowed="alltoall or flex",
             changes=change("model.moe_token_dispatcher_type", "alltoall", "it takes lengths that vary"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    exchange_kinds_not_one_per_layer,
-    sparse_attention_without_all_gather,
-    linear_heads_do_not_divide,
-    batch_invariance_with_context_parallelism,
-    varying_lengths_with_allgather_dispatcher,
-)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.context import known
-from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation
+from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Violation
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 
@@ -17,12 +17,7 @@ def packs_of(subject: RunSubject) -> ArtifactFacts | None:
     return subject.require_artifact() if subject.has_specs else None
 
 
-@run_rule(
-    code="BP106",
-    name="artifact-sequences-not-divisible",
-    severity=Severity.ERROR,
-    source="PSB106; megatron/core/models/common/embeddings/rope_utils.py:222",
-)
+@rule("BP106", ERROR, "PSB106; megatron/core/models/common/embeddings/rope_utils.py:222")
 def artifact_sequences_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
@@ -31,7 +26,6 @@ def artifact_sequences_not_divisible(subject: RunSubject) -> Iterator[Violation]
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2.
     Good: sequences of 4 and 4 runtime tokens, context_parallel_size 2.
     Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
-    Noticed: never.
     Evidence: read in the source; Bridge #4489.
     """
     facts = packs_of(subject)
@@ -44,12 +38,7 @@ def artifact_sequences_not_divisible(subject: RunSubject) -> Iterator[Violation]
             yield Violation(where=truth.split, found=found, allowed=f"multiples of {needed}")
 
 
-@run_rule(
-    code="BP107",
-    name="artifact-row-exceeds-pack",
-    severity=Severity.ERROR,
-    source="PSB107; megatron/bridge/data/packing/gpt_sft.py:199",
-)
+@rule("BP107", ERROR, "PSB107; megatron/bridge/data/packing/gpt_sft.py:199", noticed="a later step")
 def artifact_row_exceeds_pack(subject: RunSubject) -> Iterator[Violation]:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
@@ -57,7 +46,6 @@ def artifact_row_exceeds_pack(subject: RunSubject) -> Iterator[Violation]:
     Bad: a row of 4096 runtime tokens, packed_sequence_size 2048.
     Good: a row of 4096 runtime tokens, packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
-    Noticed: a later step.
     Evidence: executed with the real 0.6.2.
     """
     facts = packs_of(subject)
@@ -81,12 +69,7 @@ def _size_made_for(facts: ArtifactFacts) -> int:
     return known(size if type(size) is int else None, "the size that the artifact was packed for")
 
 
-@run_rule(
-    code="BP108",
-    name="artifact-packed-for-smaller-size",
-    severity=Severity.WARNING,
-    source="PSB108, PSB410",
-)
+@rule("BP108", WARNING, "PSB108, PSB410")
 def artifact_packed_for_smaller_size(subject: RunSubject) -> Iterator[Violation]:
     """The artifact was packed for a smaller size than this run's packed_sequence_size.
 
@@ -94,8 +77,6 @@ def artifact_packed_for_smaller_size(subject: RunSubject) -> Iterator[Violation]
     Bad: an artifact for 4096, packed_sequence_size 8192.
     Good: an artifact for 8192, packed_sequence_size 8192.
     Fix: Use packed_sequence_size and seq_length of the artifact, or pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
     facts = packs_of(subject)
     if facts is None:
@@ -106,12 +87,7 @@ def artifact_packed_for_smaller_size(subject: RunSubject) -> Iterator[Violation]
         yield Violation(where=f"{SPECS}.packed_sequence_size", found=found, allowed=str(made_for))
 
 
-@run_rule(
-    code="BP121",
-    name="artifact-multiple-differs",
-    severity=Severity.WARNING,
-    source="PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239",
-)
+@rule("BP121", WARNING, "PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239")
 def artifact_multiple_differs(subject: RunSubject) -> Iterator[Violation]:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
@@ -120,8 +96,6 @@ def artifact_multiple_differs(subject: RunSubject) -> Iterator[Violation]:
     Bad: an artifact with pad_seq_to_mult 4, a run with 1.
     Good: an artifact with pad_seq_to_mult 4, a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's where this run's parallelism allows it, or pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
     facts = packs_of(subject)
     if facts is None:
@@ -143,12 +117,7 @@ def artifact_multiple_differs(subject: RunSubject) -> Iterator[Violation]:
     )
 
 
-@run_rule(
-    code="BP122",
-    name="artifact-lacks-validation",
-    severity=Severity.WARNING,
-    source="PSB206",
-)
+@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence="executed with the real 0.6.2")
 def artifact_lacks_validation(subject: RunSubject) -> Iterator[Violation]:
     """The run validates, and the artifact has no validation split.
 
@@ -156,8 +125,6 @@ def artifact_lacks_validation(subject: RunSubject) -> Iterator[Violation]:
     Bad: do_validation true, an artifact with the split training only.
     Good: do_validation true, an artifact with the splits training and validation.
     Fix: Build the artifact with validation data, or set dataset.do_validation to false.
-    Noticed: dataset build, or never.
-    Evidence: executed with the real 0.6.2.
     """
     facts = packs_of(subject)
     if facts is None or not subject.settings.flag("dataset.do_validation"):
@@ -167,12 +134,7 @@ def artifact_lacks_validation(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=PATH_SETTINGS[VALIDATION], found=found, allowed="an artifact with a validation split")
 
 
-@run_rule(
-    code="BP220",
-    name="artifact-sequences-longer-than-run",
-    severity=Severity.WARNING,
-    source="PSB220, PSB216, PSB616",
-)
+@rule("BP220", WARNING, "PSB220, PSB216, PSB616")
 def artifact_sequences_longer_than_run(subject: RunSubject) -> Iterator[Violation]:
     """The artifact has sequences longer than this run would pack.
 
@@ -181,8 +143,6 @@ def artifact_sequences_longer_than_run(subject: RunSubject) -> Iterator[Violatio
     Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048.
     Good: a sequence of 2048 runtime tokens, dataset.seq_length 2048.
     Fix: Make the settings those of the artifact, or pack again with them.
-    Noticed: never.
-    Evidence: read in the source.
     """
     facts = packs_of(subject)
     if facts is None:
@@ -194,12 +154,7 @@ def artifact_sequences_longer_than_run(subject: RunSubject) -> Iterator[Violatio
             yield Violation(where=truth.split, found=found, allowed=f"at most {limit}, as this run would pack")
 
 
-@run_rule(
-    code="BP421",
-    name="padded-boundaries-without-metadata",
-    severity=Severity.ERROR,
-    source="PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79",
-)
+@rule("BP421", ERROR, "PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79", noticed="dataset build")
 def padded_boundaries_without_metadata(subject: RunSubject) -> Iterator[Violation]:
     """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
 
@@ -207,7 +162,6 @@ def padded_boundaries_without_metadata(subject: RunSubject) -> Iterator[Violatio
     Bad: pad_cu_seqlens true, packs named, packed_metadata_path null.
     Good: pad_cu_seqlens true, packs named, packed_metadata_path Path("/data/packs/bridge_metadata.json").
     Fix: Name the metadata file of the packs; it has an entry for every split.
-    Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
     if not subject.has_specs or not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
@@ -223,14 +177,3 @@ def padded_boundaries_without_metadata(subject: RunSubject) -> Iterator[Violatio
     if subject.artifact is not None and not subject.artifact.metadata.exists:
         found = "no such file, with pad_cu_seqlens"
         yield Violation(where=subject.artifact.metadata.path, found=found, allowed=f"a file beside {MANIFEST_FILE}")
-
-
-RULES: tuple[RunRule, ...] = (
-    artifact_sequences_not_divisible,
-    artifact_row_exceeds_pack,
-    artifact_packed_for_smaller_size,
-    artifact_multiple_differs,
-    artifact_lacks_validation,
-    artifact_sequences_longer_than_run,
-    padded_boundaries_without_metadata,
-)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.rule import ADVICE, ERROR, Violation
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 from bridgepack.rules.versions import BRIDGE
 
@@ -13,12 +13,7 @@ from bridgepack.rules.versions import BRIDGE
 MAX_EXACT_FLOAT32 = 1 << 24
 
 
-@run_rule(
-    code="BP402",
-    name="padded-cu-seqlens-without-full-width",
-    severity=Severity.ERROR,
-    source="PSB402; megatron/bridge/training/config.py:1169, megatron/bridge/data/packing/gpt_sft.py:79",
-)
+@rule("BP402", ERROR, "PSB402; megatron/bridge/training/config.py:1169, megatron/bridge/data/packing/gpt_sft.py:79")
 def padded_cu_seqlens_without_full_width(subject: RunSubject) -> Iterator[Violation]:
     """pad_cu_seqlens is on and rows are not padded to their full width.
 
@@ -27,7 +22,6 @@ def padded_cu_seqlens_without_full_width(subject: RunSubject) -> Iterator[Violat
     Good: pad_cu_seqlens true, dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
     Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.has_specs and subject.settings.flag(f"{SPECS}.pad_cu_seqlens") and not subject.pads_to_max_length:
         yield Violation(
@@ -38,13 +32,7 @@ def padded_cu_seqlens_without_full_width(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP324",
-    name="blend-of-packs",
-    severity=Severity.ERROR,
-    source="PSB324; megatron/bridge/data/packing/config.py",
-    versions={BRIDGE: "<0.7"},
-)
+@rule("BP324", ERROR, "PSB324; megatron/bridge/data/packing/config.py", versions={BRIDGE: "<0.7"})
 def blend_of_packs(subject: RunSubject) -> Iterator[Violation]:
     """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
 
@@ -62,12 +50,7 @@ def blend_of_packs(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=f"{SPECS}.{field}", found="set", allowed="not set; packed_train_data_path")
 
 
-@run_rule(
-    code="BP521",
-    name="absolute-positions-with-packs",
-    severity=Severity.ADVICE,
-    source="PSB521; megatron/bridge/data/packing/gpt_sft.py:201",
-)
+@rule("BP521", ADVICE, "PSB521; megatron/bridge/data/packing/gpt_sft.py:201")
 def absolute_positions_with_packs(subject: RunSubject) -> Iterator[Violation]:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
@@ -76,7 +59,6 @@ def absolute_positions_with_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: position_embedding_type learned_absolute with offline packing.
     Good: position_embedding_type rope with offline packing.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 collate.
     """
     if not subject.packs_offline:
@@ -88,12 +70,7 @@ def absolute_positions_with_packs(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP522",
-    name="numpy-seeded-by-dataset",
-    severity=Severity.ADVICE,
-    source="PSB522; megatron/bridge/data/packing/gpt_sft.py:68",
-)
+@rule("BP522", ADVICE, "PSB522; megatron/bridge/data/packing/gpt_sft.py:68")
 def numpy_seeded_by_dataset(subject: RunSubject) -> Iterator[Violation]:
     """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
 
@@ -101,8 +78,6 @@ def numpy_seeded_by_dataset(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset.seed 1234, rng.seed 5678.
     Good: both 5678.
     Fix: Give such code a generator of its own.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline:
         return
@@ -111,12 +86,7 @@ def numpy_seeded_by_dataset(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="dataset.seed", found=str(seed), allowed=f"{expected}, as rng.seed")
 
 
-@run_rule(
-    code="BP523",
-    name="nan-not-looked-for",
-    severity=Severity.ADVICE,
-    source="PSB523; megatron/bridge/training/losses.py:68",
-)
+@rule("BP523", ADVICE, "PSB523; megatron/bridge/training/losses.py:68")
 def nan_not_looked_for(subject: RunSubject) -> Iterator[Violation]:
     """Rows are packed and nobody looks for NaN in the loss.
 
@@ -125,7 +95,6 @@ def nan_not_looked_for(subject: RunSubject) -> Iterator[Violation]:
     Bad: rerun_state_machine.check_for_nan_in_loss false.
     Good: rerun_state_machine.check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
-    Noticed: never.
     Evidence: read in the source; Megatron-Bridge #2914, #3117.
     """
     if not subject.is_packed:
@@ -134,12 +103,7 @@ def nan_not_looked_for(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="rerun_state_machine.check_for_nan_in_loss", found="false", allowed="true")
 
 
-@run_rule(
-    code="BP524",
-    name="token-counts-beyond-float32",
-    severity=Severity.ADVICE,
-    source="PSB524; megatron/bridge/training/losses.py:102",
-)
+@rule("BP524", ADVICE, "PSB524; megatron/bridge/training/losses.py:102")
 def token_counts_beyond_float32(subject: RunSubject) -> Iterator[Violation]:
     """A step can train more tokens than float32 counts exactly.
 
@@ -147,21 +111,9 @@ def token_counts_beyond_float32(subject: RunSubject) -> Iterator[Violation]:
     Bad: global_batch_size 8192 with packed_sequence_size 4096: 33554432 tokens.
     Good: global_batch_size 8 with packed_sequence_size 4096.
     Fix: Nothing; do not compare reported losses beyond the seventh digit.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.has_specs:
         return
     num_tokens = subject.global_batch_size * subject.packed_sequence_size
     if num_tokens > MAX_EXACT_FLOAT32:
         yield Violation(where="train.global_batch_size", found=f"{num_tokens} tokens", allowed=str(MAX_EXACT_FLOAT32))
-
-
-RULES: tuple[RunRule, ...] = (
-    padded_cu_seqlens_without_full_width,
-    blend_of_packs,
-    absolute_positions_with_packs,
-    numpy_seeded_by_dataset,
-    nan_not_looked_for,
-    token_counts_beyond_float32,
-)

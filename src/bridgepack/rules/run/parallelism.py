@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import has_constant_width, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, TEXT_DATASETS, RunSubject
 from bridgepack.rules.versions import BRIDGE
 
@@ -22,11 +22,10 @@ def _has_own_dataset(subject: RunSubject) -> bool:
     return subject.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS
 
 
-@run_rule(
-    code="BP801",
-    name="middle-stages-without-boundaries",
-    severity=Severity.ERROR,
-    source="PSB801; megatron/bridge/training/gpt_step.py:120-124,311-317 (the mended form)",
+@rule(
+    "BP801",
+    ERROR,
+    "PSB801; megatron/bridge/training/gpt_step.py:120-124,311-317 (the mended form)",
     versions={BRIDGE: "<0.5"},
 )
 def middle_stages_without_boundaries(subject: RunSubject) -> Iterator[Violation]:
@@ -37,7 +36,6 @@ def middle_stages_without_boundaries(subject: RunSubject) -> Iterator[Violation]
     Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
     Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual ones.
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
-    Noticed: never.
     Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Rows packed in the batch are not
         concerned: read in vlm_step of 0.4.2, which reads them on every stage.
     """
@@ -53,12 +51,7 @@ def middle_stages_without_boundaries(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP809",
-    name="tensor-overlap-buffers-of-another-width",
-    severity=Severity.WARNING,
-    source="PSB809; megatron/bridge/training/initialize.py:355",
-)
+@rule("BP809", WARNING, "PSB809; megatron/bridge/training/initialize.py:355", noticed="some step")
 def tensor_overlap_buffers_of_another_width(subject: RunSubject) -> Iterator[Violation]:
     """Tensor-parallel communication is overlapped through buffers sized for rows of another width.
 
@@ -66,7 +59,6 @@ def tensor_overlap_buffers_of_another_width(subject: RunSubject) -> Iterator[Vio
     Bad: tp_comm_overlap true, no pad_to_max_length.
     Good: tp_comm_overlap true, pad_to_max_length true, packed_sequence_size equal to seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length, or tp_comm_overlap to false.
-    Noticed: some step.
     Evidence: read in the source of megatron-bridge 0.6.2; the failure is inferred.
     """
     if not subject.packs_offline or not subject.splits_sequence:
@@ -81,12 +73,7 @@ def tensor_overlap_buffers_of_another_width(subject: RunSubject) -> Iterator[Vio
         )
 
 
-@run_rule(
-    code="BP810",
-    name="own-dataset-without-per-token-loss",
-    severity=Severity.WARNING,
-    source="PSB810; megatron/bridge/training/config.py:1435-1457",
-)
+@rule("BP810", WARNING, "PSB810; megatron/bridge/training/config.py:1435-1457")
 def own_dataset_without_per_token_loss(subject: RunSubject) -> Iterator[Violation]:
     """Context parallelism averages the loss per rank, and the host does not check it for this dataset class.
 
@@ -94,7 +81,6 @@ def own_dataset_without_per_token_loss(subject: RunSubject) -> Iterator[Violatio
     Bad: a dataset class of your own, context_parallel_size 2, calculate_per_token_loss false.
     Good: the same with calculate_per_token_loss true and average_in_collective false.
     Fix: Set model.calculate_per_token_loss to true and ddp.average_in_collective to false.
-    Noticed: never.
     Evidence: Megatron-LM #7452, #7513; read in the source of megatron-bridge 0.6.2.
     """
     if subject.context_parallel_size == 1 or not subject.is_packed or not _has_own_dataset(subject):
@@ -111,12 +97,7 @@ def own_dataset_without_per_token_loss(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP811",
-    name="own-iterator-shared-by-virtual-stages",
-    severity=Severity.ADVICE,
-    source="PSB811; megatron/bridge/training/train.py:894-901; megatron/bridge/data/iterator_utils.py",
-)
+@rule("BP811", ADVICE, "PSB811; megatron/bridge/training/train.py:894-901; megatron/bridge/data/iterator_utils.py")
 def own_iterator_shared_by_virtual_stages(subject: RunSubject) -> Iterator[Violation]:
     """A dataset class of your own feeds several virtual pipeline stages from one iterator.
 
@@ -135,12 +116,7 @@ def own_iterator_shared_by_virtual_stages(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP813",
-    name="distillation-stages-of-another-width",
-    severity=Severity.WARNING,
-    source="PSB813; megatron/bridge/training/train.py:904-911",
-)
+@rule("BP813", WARNING, "PSB813; megatron/bridge/training/train.py:904-911", noticed="first step")
 def distillation_stages_of_another_width(subject: RunSubject) -> Iterator[Violation]:
     """Pipeline stages of a distillation exchange tensors of seq_length while rows have another width.
 
@@ -148,7 +124,6 @@ def distillation_stages_of_another_width(subject: RunSubject) -> Iterator[Violat
     Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length.
     Good: the same with pad_to_max_length true and packed_sequence_size equal to seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length.
-    Noticed: first step.
     Evidence: inferred from the source of megatron-bridge 0.6.2.
     """
     if not subject.packs_offline or subject.settings.class_name("model") != "DistillationProvider":
@@ -162,12 +137,7 @@ def distillation_stages_of_another_width(subject: RunSubject) -> Iterator[Violat
         )
 
 
-@run_rule(
-    code="BP814",
-    name="sharded-parameters-with-context-parallelism",
-    severity=Severity.ADVICE,
-    source="PSB814; megatron/bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs",
-)
+@rule("BP814", ADVICE, "PSB814; megatron/bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
 def sharded_parameters_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Fully sharded data parallelism runs packed rows with context parallelism, which upstream tests nowhere.
 
@@ -175,7 +145,6 @@ def sharded_parameters_with_context_parallelism(subject: RunSubject) -> Iterator
     Bad: use_megatron_fsdp true, context_parallel_size 2, packing on.
     Good: distributed data parallelism, context_parallel_size 2, packing on.
     Fix: First compare a few steps on two GPUs with a run without sharding.
-    Noticed: never.
     Evidence: inferred; nothing was executed.
     """
     flags = ("dist.use_megatron_fsdp", "ddp.use_megatron_fsdp", "dist.use_torch_fsdp2")
@@ -186,13 +155,3 @@ def sharded_parameters_with_context_parallelism(subject: RunSubject) -> Iterator
             found=f"true with context parallelism {subject.context_parallel_size}",
             allowed="a comparison with an unsharded run first",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    middle_stages_without_boundaries,
-    tensor_overlap_buffers_of_another_width,
-    own_dataset_without_per_token_loss,
-    own_iterator_shared_by_virtual_stages,
-    distillation_stages_of_another_width,
-    sharded_parameters_with_context_parallelism,
-)

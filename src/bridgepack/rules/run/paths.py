@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PackedPath,
@@ -19,7 +19,7 @@ from bridgepack.rules.run.packed_paths import (
     splits_packed_by_host,
     visible_paths,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
@@ -27,12 +27,7 @@ _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@run_rule(
-    code="BP201",
-    name="packed-path-of-unknown-kind",
-    severity=Severity.ERROR,
-    source="PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46",
-)
+@rule("BP201", ERROR, "PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46")
 def packed_path_of_unknown_kind(subject: RunSubject) -> Iterator[Violation]:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
@@ -55,12 +50,7 @@ def packed_path_of_unknown_kind(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path.setting, found=path.text, allowed=_KINDS)
 
 
-@run_rule(
-    code="BP203",
-    name="packed-npy-missing",
-    severity=Severity.ERROR,
-    source="PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402",
-)
+@rule("BP203", ERROR, "PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402")
 def packed_npy_missing(subject: RunSubject) -> Iterator[Violation]:
     """An explicit .npy file of packs does not exist.
 
@@ -77,12 +67,7 @@ def packed_npy_missing(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path.setting, found=f"{path.text}, no such file", allowed="a file that exists")
 
 
-@run_rule(
-    code="BP204",
-    name="packed-parquet-missing",
-    severity=Severity.ERROR,
-    source="PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76",
-)
+@rule("BP204", ERROR, "PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76")
 def packed_parquet_missing(subject: RunSubject) -> Iterator[Violation]:
     """An explicit path to Parquet packs leads to no file.
 
@@ -102,12 +87,7 @@ def packed_parquet_missing(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP205",
-    name="metadata-path-is-text",
-    severity=Severity.ERROR,
-    source="PSB205; megatron/bridge/data/packing/offline.py:293",
-)
+@rule("BP205", ERROR, "PSB205; megatron/bridge/data/packing/offline.py:293", noticed="dataset build, on rank 0")
 def metadata_path_is_text(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
@@ -116,7 +96,6 @@ def metadata_path_is_text(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_metadata_path "/data/meta.json", no path to packs.
     Good: packed_metadata_path Path("/data/meta.json"), no path to packs.
     Fix: Give a pathlib.Path, or build the packs before the run and name them.
-    Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
     """
     splits = splits_packed_by_host(subject)
@@ -140,12 +119,7 @@ def _strangers(path: PackedPath, files: Files) -> list[str]:
     return [name for name, match in matched if match is not None and match[wrong]]
 
 
-@run_rule(
-    code="BP212",
-    name="packed-path-mixes-splits",
-    severity=Severity.ERROR,
-    source="PSB212; megatron/bridge/data/packing/paths.py:154",
-)
+@rule("BP212", ERROR, "PSB212; megatron/bridge/data/packing/paths.py:154", evidence="executed with the real 0.6.2")
 def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
     """A folder or pattern of packs takes in files whose names belong to another split.
 
@@ -153,8 +127,6 @@ def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path /data/packs, which holds training_4096.idx.parquet and validation_4096.idx.parquet.
     Good: packed_train_data_path /data/packs/training_*.idx.parquet.
     Fix: Name the files, e.g. with a pattern that begins like the split.
-    Noticed: never.
-    Evidence: executed with the real 0.6.2.
     """
     for path, files in visible_paths(subject):
         takes_several = path.is_pattern or files.is_folder(path.text)
@@ -164,12 +136,7 @@ def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path.setting, found=found, allowed=f"files of {path.split} only", group=path.setting)
 
 
-@run_rule(
-    code="BP213",
-    name="packed-path-with-brackets",
-    severity=Severity.ERROR,
-    source="PSB213; megatron/bridge/data/packing/paths.py:120",
-)
+@rule("BP213", ERROR, "PSB213; megatron/bridge/data/packing/paths.py:120", noticed="construction of the config")
 def packed_path_with_brackets(subject: RunSubject) -> Iterator[Violation]:
     """A path to packs is a pattern of brackets alone, which the host takes for a file name.
 
@@ -177,7 +144,6 @@ def packed_path_with_brackets(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet.
     Good: packed_train_data_path /data/packs/shard-?.parquet.
     Fix: Use * or ?; with one of them in it the host expands brackets too.
-    Noticed: construction of the config.
     Evidence: executed with the real 0.6.2.
     """
     for path in explicit_paths(subject):
@@ -187,12 +153,7 @@ def packed_path_with_brackets(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path.setting, found=path.text, allowed="* or ? in place of brackets")
 
 
-@run_rule(
-    code="BP214",
-    name="packed-path-with-double-star",
-    severity=Severity.WARNING,
-    source="PSB214; megatron/bridge/data/packing/paths.py:142",
-)
+@rule("BP214", WARNING, "PSB214; megatron/bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
 def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
@@ -201,7 +162,6 @@ def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
     Good: packed_train_data_path /data/packs/*/*.parquet.
     Fix: Write one * for each level, or put all shards into one folder.
     Noticed: never, as long as one file matches.
-    Evidence: executed with the real 0.6.2.
     """
     for path in explicit_paths(subject):
         if "**" in path.text:
@@ -214,12 +174,7 @@ def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP215",
-    name="npy-without-metadata",
-    severity=Severity.ERROR,
-    source="PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84",
-)
+@rule("BP215", ERROR, "PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84")
 def npy_without_metadata(subject: RunSubject) -> Iterator[Violation]:
     """Packs are .npy, and there is no metadata file for them.
 
@@ -241,12 +196,7 @@ def npy_without_metadata(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=METADATA_SETTING, found=f"{metadata}, no such file", allowed="a file that exists")
 
 
-@run_rule(
-    code="BP222",
-    name="validation-packs-are-training-packs",
-    severity=Severity.WARNING,
-    source="PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868",
-)
+@rule("BP222", WARNING, "PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868")
 def validation_packs_are_training_packs(subject: RunSubject) -> Iterator[Violation]:
     """packed_val_data_path is the same as packed_train_data_path.
 
@@ -254,20 +204,13 @@ def validation_packs_are_training_packs(subject: RunSubject) -> Iterator[Violati
     Bad: both paths are /data/packs/training_4096.idx.parquet.
     Good: /data/packs/training_4096.idx.parquet and /data/packs/validation_4096.idx.parquet.
     Fix: Name the validation packs, or set dataset.do_validation to false.
-    Noticed: never.
-    Evidence: read in the source.
     """
     texts = [path.text.rstrip("/") for path in explicit_paths(subject)]
     if len(texts) == 2 and texts[0] == texts[1] and subject.settings.flag("dataset.do_validation"):
         yield Violation(where=explicit_paths(subject)[1].setting, found=texts[1], allowed="packs of its own")
 
 
-@run_rule(
-    code="BP223",
-    name="shards-out-of-number-order",
-    severity=Severity.ADVICE,
-    source="PSB214; megatron/bridge/data/packing/paths.py:142",
-)
+@rule("BP223", ADVICE, "PSB214; megatron/bridge/data/packing/paths.py:142")
 def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
     """Shards are numbered without leading zeros, so the host's order of names is not that of numbers.
 
@@ -276,8 +219,6 @@ def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
     Bad: shard_2.parquet and shard_10.parquet.
     Good: shard_02.parquet and shard_10.parquet.
     Fix: Number the shards with leading zeros.
-    Noticed: never.
-    Evidence: read in the source.
     """
     for path, files in visible_paths(subject):
         names = [name for name in resolved(path, files) if is_parquet_name(name)]
@@ -290,17 +231,3 @@ def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Return a key that orders names by the numbers in them."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
-
-
-RULES: tuple[RunRule, ...] = (
-    packed_path_of_unknown_kind,
-    packed_npy_missing,
-    packed_parquet_missing,
-    metadata_path_is_text,
-    packed_path_mixes_splits,
-    packed_path_with_brackets,
-    packed_path_with_double_star,
-    npy_without_metadata,
-    validation_packs_are_training_packs,
-    shards_out_of_number_order,
-)

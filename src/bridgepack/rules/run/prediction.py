@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import pads_between_sequences, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _LAYERS = "model.mtp_num_layers"
 
 
-@run_rule(
-    code="BP803",
-    name="prediction-labels-cross-sequences",
-    severity=Severity.ERROR,
-    source="PSB803; megatron/core/transformer/multi_token_prediction.py:238-268",
-)
+@rule("BP803", ERROR, "PSB803; megatron/core/transformer/multi_token_prediction.py:238-268")
 def prediction_labels_cross_sequences(subject: RunSubject) -> Iterator[Violation]:
     """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
 
@@ -25,7 +20,6 @@ def prediction_labels_cross_sequences(subject: RunSubject) -> Iterator[Violation
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on.
     Good: mtp_num_layers not set, pad_seq_to_mult 4, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2; the host's documentation calls it unsupported;
         Megatron-LM #6205, #4495, #4494.
     """
@@ -39,11 +33,10 @@ def prediction_labels_cross_sequences(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP804",
-    name="prediction-trains-prompts",
-    severity=Severity.WARNING,
-    source="PSB804, PSB803; megatron/bridge/training/gpt_step.py:432-437; "
+@rule(
+    "BP804",
+    WARNING,
+    "PSB804, PSB803; megatron/bridge/training/gpt_step.py:432-437; "
     "megatron/core/transformer/multi_token_prediction.py:825",
 )
 def prediction_trains_prompts(subject: RunSubject) -> Iterator[Violation]:
@@ -54,7 +47,6 @@ def prediction_trains_prompts(subject: RunSubject) -> Iterator[Violation]:
     Bad: mtp_num_layers 1, packing on.
     Good: mtp_num_layers not set, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: read in the source; Bridge #6103, #6105.
     """
     if subject.is_packed and subject.num_mtp_layers > 0:
@@ -67,12 +59,7 @@ def prediction_trains_prompts(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP805",
-    name="prediction-loss-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="PSB805; megatron/core/transformer/multi_token_prediction.py:837-860",
-)
+@rule("BP805", WARNING, "PSB805; megatron/core/transformer/multi_token_prediction.py:837-860")
 def prediction_loss_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
     """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
 
@@ -80,7 +67,6 @@ def prediction_loss_under_context_parallelism(subject: RunSubject) -> Iterator[V
     Bad: mtp_num_layers 1, context_parallel_size 2.
     Good: mtp_num_layers 1, context_parallel_size 1; or no prediction layers.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: Megatron-LM #7498.
     """
     if subject.is_packed and subject.num_mtp_layers > 0 and subject.context_parallel_size > 1:
@@ -89,10 +75,3 @@ def prediction_loss_under_context_parallelism(subject: RunSubject) -> Iterator[V
             found=f"{subject.num_mtp_layers} with context parallelism {subject.context_parallel_size}",
             allowed="None, or context parallelism 1",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    prediction_labels_cross_sequences,
-    prediction_trains_prompts,
-    prediction_loss_under_context_parallelism,
-)

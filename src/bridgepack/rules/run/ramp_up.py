@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.rule import ERROR, WARNING, Violation
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import CORE
 
 
-@run_rule(
-    code="BP006",
-    name="batch-size-ramp-up-with-packing",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882",
-    versions={"megatron-core": "<0.18"},
-)
+@rule("BP006", ERROR, "PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
 def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
     """The batch grows during training and rows are packs.
 
@@ -39,12 +34,11 @@ def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP038",
-    name="batch-size-ramp-up-ignored",
-    severity=Severity.WARNING,
-    source="PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115",
-    versions={"megatron-core": ">=0.18"},
+@rule(
+    "BP038",
+    WARNING,
+    "PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115",
+    versions={CORE: ">=0.18"},
 )
 def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
     """A growing batch is asked for, in a way that megatron-core no longer reads.
@@ -54,7 +48,6 @@ def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
     Bad: rampup_batch_size [8, 8, 10000].
     Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.18.1 and 0.19.2.
     """
     for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
@@ -67,12 +60,7 @@ def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
             )
 
 
-@run_rule(
-    code="BP622",
-    name="batch-size-ramp-up-with-epochs-or-samples",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/training/config.py:484",
-)
+@rule("BP622", ERROR, "PSB006; megatron/bridge/training/config.py:484", noticed="validate()")
 def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[Violation]:
     """The batch grows during training and its length is counted in epochs or samples.
 
@@ -80,8 +68,6 @@ def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[V
     Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
     Good: rampup_batch_size null with num_epochs 3.
     Fix: Remove rampup_batch_size.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "train.rampup_batch_size"
     if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
@@ -94,10 +80,3 @@ def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[V
                 allowed="null",
                 changes=change(path, None, "not supported with epochs or samples"),
             )
-
-
-RULES: tuple[RunRule, ...] = (
-    batch_size_ramp_up_with_packing,
-    batch_size_ramp_up_ignored,
-    batch_size_ramp_up_with_epochs_or_samples,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
@@ -17,16 +17,11 @@ from bridgepack.rules.run.packed_paths import (
     raw_root,
     splits_packed_by_host,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import DEFAULT_WIDTH_MULTIPLE, RunSubject
 
 
-@run_rule(
-    code="BP206",
-    name="validation-packed-by-host",
-    severity=Severity.WARNING,
-    source="PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868",
-)
+@rule("BP206", WARNING, "PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")
 def validation_packed_by_host(subject: RunSubject) -> Iterator[Violation]:
     """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
 
@@ -35,7 +30,6 @@ def validation_packed_by_host(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path set, packed_val_data_path null, do_validation true.
     Good: packed_train_data_path set, packed_val_data_path null, do_validation false.
     Fix: Name validation packs, or set dataset.do_validation to false.
-    Noticed: dataset build, or never.
     Evidence: executed with the real 0.6.2.
     """
     splits = splits_packed_by_host(subject)
@@ -47,12 +41,7 @@ def validation_packed_by_host(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP207",
-    name="test-split-width-not-divisible",
-    severity=Severity.WARNING,
-    source="PSB207; megatron/bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641",
-)
+@rule("BP207", WARNING, "PSB207; megatron/bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641")
 def test_split_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """do_test is on, and the width of test batches, which are never packed, does not divide.
 
@@ -62,7 +51,6 @@ def test_split_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     Good: do_test false.
     Fix: Set dataset.do_test to false; it is true by default.
     Noticed: end of training.
-    Evidence: read in the source.
     """
     if not subject.has_specs or not subject.settings.flag("dataset.do_test"):
         return
@@ -88,12 +76,7 @@ def _may_have_test_data(subject: RunSubject) -> bool:
     return subject.files.exists(f"{raw_root(subject)}/test.jsonl")
 
 
-@run_rule(
-    code="BP219",
-    name="raw-folder-not-writable",
-    severity=Severity.ERROR,
-    source="PSB219; megatron/bridge/data/builders/gpt_sft.py:802",
-)
+@rule("BP219", ERROR, "PSB219; megatron/bridge/data/builders/gpt_sft.py:802", noticed="dataset build")
 def raw_folder_not_writable(subject: RunSubject) -> Iterator[Violation]:
     """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
 
@@ -101,8 +84,6 @@ def raw_folder_not_writable(subject: RunSubject) -> Iterator[Violation]:
     Bad: a dataset_root that only others may write, packed_metadata_path null.
     Good: a dataset_root that only others may write, and all three packed paths named.
     Fix: Name packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     unnamed = _unnamed(subject)
     if not unnamed:
@@ -121,12 +102,7 @@ def _unnamed(subject: RunSubject) -> list[str]:
     return unnamed + [METADATA_SETTING] * (subject.settings.value(METADATA_SETTING) is None)
 
 
-@run_rule(
-    code="BP221",
-    name="raw-data-missing",
-    severity=Severity.ERROR,
-    source="PSB206, PSB201; megatron/bridge/data/packing/offline.py:204",
-)
+@rule("BP221", ERROR, "PSB206, PSB201; megatron/bridge/data/packing/offline.py:204", noticed="dataset build")
 def raw_data_missing(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
 
@@ -134,7 +110,6 @@ def raw_data_missing(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_val_data_path null, do_validation true, and no validation.jsonl in dataset_root.
     Good: packed_val_data_path null, do_validation true, and a validation.jsonl in dataset_root.
     Fix: Name the packs of that split, put its JSON Lines into dataset_root, or switch the split off.
-    Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
     splits = splits_packed_by_host(subject)
@@ -149,12 +124,7 @@ def raw_data_missing(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=PATH_SETTINGS[split], found=f"null, and no {raw}", allowed="packs, or that file")
 
 
-@run_rule(
-    code="BP224",
-    name="metadata-path-left-to-host",
-    severity=Severity.ADVICE,
-    source="PSB219; megatron/bridge/data/builders/gpt_sft.py:827",
-)
+@rule("BP224", ADVICE, "PSB219; megatron/bridge/data/builders/gpt_sft.py:827", noticed="dataset build, or never")
 def metadata_path_left_to_host(subject: RunSubject) -> Iterator[Violation]:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
@@ -163,18 +133,7 @@ def metadata_path_left_to_host(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path set, packed_metadata_path null.
     Good: packed_train_data_path set, packed_metadata_path Path("/data/packs/bridge_metadata.json").
     Fix: Name the metadata file of the packs.
-    Noticed: dataset build, or never.
-    Evidence: read in the source.
     """
     named = {path.split for path in explicit_paths(subject)}
     if TRAIN in named and subject.settings.value(METADATA_SETTING) is None:
         yield Violation(where=METADATA_SETTING, found="null, with named packs", allowed="the packs' metadata file")
-
-
-RULES: tuple[RunRule, ...] = (
-    validation_packed_by_host,
-    test_split_width_not_divisible,
-    raw_folder_not_writable,
-    raw_data_missing,
-    metadata_path_left_to_host,
-)

@@ -7,11 +7,12 @@ from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, WARNING, Violation
 from bridgepack.rules.run.reading import is_set, stated_integer
 from bridgepack.rules.run.supply import num_packs
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 _TRAIN_PATH, _VALIDATION_PATH = f"{SPECS}.packed_train_data_path", f"{SPECS}.packed_val_data_path"
 #: Folders that hold one split of an artifact.
@@ -20,12 +21,7 @@ _SPLIT_FOLDERS = frozenset({"training", "train", "validation", "valid", "val"})
 _TRACKERS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt")
 
 
-@run_rule(
-    code="BP609",
-    name="filled-up-batch-with-mean-loss",
-    severity=Severity.WARNING,
-    source="PSB609; megatron/bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93",
-)
+@rule("BP609", WARNING, "PSB609; megatron/bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93")
 def filled_up_batch_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     """The last batch of an epoch is filled up with packs that train nothing, and the loss is averaged over packs.
 
@@ -34,8 +30,6 @@ def filled_up_batch_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     Bad: num_epochs 3 with offline packing and model.calculate_per_token_loss false.
     Good: num_epochs 3 with model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline or not is_set(subject, "train.num_epochs"):
         return
@@ -53,12 +47,7 @@ def filled_up_batch_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     )
 
 
-@run_rule(
-    code="BP610",
-    name="training-samples-counted-in-packs",
-    severity=Severity.WARNING,
-    source="PSB610; megatron/bridge/data/packing/parquet.py:363",
-)
+@rule("BP610", WARNING, "PSB610; megatron/bridge/data/packing/parquet.py:363")
 def training_samples_counted_in_packs(subject: RunSubject) -> Iterator[Violation]:
     """max_train_samples is set with offline packing, where it counts packs.
 
@@ -67,7 +56,6 @@ def training_samples_counted_in_packs(subject: RunSubject) -> Iterator[Violation
     Bad: max_train_samples 10000 with offline packing into 1200 packs.
     Good: max_train_samples null with offline packing.
     Fix: Leave max_train_samples out and limit the examples before packing.
-    Noticed: never.
     Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
     """
     limit = stated_integer(subject, "dataset.max_train_samples") if subject.packs_offline else None
@@ -83,12 +71,7 @@ def training_samples_counted_in_packs(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP611",
-    name="packs-newer-than-checkpoint",
-    severity=Severity.WARNING,
-    source="PSB611; megatron/bridge/data/samplers.py:326",
-)
+@rule("BP611", WARNING, "PSB611; megatron/bridge/data/samplers.py:326")
 def packs_newer_than_checkpoint(subject: RunSubject) -> Iterator[Violation]:
     """The run resumes, and its packs were written after the checkpoint.
 
@@ -97,8 +80,6 @@ def packs_newer_than_checkpoint(subject: RunSubject) -> Iterator[Violation]:
     Bad: checkpoint.load with a checkpoint of Monday, packs of Tuesday.
     Good: checkpoint.load with a checkpoint of Tuesday, packs of Monday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline or not subject.settings.is_stated("checkpoint.load"):
         return
@@ -126,13 +107,7 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
     return files.matches(spec) if any(sign in spec for sign in "*?") else (spec,)
 
 
-@run_rule(
-    code="BP613",
-    name="packs-read-in-file-order",
-    severity=Severity.ADVICE,
-    source="PSB613; megatron/bridge/data/samplers.py before 0.6",
-    versions={"megatron-bridge": "<0.6"},
-)
+@rule("BP613", ADVICE, "PSB613; megatron/bridge/data/samplers.py before 0.6", versions={BRIDGE: "<0.6"})
 def packs_read_in_file_order(subject: RunSubject) -> Iterator[Violation]:
     """This version of the host reads packs in the order of the file, in every epoch.
 
@@ -141,7 +116,6 @@ def packs_read_in_file_order(subject: RunSubject) -> Iterator[Violation]:
     Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1.
     Good: packs made by bridgepack, whose order is random.
     Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6.
-    Noticed: never.
     Evidence: history of the host's samplers.py.
     """
     if not subject.packs_offline or subject.settings.value("dataset.dataloader_type") != "batch":
@@ -154,12 +128,7 @@ def packs_read_in_file_order(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP616",
-    name="splits-from-two-artifacts",
-    severity=Severity.ADVICE,
-    source="PSB616; megatron/bridge/data/builders/gpt_sft.py:868",
-)
+@rule("BP616", ADVICE, "PSB616; megatron/bridge/data/builders/gpt_sft.py:868", noticed="first evaluation, or never")
 def splits_from_two_artifacts(subject: RunSubject) -> Iterator[Violation]:
     """Training and validation packs lie in different artifacts.
 
@@ -168,8 +137,6 @@ def splits_from_two_artifacts(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation.
     Good: packed_train_data_path /data/v2/training, packed_val_data_path /data/v2/validation.
     Fix: Build both splits at once, or check both artifacts against this run.
-    Noticed: first evaluation, or never.
-    Evidence: read in the source.
     """
     if not subject.has_specs or not subject.settings.flag("dataset.do_validation"):
         return
@@ -184,12 +151,3 @@ def _artifact_folder(spec: str) -> PurePosixPath:
     path = PurePosixPath(spec)
     folder = path.parent if path.suffix else path
     return folder.parent if folder.name in _SPLIT_FOLDERS else folder
-
-
-RULES: tuple[RunRule, ...] = (
-    filled_up_batch_with_mean_loss,
-    training_samples_counted_in_packs,
-    packs_newer_than_checkpoint,
-    packs_read_in_file_order,
-    splits_from_two_artifacts,
-)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _FUSION = "model.apply_rope_fusion"
@@ -15,12 +15,7 @@ _FUSION = "model.apply_rope_fusion"
 _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvider", "AudioModelProvider")
 
 
-@run_rule(
-    code="BP710",
-    name="single-fused-rotary-embedding",
-    severity=Severity.ERROR,
-    source="PSB710; megatron/core/transformer/attention.py:1361-1384",
-)
+@rule("BP710", ERROR, "PSB710; megatron/core/transformer/attention.py:1361-1384", noticed="first step")
 def single_fused_rotary_embedding(subject: RunSubject) -> Iterator[Violation]:
     """Rotary embeddings of queries and keys are fused into one kernel, which cannot take packed rows.
 
@@ -28,7 +23,6 @@ def single_fused_rotary_embedding(subject: RunSubject) -> Iterator[Violation]:
     Bad: fused_single_qkv_rope true, packing on.
     Good: fused_single_qkv_rope false, apply_rope_fusion true.
     Fix: Set model.fused_single_qkv_rope to false; apply_rope_fusion keeps the other fused kernel.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     path = "model.fused_single_qkv_rope"
@@ -41,12 +35,10 @@ def single_fused_rotary_embedding(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP711",
-    name="fused-rotary-embedding-loses-yarn-scale",
-    severity=Severity.WARNING,
-    source="PSB711; megatron/core/models/common/embeddings/rope_utils.py:318-327; "
-    "megatron/bridge/utils/fusions.py:84-92",
+@rule(
+    "BP711",
+    WARNING,
+    "PSB711; megatron/core/models/common/embeddings/rope_utils.py:318-327; megatron/bridge/utils/fusions.py:84-92",
 )
 def fused_rotary_embedding_loses_yarn_scale(subject: RunSubject) -> Iterator[Violation]:
     """The fused rotary embedding of packed rows leaves out the scale that YaRN multiplies attention with.
@@ -56,7 +48,6 @@ def fused_rotary_embedding_loses_yarn_scale(subject: RunSubject) -> Iterator[Vio
     Bad: a vision-language provider with position_embedding_type yarn, scaling factor 32, apply_rope_fusion true.
     Good: the same with apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2; which classes are affected is inferred.
     """
     if not subject.is_packed or stated(subject, _FUSION) is not True:
@@ -86,12 +77,7 @@ def yarn_scale(subject: RunSubject) -> float:
     return scales[0] / scales[1]
 
 
-@run_rule(
-    code="BP712",
-    name="rotary-embedding-sequence-by-sequence",
-    severity=Severity.ADVICE,
-    source="PSB712; megatron/core/models/common/embeddings/rope_utils.py:206,250-268",
-)
+@rule("BP712", ADVICE, "PSB712; megatron/core/models/common/embeddings/rope_utils.py:206,250-268")
 def rotary_embedding_sequence_by_sequence(subject: RunSubject) -> Iterator[Violation]:
     """Rotary embeddings of packed rows are computed in a loop over sequences.
 
@@ -99,7 +85,6 @@ def rotary_embedding_sequence_by_sequence(subject: RunSubject) -> Iterator[Viola
     Bad: apply_rope_fusion false, 40 short sequences in a pack.
     Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true where the model has plain rotary embeddings.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2; SkyRL #274.
     """
     if not subject.is_packed or stated(subject, _FUSION) is not False:
@@ -110,12 +95,7 @@ def rotary_embedding_sequence_by_sequence(subject: RunSubject) -> Iterator[Viola
         )
 
 
-@run_rule(
-    code="BP713",
-    name="positions-run-on-through-the-pack",
-    severity=Severity.ADVICE,
-    source="PSB713; megatron/core/models/common/embeddings/rope_utils.py:225-246",
-)
+@rule("BP713", ADVICE, "PSB713; megatron/core/models/common/embeddings/rope_utils.py:225-246")
 def positions_run_on_through_the_pack(subject: RunSubject) -> Iterator[Violation]:
     """The longest sequence is as long as a pack, and then rotary positions do not restart in any sequence.
 
@@ -124,7 +104,6 @@ def positions_run_on_through_the_pack(subject: RunSubject) -> Iterator[Violation
     Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 tokens in packs of 4096.
     Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true, or max_single_sequence_length below packed_sequence_size.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2; the effect is inferred.
     """
     if not subject.packs_offline or stated(subject, _FUSION) is not False:
@@ -138,11 +117,3 @@ def positions_run_on_through_the_pack(subject: RunSubject) -> Iterator[Violation
                 found=f"false; longest sequence of {truth.split}: {truth.max_runtime_length} tokens, as long as a pack",
                 allowed="true, or sequences shorter than a pack",
             )
-
-
-RULES: tuple[RunRule, ...] = (
-    single_fused_rotary_embedding,
-    fused_rotary_embedding_loses_yarn_scale,
-    rotary_embedding_sequence_by_sequence,
-    positions_run_on_through_the_pack,
-)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
-@run_rule(
-    code="BP026",
-    name="epochs-without-finite-batches",
-    severity=Severity.ERROR,
-    source="PSB026; megatron/bridge/training/config.py:1142",
-)
+@rule("BP026", ERROR, "PSB026; megatron/bridge/training/config.py:1142", noticed="validate()")
 def epochs_without_finite_batches(subject: RunSubject) -> Iterator[Violation]:
     """Training is counted in epochs with a dataset or a loader that has none.
 
@@ -26,8 +21,6 @@ def epochs_without_finite_batches(subject: RunSubject) -> Iterator[Violation]:
     Bad: train.num_epochs 3 with dataset.dataloader_type cyclic.
     Good: train.num_epochs 3 with dataset.dataloader_type batch.
     Fix: Set dataloader_type to batch, or count train_iters.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if not subject.settings.is_stated(_LENGTHS[2]) or subject.settings.value(_LENGTHS[2]) is None:
         return
@@ -43,12 +36,7 @@ def epochs_without_finite_batches(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP632",
-    name="dataloader-type-unknown",
-    severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111",
-)
+@rule("BP632", ERROR, "PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
 def dataloader_type_unknown(subject: RunSubject) -> Iterator[Violation]:
     """The loader's type is none that the host has.
 
@@ -56,20 +44,13 @@ def dataloader_type_unknown(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset.dataloader_type random.
     Good: dataset.dataloader_type batch.
     Fix: Use batch for fine-tuning.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     loader = subject.settings.text_or_none("dataset.dataloader_type")
     if loader not in _LOADERS and subject.dataset_kind != "None":
         yield Violation(where="dataset.dataloader_type", found=str(loader), allowed=", ".join(_LOADERS))
 
 
-@run_rule(
-    code="BP620",
-    name="training-length-not-said-once",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:480",
-)
+@rule("BP620", ERROR, "PSB612; megatron/bridge/training/config.py:480", noticed="validate()")
 def training_length_not_said_once(subject: RunSubject) -> Iterator[Violation]:
     """The length of training is not given, or given twice.
 
@@ -77,20 +58,13 @@ def training_length_not_said_once(subject: RunSubject) -> Iterator[Violation]:
     Bad: train_iters 1000 and num_epochs 3.
     Good: train_iters null and num_epochs 3.
     Fix: Keep one of them.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     given = [path for path in _LENGTHS if subject.settings.value(path) is not None]
     if len(given) != 1:
         yield Violation(where=_LENGTHS[0], found=" and ".join(given) or "none of the three", allowed="one of the three")
 
 
-@run_rule(
-    code="BP621",
-    name="training-length-not-positive",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:483,487,1654",
-)
+@rule("BP621", ERROR, "PSB612; megatron/bridge/training/config.py:483,487,1654", noticed="validate()")
 def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """The run, or the decay of its learning rate, has no steps.
 
@@ -98,8 +72,6 @@ def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Bad: train.train_iters 0.
     Good: train.train_iters 1000.
     Fix: Set a positive length; a decay that is not set is as long as training.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     for path in ("train.train_samples", "train.num_epochs"):
         length = subject.settings.number_or_none(path)
@@ -119,12 +91,7 @@ def _empty_decay(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found=str(steps), allowed="a positive number")
 
 
-@run_rule(
-    code="BP612",
-    name="schedule-shorter-than-training",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:1627,408",
-)
+@rule("BP612", ERROR, "PSB612; megatron/bridge/training/config.py:1627,408", noticed="validate()")
 def schedule_shorter_than_training(subject: RunSubject) -> Iterator[Violation]:
     """The schedule is made for fewer steps than the run has.
 
@@ -132,8 +99,6 @@ def schedule_shorter_than_training(subject: RunSubject) -> Iterator[Violation]:
     Bad: scheduler.max_steps 500 with train.train_iters 1000.
     Good: scheduler.max_steps 1000 with train.train_iters 500.
     Fix: Raise scheduler.max_steps, or leave it unset.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "scheduler.max_steps"
     limit = stated_integer(subject, path)
@@ -149,12 +114,7 @@ def schedule_shorter_than_training(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP623",
-    name="schedule-counts-both-steps-and-samples",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:420,1560",
-)
+@rule("BP623", ERROR, "PSB612; megatron/bridge/training/config.py:420,1560", noticed="validate()")
 def schedule_counts_both_steps_and_samples(subject: RunSubject) -> Iterator[Violation]:
     """The schedule is counted in samples and training in steps, or the other way round.
 
@@ -162,8 +122,6 @@ def schedule_counts_both_steps_and_samples(subject: RunSubject) -> Iterator[Viol
     Bad: train_iters 1000 with scheduler.lr_warmup_samples 5000.
     Good: train_iters 1000 with scheduler.lr_warmup_iters 50.
     Fix: Count the schedule as training is counted; with train_samples set lr_warmup_iters to 0.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     counts_samples = subject.settings.value("train.train_samples") is not None
     other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
@@ -187,12 +145,7 @@ def _is_used(subject: RunSubject, name: str) -> bool:
     return value != 0 if "warmup" in name else value is not None
 
 
-@run_rule(
-    code="BP624",
-    name="warmup-said-twice",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:434",
-)
+@rule("BP624", ERROR, "PSB612; megatron/bridge/training/config.py:434", noticed="validate()")
 def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
     """The warmup is given as a fraction and as a number.
 
@@ -200,8 +153,6 @@ def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
     Bad: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 50.
     Good: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 0.
     Fix: Keep one; the unused numbers are 0.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "scheduler.lr_warmup_fraction"
     if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
@@ -212,12 +163,7 @@ def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found=found, allowed=f"null, or {name} 0")
 
 
-@run_rule(
-    code="BP631",
-    name="warmup-longer-than-decay",
-    severity=Severity.WARNING,
-    source="PSB612; megatron/bridge/training/config.py:1660",
-)
+@rule("BP631", WARNING, "PSB612; megatron/bridge/training/config.py:1660", noticed="a warning at start")
 def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
     """The learning rate is still rising when its decay is over.
 
@@ -226,8 +172,6 @@ def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
     Bad: lr_warmup_iters 200 with train_iters 100.
     Good: lr_warmup_iters 10 with train_iters 100.
     Fix: Lower lr_warmup_iters.
-    Noticed: a warning at start.
-    Evidence: read in the source.
     """
     if not subject.settings.is_stated("scheduler.lr_warmup_iters") or subject.settings.value(_LENGTHS[0]) is None:
         return
@@ -240,12 +184,7 @@ def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP626",
-    name="schedule-refused",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:411",
-)
+@rule("BP626", ERROR, "PSB612; megatron/bridge/training/config.py:411", noticed="validate()")
 def schedule_refused(subject: RunSubject) -> Iterator[Violation]:
     """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
 
@@ -253,8 +192,6 @@ def schedule_refused(subject: RunSubject) -> Iterator[Violation]:
     Bad: scheduler.start_weight_decay 0.1 with end_weight_decay 0.01.
     Good: scheduler.start_weight_decay 0.01 with end_weight_decay 0.1.
     Fix: Order the two, and set one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     start = subject.settings.number_or_none("scheduler.start_weight_decay")
     end = subject.settings.number_or_none("scheduler.end_weight_decay")
@@ -266,12 +203,7 @@ def schedule_refused(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=switches[0], found=f"true, and {switches[1]} is true", allowed="one of them")
 
 
-@run_rule(
-    code="BP618",
-    name="evaluation-steps-missing",
-    severity=Severity.ERROR,
-    source="PSB604; megatron/bridge/data/loaders.py:133,365",
-)
+@rule("BP618", ERROR, "PSB604; megatron/bridge/data/loaders.py:133,365", noticed="dataset build")
 def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
     """The number of evaluation steps is null.
 
@@ -279,8 +211,6 @@ def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
     Bad: validation.eval_iters null.
     Good: validation.eval_iters 0, which turns evaluation off.
     Fix: Set validation.eval_iters; 0 for no evaluation.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     path = "validation.eval_iters"
     if subject.eval_iters is None and subject.dataset_kind != "None":
@@ -290,17 +220,3 @@ def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
             allowed="a number; 0 turns evaluation off",
             changes=change(path, 0, "null was meant to turn evaluation off"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    epochs_without_finite_batches,
-    schedule_shorter_than_training,
-    evaluation_steps_missing,
-    training_length_not_said_once,
-    training_length_not_positive,
-    schedule_counts_both_steps_and_samples,
-    warmup_said_twice,
-    schedule_refused,
-    warmup_longer_than_decay,
-    dataloader_type_unknown,
-)

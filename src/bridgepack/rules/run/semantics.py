@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import TEXT_DATASETS, RunSubject
 from bridgepack.rules.versions import BRIDGE
 
@@ -19,12 +19,7 @@ _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 
 
-@run_rule(
-    code="BP502",
-    name="stored-mask-ignored",
-    severity=Severity.ERROR,
-    source="PSB502; megatron/bridge/data/packing/gpt_sft.py:131",
-)
+@rule("BP502", ERROR, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131", evidence="executed with the real 0.6.2")
 def stored_mask_ignored(subject: RunSubject) -> Iterator[Violation]:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
@@ -34,7 +29,6 @@ def stored_mask_ignored(subject: RunSubject) -> Iterator[Violation]:
     Good: dataset_kwargs without it, and preprocessing.loss_mode full where everything is meant to be trained.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
     Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
-    Evidence: executed with the real 0.6.2.
     """
     if not subject.packs_offline:
         return
@@ -45,12 +39,7 @@ def stored_mask_ignored(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found=str(value), allowed="true, or not set", changes=mended)
 
 
-@run_rule(
-    code="BP505",
-    name="completions-without-eos",
-    severity=Severity.WARNING,
-    source="PSB505; megatron/bridge/data/sft_processing.py:406",
-)
+@rule("BP505", WARNING, "PSB505; megatron/bridge/data/sft_processing.py:406")
 def completions_without_eos(subject: RunSubject) -> Iterator[Violation]:
     """The host packs prompts and completions without an EOS after them.
 
@@ -58,8 +47,6 @@ def completions_without_eos(subject: RunSubject) -> Iterator[Violation]:
     Bad: preprocessing.add_eos false.
     Good: preprocessing.add_eos true.
     Fix: Set add_eos to true, unless the completions end with a stop token of their own.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not host_packs(subject):
         return
@@ -71,12 +58,7 @@ def completions_without_eos(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found="False", allowed="true", changes=mended)
 
 
-@run_rule(
-    code="BP507",
-    name="chat-template-in-dataset-kwargs",
-    severity=Severity.ERROR,
-    source="PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515",
-)
+@rule("BP507", ERROR, "PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515")
 def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     """dataset_kwargs holds a chat_template.
 
@@ -92,13 +74,7 @@ def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=f"{_KWARGS}.chat_template", found="set", allowed="not set; tokenizer.chat_template")
 
 
-@run_rule(
-    code="BP513",
-    name="legacy-mask",
-    severity=Severity.WARNING,
-    source="PSB513; megatron/bridge/data/packing/algorithms.py:286",
-    versions={BRIDGE: ">=0.6"},
-)
+@rule("BP513", WARNING, "PSB513; megatron/bridge/data/packing/algorithms.py:286", versions={BRIDGE: ">=0.6"})
 def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
 
@@ -107,19 +83,12 @@ def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset_root set, preprocessing null, no packs named.
     Good: preprocessing PromptCompletionSFTPreprocessingConfig or ChatSFTPreprocessingConfig.
     Fix: Set dataset.preprocessing to what the rows are.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if host_packs(subject) and preprocessing_kind(subject) == LEGACY:
         yield Violation(where="dataset.preprocessing", found="None", allowed="chat or prompt-completion preprocessing")
 
 
-@run_rule(
-    code="BP515",
-    name="prompt-glued-to-completion",
-    severity=Severity.WARNING,
-    source="PSB515; megatron/bridge/data/sft_processing.py:389",
-)
+@rule("BP515", WARNING, "PSB515; megatron/bridge/data/sft_processing.py:389")
 def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
     """The host packs prompts and completions with nothing between them.
 
@@ -128,8 +97,6 @@ def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
     Bad: prompt_template "{prompt}", separator "".
     Good: prompt_template "{prompt}", separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
-    Noticed: never.
-    Evidence: read in the source.
     """
     preprocessing = prompt_completion(subject)
     template, separator = preprocessing.get("prompt_template", ""), preprocessing.get("separator")
@@ -139,12 +106,7 @@ def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found="empty", allowed="a space or a line end", changes=mended)
 
 
-@run_rule(
-    code="BP516",
-    name="prompts-without-bos",
-    severity=Severity.ADVICE,
-    source="PSB516; megatron/bridge/data/sft_processing.py:393",
-)
+@rule("BP516", ADVICE, "PSB516; megatron/bridge/data/sft_processing.py:393")
 def prompts_without_bos(subject: RunSubject) -> Iterator[Violation]:
     """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
 
@@ -152,7 +114,6 @@ def prompts_without_bos(subject: RunSubject) -> Iterator[Violation]:
     Bad: preprocessing.add_bos false with a Gemma tokenizer.
     Good: preprocessing.add_bos true with a Gemma tokenizer.
     Fix: Set add_bos to true where inference adds BOS.
-    Noticed: never.
     Evidence: read in the source: add_bos is false by default.
     """
     if prompt_completion(subject).get("add_bos") is False and subject.family.name.startswith(_BEGIN_WITH_BOS):
@@ -161,12 +122,7 @@ def prompts_without_bos(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found=f"False with {subject.family.evidence}", allowed="true", changes=mended)
 
 
-@run_rule(
-    code="BP517",
-    name="bos-wanted-but-missing",
-    severity=Severity.WARNING,
-    source="PSB517; megatron/bridge/data/sft_processing.py:395",
-)
+@rule("BP517", WARNING, "PSB517; megatron/bridge/data/sft_processing.py:395", noticed="dataset build")
 def bos_wanted_but_missing(subject: RunSubject) -> Iterator[Violation]:
     """The host is to add BOS, and tokenizers of the model's family have none.
 
@@ -174,7 +130,6 @@ def bos_wanted_but_missing(subject: RunSubject) -> Iterator[Violation]:
     Bad: preprocessing.add_bos true with a Qwen3 tokenizer.
     Good: preprocessing.add_bos false with a Qwen3 tokenizer.
     Fix: Set add_bos to false.
-    Noticed: dataset build.
     Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were looked at.
     """
     if prompt_completion(subject).get("add_bos") is True and subject.family.name.startswith(_WITHOUT_BOS):
@@ -183,11 +138,10 @@ def bos_wanted_but_missing(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=path, found=f"True with {subject.family.evidence}", allowed="false", changes=mended)
 
 
-@run_rule(
-    code="BP520",
-    name="tokenizer-not-hugging-face",
-    severity=Severity.WARNING,
-    source="PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739",
+@rule(
+    "BP520",
+    WARNING,
+    "PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739",
     versions={BRIDGE: "<0.7"},
 )
 def tokenizer_not_hugging_face(subject: RunSubject) -> Iterator[Violation]:
@@ -207,13 +161,7 @@ def tokenizer_not_hugging_face(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="tokenizer.tokenizer_type", found=str(kind), allowed="HuggingFaceTokenizer")
 
 
-@run_rule(
-    code="BP526",
-    name="template-without-generation-block",
-    severity=Severity.WARNING,
-    source="PSB526; megatron/bridge/data/datasets/utils.py:950 of 0.4.2",
-    versions={BRIDGE: "<0.5"},
-)
+@rule("BP526", WARNING, "PSB526; megatron/bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
 def template_without_generation_block(subject: RunSubject) -> Iterator[Violation]:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
@@ -221,7 +169,6 @@ def template_without_generation_block(subject: RunSubject) -> Iterator[Violation
     Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}.
     Good: the same with a tokenizer.chat_template that has `{% generation %}` around what the assistant wrote.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
-    Noticed: never.
     Evidence: Megatron-Bridge #3359, read in the source of 0.4.2.
     """
     kwargs = subject.dataset_kwargs
@@ -234,12 +181,7 @@ def template_without_generation_block(subject: RunSubject) -> Iterator[Violation
         yield Violation(where="tokenizer.chat_template", found=found, allowed="a template with {% generation %} blocks")
 
 
-@run_rule(
-    code="BP539",
-    name="host-drops-or-cuts-silently",
-    severity=Severity.ADVICE,
-    source="PSB510, PSB511, PSB514; megatron/bridge/data/packing/offline.py:78, data/sft_processing.py:411",
-)
+@rule("BP539", ADVICE, "PSB510, PSB511, PSB514; megatron/bridge/data/packing/offline.py:78, data/sft_processing.py:411")
 def host_drops_or_cuts_silently(subject: RunSubject) -> Iterator[Violation]:
     """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
 
@@ -248,24 +190,9 @@ def host_drops_or_cuts_silently(subject: RunSubject) -> Iterator[Violation]:
     Bad: chat preprocessing, pad_seq_to_mult 4, no packs named.
     Good: packs named that were built with a drop ledger.
     Fix: Build packs beforehand, and look at what was dropped.
-    Noticed: never.
     Evidence: executed with the real 0.6.2; Model-Optimizer #2113.
     """
     if host_packs(subject):
         is_dropped = preprocessing_kind(subject) == CHAT and subject.pad_seq_to_mult == 1
         found = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
         yield Violation(where="dataset.offline_packing_specs", found=found, allowed="packs built with a drop ledger")
-
-
-RULES: tuple[RunRule, ...] = (
-    stored_mask_ignored,
-    completions_without_eos,
-    chat_template_in_dataset_kwargs,
-    legacy_mask,
-    prompt_glued_to_completion,
-    prompts_without_bos,
-    bos_wanted_but_missing,
-    tokenizer_not_hugging_face,
-    template_without_generation_block,
-    host_drops_or_cuts_silently,
-)

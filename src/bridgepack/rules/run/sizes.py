@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridgepack.records import Change
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 _COLLATE_SIZES = (
     "pad_to_multiple_of",
@@ -23,12 +24,7 @@ _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 
-@run_rule(
-    code="BP003",
-    name="packed-sequence-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463",
-)
+@rule("BP003", ERROR, "PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463")
 def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """A pack can hold no tokens.
 
@@ -37,7 +33,6 @@ def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation
     Good: offline_packing_specs.packed_sequence_size 4096 with seq_length 4096.
     Fix: Set packed_sequence_size to seq_length.
     Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.has_specs and subject.packed_sequence_size <= 0:
         length = stated_integer(subject, "model.seq_length")
@@ -49,12 +44,7 @@ def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP007",
-    name="sequence-lengths-differ",
-    severity=Severity.ERROR,
-    source="PSB007; megatron/bridge/training/config.py:1505",
-)
+@rule("BP007", ERROR, "PSB007; megatron/bridge/training/config.py:1505", noticed="validate()")
 def sequence_lengths_differ(subject: RunSubject) -> Iterator[Violation]:
     """The model and the dataset have different sequence lengths.
 
@@ -62,8 +52,6 @@ def sequence_lengths_differ(subject: RunSubject) -> Iterator[Violation]:
     Bad: model.seq_length 8192, dataset.seq_length 4096.
     Good: both 8192.
     Fix: Set both; an override of one must touch the other, and packed_sequence_size.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         return
@@ -86,12 +74,7 @@ def _same_length(subject: RunSubject, dataset_length: int) -> tuple[Change, ...]
     return change("dataset.seq_length", size, why) if size == subject.seq_length else ()
 
 
-@run_rule(
-    code="BP008",
-    name="packs-shorter-than-their-sequences",
-    severity=Severity.ERROR,
-    source="PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md",
-)
+@rule("BP008", ERROR, "PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md")
 def packs_shorter_than_their_sequences(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack sequences that may be longer than a pack.
 
@@ -114,12 +97,11 @@ def packs_shorter_than_their_sequences(subject: RunSubject) -> Iterator[Violatio
         )
 
 
-@run_rule(
-    code="BP042",
-    name="packs-wider-than-model",
-    severity=Severity.WARNING,
-    source="PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882",
-    versions={"megatron-bridge": ">=0.6"},
+@rule(
+    "BP042",
+    WARNING,
+    "PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882",
+    versions={BRIDGE: ">=0.6"},
 )
 def packs_wider_than_model(subject: RunSubject) -> Iterator[Violation]:
     """Packs are longer than model.seq_length.
@@ -141,12 +123,7 @@ def packs_wider_than_model(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="model.seq_length", found=f"{length}, and packs hold {size} tokens", allowed=str(size))
 
 
-@run_rule(
-    code="BP031",
-    name="packs-narrower-than-model",
-    severity=Severity.WARNING,
-    source="PSB008; docs/training/packed-sequences.md",
-)
+@rule("BP031", WARNING, "PSB008; docs/training/packed-sequences.md")
 def packs_narrower_than_model(subject: RunSubject) -> Iterator[Violation]:
     """Packs are shorter than model.seq_length, which nothing but their sequences' own cap makes possible.
 
@@ -155,7 +132,6 @@ def packs_narrower_than_model(subject: RunSubject) -> Iterator[Violation]:
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already.
     Good: seq_length 4096, packed_sequence_size 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
-    Noticed: never.
     Evidence: read in the source; the host's documentation asks for equal lengths.
     """
     if not subject.has_specs:
@@ -175,12 +151,7 @@ def _fits_narrow_packs(subject: RunSubject, size: int) -> bool:
     return all(subject.settings.value(path) is not None for path in paths)
 
 
-@run_rule(
-    code="BP009",
-    name="sequence-cap-out-of-range",
-    severity=Severity.ERROR,
-    source="PSB009; megatron/bridge/data/packing/config.py:49",
-)
+@rule("BP009", ERROR, "PSB009; megatron/bridge/data/packing/config.py:49")
 def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     """The cap on one sequence's length is not positive, or above what a pack can hold.
 
@@ -190,7 +161,6 @@ def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     Good: packed_sequence_size 4096, max_single_sequence_length 2048.
     Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
     Noticed: construction of PackedSequenceSpecs.
-    Evidence: read in the source.
     """
     if not subject.has_specs:
         return
@@ -199,12 +169,7 @@ def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=_CAP, found=str(cap), allowed=f"1 to {size}" if size > 0 else "a positive number")
 
 
-@run_rule(
-    code="BP010",
-    name="pad-seq-to-mult-not-positive",
-    severity=Severity.ERROR,
-    source="PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205",
-)
+@rule("BP010", ERROR, "PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205")
 def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """The multiple that sequences are padded to is null, zero or negative.
 
@@ -231,12 +196,7 @@ def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP036",
-    name="seq-length-not-positive",
-    severity=Severity.ERROR,
-    source="PSB007; megatron/bridge/data/builders/gpt_sft.py:191",
-)
+@rule("BP036", ERROR, "PSB007; megatron/bridge/data/builders/gpt_sft.py:191", noticed="validate()")
 def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """The dataset's rows, or the model's, hold no tokens.
 
@@ -244,8 +204,6 @@ def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset.seq_length 0.
     Good: dataset.seq_length 4096.
     Fix: Set model.seq_length and dataset.seq_length to the tokens of a row.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.dataset_kind not in FINETUNING_DATASETS:
         return
@@ -255,12 +213,7 @@ def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found=str(length), allowed="a positive number of tokens")
 
 
-@run_rule(
-    code="BP039",
-    name="collate-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92",
-)
+@rule("BP039", ERROR, "PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92")
 def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
 
@@ -269,7 +222,6 @@ def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Good: DirectHFSFTDatasetConfig with pad_to_multiple_of 128.
     Fix: Set it to a positive number; 1 for a multiple that does nothing.
     Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.dataset_kind not in COLLATE_DATASETS:
         return
@@ -279,12 +231,7 @@ def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=f"dataset.{name}", found=str(size), allowed="a positive number")
 
 
-@run_rule(
-    code="BP022",
-    name="text-not-packed",
-    severity=Severity.ADVICE,
-    source="PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150",
-)
+@rule("BP022", ADVICE, "PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150")
 def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
     """Text is fine-tuned without packing.
 
@@ -293,22 +240,6 @@ def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
     Bad: a recipe that packs, run with --dataset tulu3.
     Good: dataset.enable_offline_packing true after --dataset tulu3, with offline_packing_specs.
     Fix: Turn offline packing on, or leave it off knowingly. Look at the config after overrides, not at the recipe.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if is_text(subject) and not subject.is_packed:
         yield Violation(where="dataset.enable_offline_packing", found="off", allowed="true, to fill rows with text")
-
-
-RULES: tuple[RunRule, ...] = (
-    packed_sequence_size_not_positive,
-    sequence_lengths_differ,
-    packs_shorter_than_their_sequences,
-    sequence_cap_out_of_range,
-    pad_seq_to_mult_not_positive,
-    text_not_packed,
-    packs_narrower_than_model,
-    packs_wider_than_model,
-    seq_length_not_positive,
-    collate_size_not_positive,
-)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, Violation
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, is_on, is_text
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
@@ -33,13 +34,7 @@ _REPORTED_ELSEWHERE = frozenset({"max_num_samples", "chat_template"})
 _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "train.train_iters": 1000}
 
 
-@run_rule(
-    code="BP017",
-    name="data-source-not-exactly-one",
-    severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/builders/gpt_sft.py:137",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP017", ERROR, "PSB017; megatron/bridge/data/builders/gpt_sft.py:137", versions={BRIDGE: ">=0.6"})
 def data_source_not_exactly_one(subject: RunSubject) -> Iterator[Violation]:
     """The dataset has no source, or two.
 
@@ -60,12 +55,7 @@ def data_source_not_exactly_one(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="dataset.dataset_root", found=repr(root), allowed="a folder")
 
 
-@run_rule(
-    code="BP018",
-    name="rewrite-of-explicit-packs",
-    severity=Severity.ERROR,
-    source="PSB018; megatron/bridge/data/builders/gpt_sft.py:200",
-)
+@rule("BP018", ERROR, "PSB018; megatron/bridge/data/builders/gpt_sft.py:200", noticed="validate()")
 def rewrite_of_explicit_packs(subject: RunSubject) -> Iterator[Violation]:
     """The source is to be written anew and the packs are files that were named.
 
@@ -73,8 +63,6 @@ def rewrite_of_explicit_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: hf_rewrite true with packed_train_data_path set.
     Good: hf_rewrite false with packed_train_data_path set.
     Fix: Set hf_rewrite to false, or leave the packed paths out.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if not subject.has_specs or not is_on(subject, "dataset.hf_rewrite"):
         return
@@ -88,12 +76,11 @@ def rewrite_of_explicit_packs(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP019",
-    name="dataset-option-unknown",
-    severity=Severity.ERROR,
-    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92",
-    versions={"megatron-bridge": ">=0.6"},
+@rule(
+    "BP019",
+    ERROR,
+    "PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92",
+    versions={BRIDGE: ">=0.6"},
 )
 def dataset_option_unknown(subject: RunSubject) -> Iterator[Violation]:
     """dataset_kwargs holds an option that no dataset of the host takes.
@@ -113,12 +100,8 @@ def dataset_option_unknown(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=f"{_OPTIONS}.{option}", found="set", allowed=", ".join(sorted(allowed)))
 
 
-@run_rule(
-    code="BP035",
-    name="dataset-option-refused",
-    severity=Severity.ERROR,
-    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:210, data/base.py:102",
-    versions={"megatron-bridge": ">=0.6"},
+@rule(
+    "BP035", ERROR, "PSB019; megatron/bridge/data/builders/gpt_sft.py:210, data/base.py:102", versions={BRIDGE: ">=0.6"}
 )
 def dataset_option_refused(subject: RunSubject) -> Iterator[Violation]:
     """dataset_kwargs holds an option that has another place, or something else than plain values.
@@ -128,7 +111,6 @@ def dataset_option_refused(subject: RunSubject) -> Iterator[Violation]:
     Good: preprocessing set, with its own loss_mode.
     Fix: Use max_train_samples and preprocessing instead.
     Noticed: validate().
-    Evidence: read in the source.
     """
     if not is_text(subject) or not subject.dataset_kwargs:
         return
@@ -151,12 +133,7 @@ def _holds_object(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_holds_object(item) for item in value)
 
 
-@run_rule(
-    code="BP023",
-    name="base-recipe-values-with-own-data",
-    severity=Severity.ADVICE,
-    source="PSB023; megatron/bridge/recipes/common.py:163",
-)
+@rule("BP023", ADVICE, "PSB023; megatron/bridge/recipes/common.py:163")
 def base_recipe_values_with_own_data(subject: RunSubject) -> Iterator[Violation]:
     """Own data is trained with the lengths, batch and steps of the host's base recipe, which are for SQuAD.
 
@@ -164,8 +141,6 @@ def base_recipe_values_with_own_data(subject: RunSubject) -> Iterator[Violation]
     Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000.
     Good: own dataset_root with values chosen for it.
     Fix: Choose seq_length, packed_sequence_size, global_batch_size and train_iters for the data.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not is_text(subject) or subject.settings.value("dataset.dataset_root") is None:
         return
@@ -177,12 +152,7 @@ def base_recipe_values_with_own_data(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP024",
-    name="adapter-without-pretrained-weights",
-    severity=Severity.ERROR,
-    source="PSB024; megatron/bridge/training/config.py:1488",
-)
+@rule("BP024", ERROR, "PSB024; megatron/bridge/training/config.py:1488", noticed="validate()")
 def adapter_without_pretrained_weights(subject: RunSubject) -> Iterator[Violation]:
     """An adapter is trained and no pretrained checkpoint is named.
 
@@ -190,8 +160,6 @@ def adapter_without_pretrained_weights(subject: RunSubject) -> Iterator[Violatio
     Bad: peft LoRA with checkpoint.pretrained_checkpoint null.
     Good: peft LoRA with checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if not subject.settings.is_stated("peft") or subject.settings.value("peft") is None:
         return
@@ -199,12 +167,7 @@ def adapter_without_pretrained_weights(subject: RunSubject) -> Iterator[Violatio
         yield Violation(where="checkpoint.pretrained_checkpoint", found="none", allowed="the checkpoint to adapt")
 
 
-@run_rule(
-    code="BP034",
-    name="no-weights-to-start-from",
-    severity=Severity.ADVICE,
-    source="PSB024; megatron/bridge/training/finetune.py:50",
-)
+@rule("BP034", ADVICE, "PSB024; megatron/bridge/training/finetune.py:50", noticed="finetune(), or never")
 def no_weights_to_start_from(subject: RunSubject) -> Iterator[Violation]:
     """The run fine-tunes and names no checkpoint.
 
@@ -212,22 +175,9 @@ def no_weights_to_start_from(subject: RunSubject) -> Iterator[Violation]:
     Bad: checkpoint.pretrained_checkpoint null and checkpoint.load null.
     Good: checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
-    Noticed: finetune(), or never.
-    Evidence: read in the source.
     """
     if subject.dataset_kind not in FINETUNING_DATASETS or subject.settings.value("peft") is not None:
         return
     paths = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
     if all(subject.settings.value(path) is None for path in paths):
         yield Violation(where=paths[0], found="none, and checkpoint.load is none", allowed="a checkpoint")
-
-
-RULES: tuple[RunRule, ...] = (
-    data_source_not_exactly_one,
-    rewrite_of_explicit_packs,
-    dataset_option_unknown,
-    base_recipe_values_with_own_data,
-    adapter_without_pretrained_weights,
-    no_weights_to_start_from,
-    dataset_option_refused,
-)

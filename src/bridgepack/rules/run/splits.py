@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Mapping
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, Violation
 from bridgepack.rules.run.reading import is_on, is_set, is_text
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import TEXT_DATASETS, RunSubject
 
 #: Named sources of the host and the splits that they have.
@@ -36,12 +36,7 @@ _CHAT_LOSS_MODES = ("assistant", "last_turn", "full")
 _COMPLETION_LOSS_MODES = ("completion", "full")
 
 
-@run_rule(
-    code="BP033",
-    name="hugging-face-splits-contradict",
-    severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/builders/gpt_sft.py:142",
-)
+@rule("BP033", ERROR, "PSB017; megatron/bridge/data/builders/gpt_sft.py:142", noticed="validate()")
 def hugging_face_splits_contradict(subject: RunSubject) -> Iterator[Violation]:
     """Settings of Hugging Face splits contradict each other or the source.
 
@@ -49,8 +44,6 @@ def hugging_face_splits_contradict(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset_root set and hf_validation_proportion 0.1.
     Good: hf_dataset set and hf_validation_proportion 0.1.
     Fix: Keep the settings of the source in use; give validation one source; turn off splits that the source lacks.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if not is_text(subject):
         return
@@ -95,12 +88,7 @@ def _has_split(subject: RunSubject, split: str) -> bool:
     return splits is None or split in splits
 
 
-@run_rule(
-    code="BP040",
-    name="hugging-face-source-refused",
-    severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/sources/hf.py:65",
-)
+@rule("BP040", ERROR, "PSB017; megatron/bridge/data/sources/hf.py:65", noticed="validate()")
 def hugging_face_source_refused(subject: RunSubject) -> Iterator[Violation]:
     """The Hugging Face source names no data, two, or a preset that the host does not have.
 
@@ -108,8 +96,6 @@ def hugging_face_source_refused(subject: RunSubject) -> Iterator[Violation]:
     Bad: hf_dataset.dataset_name alpaca.
     Good: hf_dataset.path_or_dataset tatsu-lab/alpaca.
     Fix: Set dataset_name to a preset of the host, or path_or_dataset to any data set; not both.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     for field, switch in _SOURCES.get(subject.dataset_kind, {}).items():
         if is_set(subject, f"dataset.{field}") and (switch is None or subject.settings.flag(f"dataset.{switch}")):
@@ -141,12 +127,7 @@ def _has_preset_split(name: str, split: object) -> bool:
     return all(part.partition("[")[0] in _PRESET_SPLITS[name] for part in parts)
 
 
-@run_rule(
-    code="BP037",
-    name="preprocessing-refused",
-    severity=Severity.ERROR,
-    source="PSB519; megatron/bridge/data/sft_processing.py:57,96",
-)
+@rule("BP037", ERROR, "PSB519; megatron/bridge/data/sft_processing.py:57,96", noticed="validate()")
 def preprocessing_refused(subject: RunSubject) -> Iterator[Violation]:
     """Preprocessing has a loss mode, a column or a template that the host does not take.
 
@@ -154,8 +135,6 @@ def preprocessing_refused(subject: RunSubject) -> Iterator[Violation]:
     Bad: preprocessing ChatSFTPreprocessingConfig with loss_mode answers.
     Good: preprocessing ChatSFTPreprocessingConfig with loss_mode assistant.
     Fix: Use one of the allowed values.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     where = "dataset.preprocessing"
     is_required = subject.dataset_kind == _DIRECT
@@ -198,6 +177,3 @@ def _placeholders(template: str) -> set[str]:
         return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
     except ValueError:
         return set()
-
-
-RULES: tuple[RunRule, ...] = (hugging_face_splits_contradict, preprocessing_refused, hugging_face_source_refused)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10
@@ -43,12 +44,7 @@ def _loader(subject: RunSubject) -> str | None:
     return subject.settings.text_or_none("dataset.dataloader_type")
 
 
-@run_rule(
-    code="BP601",
-    name="fewer-packs-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB601; megatron/bridge/data/loaders.py:285",
-)
+@rule("BP601", ERROR, "PSB601; megatron/bridge/data/loaders.py:285", noticed="dataset build")
 def fewer_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """There are fewer training packs than one global batch takes.
 
@@ -56,8 +52,6 @@ def fewer_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     Bad: 40 training packs with global_batch_size 128.
     Good: 40 training packs with global_batch_size 8.
     Fix: Lower global_batch_size, use num_epochs (the last batch is filled up), or make smaller packs.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     if not subject.packs_offline or subject.settings.value("train.num_epochs") is not None:
         return
@@ -73,13 +67,7 @@ def fewer_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP604",
-    name="fewer-validation-packs-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365",
-    versions={"megatron-bridge": "<0.7"},
-)
+@rule("BP604", ERROR, "PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365", versions={BRIDGE: "<0.7"})
 def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """There are fewer validation packs than one evaluation batch takes.
 
@@ -102,13 +90,7 @@ def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violati
         )
 
 
-@run_rule(
-    code="BP605",
-    name="fewer-test-rows-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384",
-    versions={"megatron-bridge": "<0.7"},
-)
+@rule("BP605", ERROR, "PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384", versions={BRIDGE: "<0.7"})
 def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     """There are fewer test rows than one evaluation batch takes.
 
@@ -137,13 +119,7 @@ def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP606",
-    name="validation-packs-left-out",
-    severity=Severity.ADVICE,
-    source="PSB606; megatron/bridge/data/samplers.py:291",
-    versions={"megatron-bridge": "<0.7"},
-)
+@rule("BP606", ADVICE, "PSB606; megatron/bridge/data/samplers.py:291", versions={BRIDGE: "<0.7"})
 def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
     """An evaluation does not read every validation pack.
 
@@ -152,7 +128,6 @@ def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
     Bad: 20 validation packs with eval_global_batch_size 8 and eval_iters 1.
     Good: 16 validation packs with eval_global_batch_size 8 and eval_iters 2.
     Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
-    Noticed: never.
     Evidence: read in the source; Bridge #4914.
     """
     if not subject.packs_offline or not subject.evaluates:
@@ -170,12 +145,7 @@ def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP607",
-    name="steps-of-an-unpacked-run",
-    severity=Severity.WARNING,
-    source="PSB607; megatron/bridge/data/loaders.py:109, data/samplers.py:326",
-)
+@rule("BP607", WARNING, "PSB607; megatron/bridge/data/loaders.py:109, data/samplers.py:326")
 def steps_of_an_unpacked_run(subject: RunSubject) -> Iterator[Violation]:
     """The steps are many times as many as the packs ask for.
 
@@ -184,7 +154,6 @@ def steps_of_an_unpacked_run(subject: RunSubject) -> Iterator[Violation]:
     Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs.
     Good: 1000 packs of 8 sequences, global_batch_size 8, train_iters 125: 1 epoch.
     Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set train.num_epochs.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
     if not subject.packs_offline or subject.settings.value("train.train_iters") is None:
@@ -205,12 +174,7 @@ def steps_of_an_unpacked_run(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP608",
-    name="batch-of-many-sequences",
-    severity=Severity.ADVICE,
-    source="PSB608; docs/training/packed-sequences.md",
-)
+@rule("BP608", ADVICE, "PSB608; docs/training/packed-sequences.md")
 def batch_of_many_sequences(subject: RunSubject) -> Iterator[Violation]:
     """A step reads far more sequences than the batch size says.
 
@@ -218,7 +182,6 @@ def batch_of_many_sequences(subject: RunSubject) -> Iterator[Violation]:
     Bad: global_batch_size 512 with 20 sequences in a pack: 10240 sequences a step.
     Good: global_batch_size 32 with 20 sequences in a pack.
     Fix: Divide the unpacked batch by the sequences in a pack, or tune the learning rate anew.
-    Noticed: never.
     Evidence: the host's documentation; validate() proposes global_batch_size // micro_batch_size.
     """
     if not subject.packs_offline:
@@ -234,12 +197,7 @@ def batch_of_many_sequences(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP614",
-    name="packs-run-out",
-    severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456",
-)
+@rule("BP614", ERROR, "PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456", noticed="mid-run")
 def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
     """The loader reads the packs once, and they are fewer than the steps take.
 
@@ -248,8 +206,6 @@ def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataloader_type single, 100 packs, 50 steps of 8.
     Good: dataloader_type batch, 100 packs, 50 steps of 8.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
-    Noticed: mid-run.
-    Evidence: read in the source.
     """
     if not subject.packs_offline or _loader(subject) != "single":
         return
@@ -263,14 +219,3 @@ def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
             allowed="batch, which begins anew",
             changes=change("dataset.dataloader_type", "batch", "the batch loader begins anew"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    fewer_packs_than_a_batch,
-    fewer_validation_packs_than_a_batch,
-    fewer_test_rows_than_a_batch,
-    validation_packs_left_out,
-    steps_of_an_unpacked_run,
-    batch_of_many_sequences,
-    packs_run_out,
-)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.reading import is_text
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.versions import BRIDGE
 
 #: Name in 0.3-0.5 -> what replaced it.
 _OLD_NAMES = {
@@ -19,12 +20,7 @@ _OLD_NAMES = {
 _OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
 
 
-@run_rule(
-    code="BP001",
-    name="both-kinds-of-packing-on",
-    severity=Severity.ERROR,
-    source="PSB001; megatron/bridge/training/config.py:1155",
-)
+@rule("BP001", ERROR, "PSB001; megatron/bridge/training/config.py:1155", noticed="validate()")
 def both_kinds_of_packing_on(subject: RunSubject) -> Iterator[Violation]:
     """Offline packing and packing inside the batch are both on.
 
@@ -32,8 +28,6 @@ def both_kinds_of_packing_on(subject: RunSubject) -> Iterator[Violation]:
     Bad: enable_offline_packing true and enable_in_batch_packing true.
     Good: enable_offline_packing true alone.
     Fix: Keep offline packing for text, packing inside the batch for vision-language and direct Hugging Face data.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.packs_offline and subject.packs_in_batch:
         yield Violation(
@@ -43,12 +37,7 @@ def both_kinds_of_packing_on(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP002",
-    name="packing-switch-without-specs",
-    severity=Severity.ERROR,
-    source="PSB002; megatron/bridge/training/config.py:1157, data/builders/gpt_sft.py:194",
-)
+@rule("BP002", ERROR, "PSB002; megatron/bridge/training/config.py:1157, data/builders/gpt_sft.py:194")
 def packing_switch_without_specs(subject: RunSubject) -> Iterator[Violation]:
     """Offline packing is on and not described, or described and off.
 
@@ -57,7 +46,6 @@ def packing_switch_without_specs(subject: RunSubject) -> Iterator[Violation]:
     Good: enable_offline_packing true, offline_packing_specs with a packed_sequence_size.
     Fix: Set both, or neither.
     Noticed: validate().
-    Evidence: read in the source.
     """
     if subject.packs_offline and subject.settings.value(SPECS) is None:
         yield Violation(
@@ -69,12 +57,7 @@ def packing_switch_without_specs(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP004",
-    name="micro-batch-size-not-one",
-    severity=Severity.ERROR,
-    source="PSB004; megatron/bridge/training/config.py:1466",
-)
+@rule("BP004", ERROR, "PSB004; megatron/bridge/training/config.py:1466", noticed="validate()")
 def micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
     """Offline packing is on and a micro batch holds more than one pack.
 
@@ -82,7 +65,6 @@ def micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
     Bad: enable_offline_packing true, train.micro_batch_size 2.
     Good: enable_offline_packing true, train.micro_batch_size 1.
     Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     if subject.packs_offline and subject.micro_batch_size > 1:
@@ -94,12 +76,7 @@ def micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP005",
-    name="evaluation-micro-batch-size-not-one",
-    severity=Severity.ERROR,
-    source="PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98",
-)
+@rule("BP005", ERROR, "PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98")
 def evaluation_micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
     """Validation packs are read more than one to a micro batch.
 
@@ -123,13 +100,7 @@ def evaluation_micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violati
         )
 
 
-@run_rule(
-    code="BP015",
-    name="attribute-name-of-old-version",
-    severity=Severity.ERROR,
-    source="PSB015; megatron/bridge/data/builders/gpt_sft.py:104",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP015", ERROR, "PSB015; megatron/bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
 def attribute_name_of_old_version(subject: RunSubject) -> Iterator[Violation]:
     """Packing is asked for under a name that megatron-bridge 0.6 does not read.
 
@@ -137,8 +108,6 @@ def attribute_name_of_old_version(subject: RunSubject) -> Iterator[Violation]:
     Bad: cfg.dataset.packed_sequence_specs = PackedSequenceSpecs(...).
     Good: cfg.dataset.enable_offline_packing = True; cfg.dataset.offline_packing_specs = PackedSequenceSpecs(...).
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
-    Noticed: never.
-    Evidence: read in the source.
     """
     for name, replacement in _OLD_NAMES.items():
         path = f"dataset.{name}"
@@ -146,13 +115,7 @@ def attribute_name_of_old_version(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=path, found="set", allowed=f"{replacement}, which replaced it in 0.6")
 
 
-@run_rule(
-    code="BP016",
-    name="import-path-of-old-version",
-    severity=Severity.ERROR,
-    source="PSB016; megatron/bridge/data/packing/__init__.py",
-    versions={"megatron-bridge": ">=0.6"},
-)
+@rule("BP016", ERROR, "PSB016; megatron/bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
 def import_path_of_old_version(subject: RunSubject) -> Iterator[Violation]:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
@@ -160,7 +123,6 @@ def import_path_of_old_version(subject: RunSubject) -> Iterator[Violation]:
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
     Fix: Name the class where it is now.
-    Noticed: import.
     Evidence: the module is not in 0.6.2.
     """
     for path, target in _targets(subject.config.values):
@@ -177,12 +139,7 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _targets(value, f"{prefix}{name}.")
 
 
-@run_rule(
-    code="BP020",
-    name="padding-switch-not-literally-true",
-    severity=Severity.WARNING,
-    source="PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
-)
+@rule("BP020", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
 def padding_switch_not_literally_true(subject: RunSubject) -> Iterator[Violation]:
     """Padding to the full width is asked for in a place or with a value that the host does not take for true.
 
@@ -192,7 +149,6 @@ def padding_switch_not_literally_true(subject: RunSubject) -> Iterator[Violation
     Good: dataset.dataset_kwargs.pad_to_max_length true.
     Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
     Noticed: never, or validate() with pad_cu_seqlens.
-    Evidence: read in the source.
     """
     path = "dataset.dataset_kwargs.pad_to_max_length"
     if not is_text(subject):
@@ -214,12 +170,7 @@ def padding_switch_not_literally_true(subject: RunSubject) -> Iterator[Violation
         )
 
 
-@run_rule(
-    code="BP021",
-    name="boundaries-of-sequences-withheld",
-    severity=Severity.ERROR,
-    source="PSB021; megatron/bridge/data/packing/gpt_sft.py:52,279",
-)
+@rule("BP021", ERROR, "PSB021; megatron/bridge/data/packing/gpt_sft.py:52,279")
 def boundaries_of_sequences_withheld(subject: RunSubject) -> Iterator[Violation]:
     """The dataset is told not to hand on where sequences begin.
 
@@ -228,8 +179,6 @@ def boundaries_of_sequences_withheld(subject: RunSubject) -> Iterator[Violation]
     Bad: dataset.dataset_kwargs.return_cu_seqlen false.
     Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
-    Noticed: never.
-    Evidence: read in the source.
     """
     options = subject.dataset_kwargs
     if subject.packs_offline and "return_cu_seqlen" in options and not options["return_cu_seqlen"]:
@@ -240,12 +189,7 @@ def boundaries_of_sequences_withheld(subject: RunSubject) -> Iterator[Violation]
         )
 
 
-@run_rule(
-    code="BP025",
-    name="virtual-tokens-with-packing",
-    severity=Severity.ERROR,
-    source="PSB025; megatron/bridge/data/packing/gpt_sft.py:70",
-)
+@rule("BP025", ERROR, "PSB025; megatron/bridge/data/packing/gpt_sft.py:70", noticed="dataset build")
 def virtual_tokens_with_packing(subject: RunSubject) -> Iterator[Violation]:
     """Rows are packs and virtual tokens of prompt tuning are asked for.
 
@@ -253,8 +197,6 @@ def virtual_tokens_with_packing(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset.dataset_kwargs.virtual_tokens 20.
     Good: virtual_tokens 0 or not set.
     Fix: Set virtual_tokens to 0, or turn packing off.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     number = subject.dataset_kwargs.get("virtual_tokens")
     if subject.packs_offline and number:
@@ -264,16 +206,3 @@ def virtual_tokens_with_packing(subject: RunSubject) -> Iterator[Violation]:
             allowed="0 with offline packing",
             changes=change("dataset.dataset_kwargs.virtual_tokens", 0, "packs have no place for virtual tokens"),
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    both_kinds_of_packing_on,
-    packing_switch_without_specs,
-    micro_batch_size_not_one,
-    evaluation_micro_batch_size_not_one,
-    attribute_name_of_old_version,
-    import_path_of_old_version,
-    padding_switch_not_literally_true,
-    boundaries_of_sequences_withheld,
-    virtual_tokens_with_packing,
-)

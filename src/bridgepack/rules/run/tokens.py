@@ -9,9 +9,9 @@ from pathlib import PurePath
 
 from bridgepack import geometry
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ERROR, WARNING, Violation
 from bridgepack.rules.run.preprocessing import preprocessing_kind
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import RunSubject
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
@@ -19,12 +19,10 @@ _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
-@run_rule(
-    code="BP503",
-    name="tokenizer-without-eos",
-    severity=Severity.ERROR,
-    source="PSB503; megatron/core/tokenizers/text/libraries/null_tokenizer.py:90, "
-    "megatron/bridge/data/packing/gpt_sft.py:261",
+@rule(
+    "BP503",
+    ERROR,
+    "PSB503; megatron/core/tokenizers/text/libraries/null_tokenizer.py:90, megatron/bridge/data/packing/gpt_sft.py:261",
 )
 def tokenizer_without_eos(subject: RunSubject) -> Iterator[Violation]:
     """Packs are read with a tokenizer that has an end of document but no EOS.
@@ -43,12 +41,7 @@ def tokenizer_without_eos(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="tokenizer.tokenizer_type", found=str(kind), allowed="HuggingFaceTokenizer")
 
 
-@run_rule(
-    code="BP525",
-    name="model-vocabulary-smaller-than-tokenizer",
-    severity=Severity.ERROR,
-    source="PSB525; megatron/bridge/training/setup.py:707",
-)
+@rule("BP525", ERROR, "PSB525; megatron/bridge/training/setup.py:707")
 def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
 
@@ -58,7 +51,6 @@ def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Vio
     Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
         the tokenizer of the checkpoint.
     Noticed: setup, after the model parallel groups are made.
-    Evidence: read in the source.
     """
     size = subject.settings.integer_or_none("model.vocab_size")
     if size is None or subject.settings.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -68,11 +60,10 @@ def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Vio
         yield Violation(where="model.vocab_size", found=str(size), allowed=f"at least {needed}, the tokenizer's size")
 
 
-@run_rule(
-    code="BP530",
-    name="token-beyond-model-vocabulary",
-    severity=Severity.ERROR,
-    source="PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45",
+@rule(
+    "BP530",
+    ERROR,
+    "PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45",
 )
 def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
     """A token id of the packs lies beyond the model's embedding.
@@ -83,7 +74,6 @@ def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
     Good: model.vocab_size 128, packs with the id 120.
     Fix: Use packs made with the model's tokenizer.
     Noticed: first step, or never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline:
         return
@@ -99,12 +89,7 @@ def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=f"token id {truth.max_token_id}", allowed=f"0 to {size - 1}")
 
 
-@run_rule(
-    code="BP534",
-    name="packs-of-another-tokenizer",
-    severity=Severity.WARNING,
-    source="PSB209; megatron/bridge/data/builders/gpt_sft.py:796",
-)
+@rule("BP534", WARNING, "PSB209; megatron/bridge/data/builders/gpt_sft.py:796")
 def packs_of_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     """The packs were made with a tokenizer of another name than the run's.
 
@@ -113,8 +98,6 @@ def packs_of_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B, tokenizer_model meta-llama/Llama-3.2-1B.
     Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline:
         return
@@ -123,12 +106,7 @@ def packs_of_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="tokenizer.tokenizer_model", found=run_with, allowed=f"{made_with}, as in the packs")
 
 
-@run_rule(
-    code="BP533",
-    name="loss-of-packs-differs-from-run",
-    severity=Severity.WARNING,
-    source="PSB502; megatron/bridge/data/packing/gpt_sft.py:131",
-)
+@rule("BP533", WARNING, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131")
 def loss_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
     """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
 
@@ -137,8 +115,6 @@ def loss_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
     Bad: packs with loss_mode assistant, a run with ChatSFTPreprocessingConfig loss_mode full.
     Good: both assistant.
     Fix: State in the run what the packs hold, or build them again.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline or subject.settings.value("dataset.preprocessing") is None:
         return
@@ -152,12 +128,7 @@ def loss_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where="dataset.preprocessing", found=found, allowed=f"{allowed}, as in the packs")
 
 
-@run_rule(
-    code="BP536",
-    name="chat-template-of-packs-differs-from-run",
-    severity=Severity.WARNING,
-    source="PSB210; megatron/bridge/data/builders/gpt_sft.py:83",
-)
+@rule("BP536", WARNING, "PSB210; megatron/bridge/data/builders/gpt_sft.py:83")
 def chat_template_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
     """The run sets a chat template that the packs were not made with.
 
@@ -166,8 +137,6 @@ def chat_template_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Vio
     Bad: tokenizer.chat_template other than the one in the packs' manifest.
     Good: tokenizer.chat_template null, or the same.
     Fix: Build the packs again with this template, or remove it from the run.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if not subject.packs_offline:
         return
@@ -211,13 +180,3 @@ def _tokenizer_vocab_size(subject: RunSubject) -> int:
     if _short_name(made_with) != _short_name(run_with) or type(size) is not int:
         raise CannotJudgeError("the size of the run's tokenizer is not known")
     return size
-
-
-RULES: tuple[RunRule, ...] = (
-    tokenizer_without_eos,
-    model_vocabulary_smaller_than_tokenizer,
-    token_beyond_model_vocabulary,
-    packs_of_another_tokenizer,
-    loss_of_packs_differs_from_run,
-    chat_template_of_packs_differs_from_run,
-)

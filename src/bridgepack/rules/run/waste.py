@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import WARNING, Violation
 from bridgepack.rules.run.packed_artifact import packs_of
-from bridgepack.rules.run_rule import RunRule, run_rule
+from bridgepack.rules.run_rule import rule
 from bridgepack.rules.run_subject import RunSubject
 
 #: Rows of a split from which its fill says something about the packing, and the fill that is worth a look.
@@ -16,12 +16,7 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@run_rule(
-    code="BP115",
-    name="packs-poorly-filled",
-    severity=Severity.WARNING,
-    source="PSB115; megatron/bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md",
-)
+@rule("BP115", WARNING, "PSB115; megatron/bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
 def packs_poorly_filled(subject: RunSubject) -> Iterator[Violation]:
     """Rows hold much less than packed_sequence_size, physically.
 
@@ -44,12 +39,7 @@ def packs_poorly_filled(subject: RunSubject) -> Iterator[Violation]:
             yield Violation(where=truth.split, found=found, allowed=f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
-@run_rule(
-    code="BP120",
-    name="alignment-wastes-tokens",
-    severity=Severity.WARNING,
-    source="PSB115, PSB118",
-)
+@rule("BP120", WARNING, "PSB115, PSB118", noticed="never; the host's packing_efficiency counts the padding as use")
 def alignment_wastes_tokens(subject: RunSubject) -> Iterator[Violation]:
     """A large share of the tokens in packs is padding to pad_seq_to_mult.
 
@@ -57,7 +47,6 @@ def alignment_wastes_tokens(subject: RunSubject) -> Iterator[Violation]:
     Bad: 1000 tokens, 200 of them padding inside sequences.
     Good: 1000 tokens, 20 of them padding inside sequences.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
-    Noticed: never; the host's packing_efficiency counts the padding as use.
     Evidence: inferred; the numbers are the manifest's.
     """
     facts = packs_of(subject)
@@ -70,6 +59,3 @@ def alignment_wastes_tokens(subject: RunSubject) -> Iterator[Violation]:
             useful = statistics.num_tokens / physical
             found = f"{padding} of {physical} tokens are alignment: {useful:.0%} useful"
             yield Violation(where=split.name, found=found, allowed=f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")
-
-
-RULES: tuple[RunRule, ...] = (packs_poorly_filled, alignment_wastes_tokens)

@@ -6,21 +6,16 @@ import math
 from collections.abc import Iterator
 
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Violation
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
-from bridgepack.rules.run_rule import RunRule, change, run_rule
+from bridgepack.rules.run_rule import change, rule
 from bridgepack.rules.run_subject import DEFAULT_WIDTH_MULTIPLE, SPECS, RunSubject
 
 _KWARGS = "dataset.dataset_kwargs"
 _PAD_TO_MAX = f"{_KWARGS}.pad_to_max_length"
 
 
-@run_rule(
-    code="BP109",
-    name="longest-sequence-one-short",
-    severity=Severity.ADVICE,
-    source="PSB109; megatron/bridge/data/packing/offline.py:170",
-)
+@rule("BP109", ADVICE, "PSB109; megatron/bridge/data/packing/offline.py:170")
 def longest_sequence_one_short(subject: RunSubject) -> Iterator[Violation]:
     """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
 
@@ -29,7 +24,6 @@ def longest_sequence_one_short(subject: RunSubject) -> Iterator[Violation]:
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 runtime tokens.
     Good: seq_length 4096, pad_seq_to_mult 2: at most 4096 runtime tokens.
     Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
-    Noticed: never.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
     """
     if splits_packed_by_host(subject) and subject.pad_seq_to_mult == 1:
@@ -38,12 +32,7 @@ def longest_sequence_one_short(subject: RunSubject) -> Iterator[Violation]:
         yield Violation(where=where, found=f"1, so at most {longest - 1} tokens", allowed=f"2 or more for {longest}")
 
 
-@run_rule(
-    code="BP112",
-    name="row-width-not-divisible",
-    severity=Severity.ERROR,
-    source="PSB112; megatron/bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569",
-)
+@rule("BP112", ERROR, "PSB112; megatron/bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569")
 def row_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     """pad_to_max_length is off, and rows are rounded to a width that the parallelism does not divide.
 
@@ -53,7 +42,6 @@ def row_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     Good: the same with dataset_kwargs {"pad_to_max_length": true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to a multiple that divides.
     Noticed: first step, or later.
-    Evidence: read in the source.
     """
     if not subject.has_specs or subject.pads_to_max_length:
         return
@@ -69,11 +57,8 @@ def row_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP113",
-    name="row-width-differs-among-experts",
-    severity=Severity.WARNING,
-    source="PSB113; megatron/bridge/data/samplers.py:306, megatron/core/transformer/moe/token_dispatcher.py",
+@rule(
+    "BP113", WARNING, "PSB113; megatron/bridge/data/samplers.py:306, megatron/core/transformer/moe/token_dispatcher.py"
 )
 def row_width_differs_among_experts(subject: RunSubject) -> Iterator[Violation]:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
@@ -98,12 +83,7 @@ def row_width_differs_among_experts(subject: RunSubject) -> Iterator[Violation]:
         )
 
 
-@run_rule(
-    code="BP114",
-    name="pipeline-expects-other-width",
-    severity=Severity.ERROR,
-    source="PSB114; megatron/bridge/training/train.py:874",
-)
+@rule("BP114", ERROR, "PSB114; megatron/bridge/training/train.py:874", noticed="first step")
 def pipeline_expects_other_width(subject: RunSubject) -> Iterator[Violation]:
     """Pipeline stages expect rows of model.seq_length, and the loader gives rows of another width.
 
@@ -111,7 +91,6 @@ def pipeline_expects_other_width(subject: RunSubject) -> Iterator[Violation]:
     Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length.
     Good: pipeline_model_parallel_size 2, dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch.
-    Noticed: first step.
     Evidence: read in the source; that it hangs rather than fails is inferred.
     """
     if not subject.has_specs or subject.pipeline_model_parallel_size == 1:
@@ -147,12 +126,7 @@ def _context_limit(subject: RunSubject) -> tuple[int, str]:
     raise CannotJudgeError("the settings do not say how many positions the model was made for")
 
 
-@run_rule(
-    code="BP116",
-    name="sequence-exceeds-model-context",
-    severity=Severity.WARNING,
-    source="PSB116; megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py",
-)
+@rule("BP116", WARNING, "PSB116; megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py")
 def sequence_exceeds_model_context(subject: RunSubject) -> Iterator[Violation]:
     """A sequence may be longer than the positions that the model was made for.
 
@@ -160,7 +134,6 @@ def sequence_exceeds_model_context(subject: RunSubject) -> Iterator[Violation]:
     Bad: yarn_original_max_position_embeddings 4096, yarn_rotary_scaling_factor 2, dataset.seq_length 16384.
     Good: yarn_original_max_position_embeddings 4096, yarn_rotary_scaling_factor 4, dataset.seq_length 16384.
     Fix: Cap single sequences with max_single_sequence_length, or scale the rotary embedding.
-    Noticed: never.
     Evidence: inferred; the host's documentation names the model's context limit.
     """
     if not subject.has_specs:
@@ -169,12 +142,3 @@ def sequence_exceeds_model_context(subject: RunSubject) -> Iterator[Violation]:
     longest = longest_sequence(subject)
     if longest > limit:
         yield Violation(where="dataset.seq_length", found=str(longest), allowed=f"at most {limit}: {origin}")
-
-
-RULES: tuple[RunRule, ...] = (
-    longest_sequence_one_short,
-    row_width_not_divisible,
-    row_width_differs_among_experts,
-    pipeline_expects_other_width,
-    sequence_exceeds_model_context,
-)
