@@ -15,7 +15,7 @@ from bridgepack.records import Change, Finding
 from bridgepack.rules.registry import RUN_RULES
 from bridgepack.rules.rule import Severity
 from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.run_subject import Run
 from bridgepack.rules.versions import target_versions
 
 #: Rounds of judging and changing; a change can bring another rule's change with it, never this often.
@@ -70,7 +70,7 @@ def correct(
 
 def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:
     """Return the errors and warnings about a config, errors first."""
-    subject = RunSubject(
+    subject = Run(
         config=config_of_container(config, place=type(config).__name__),
         versions=target_versions(),
         world_size_given=world_size,

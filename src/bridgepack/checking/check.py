@@ -22,7 +22,7 @@ from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RU
 from bridgepack.rules.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.rule import ArtifactFacts, Rule
 from bridgepack.rules.run_engine import RunJudgement, judge_run
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.run_subject import SPECS, Run
 from bridgepack.rules.selection import check_selectors, selected
 from bridgepack.rules.settings import Settings
 from bridgepack.rules.suppression import apply_suppressions
@@ -157,7 +157,7 @@ def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, 
     versions = target_versions(options.bridge_version, environment.versions if environment else None)
     config = in_current_names(config, versions)
     loaded = replace(loaded, config=config)
-    subject = RunSubject(
+    subject = Run(
         config=config,
         versions=versions,
         world_size_given=options.world_size,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Unpack
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.rule import ERROR, Rule, RuleFacts, Severity, Violation, described
+from bridgepack.rules.rule import ERROR, Found, Rule, RuleFacts, Severity, described, wrong
 
-StepCheck = Callable[[StepFacts], Iterable[Violation]]
-ResumeCheck = Callable[[ResumeFacts], Iterable[Violation]]
+StepCheck = Callable[[StepFacts], Found]
+ResumeCheck = Callable[[ResumeFacts], Found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,23 +41,21 @@ class ResumeRule(Rule):
 
 
 def step_rule(
-    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
 ) -> Callable[[StepCheck], StepRule]:
     """Return a decorator that makes a `StepRule` of a function and its docstring."""
     return lambda check: StepRule(check=check, **described(check, code, severity, source, facts))
 
 
 def resume_rule(
-    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
 ) -> Callable[[ResumeCheck], ResumeRule]:
     """Return a decorator that makes a `ResumeRule` of a function and its docstring."""
     return lambda check: ResumeRule(check=check, **described(check, code, severity, source, facts))
 
 
-@step_rule(
-    "BP890", ERROR, "Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926"
-)
-def stage_trained_without_boundaries(step: StepFacts) -> Iterator[Violation]:
+@step_rule("BP890", ERROR)
+def stage_trained_without_boundaries(step: StepFacts) -> Found:
     """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
 
     Why: Silent: its layers attend across all sequences of a pack as if they were one; the loss still falls.
@@ -67,6 +65,7 @@ def stage_trained_without_boundaries(step: StepFacts) -> Iterator[Violation]:
         (BP801 and BP802 name versions and settings that do); where it gave none, the dataset or its collate did.
     Noticed: never.
     Evidence: executed with a pipeline of 3 stages whose middle one loses them; the issues above.
+    Source: Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926
     """
     if not step.is_packed:
         return
@@ -75,16 +74,13 @@ def stage_trained_without_boundaries(step: StepFacts) -> Iterator[Violation]:
             details = facts.details
             parts = f" ({', '.join(details.without)})" if details.without else ""
             loader = f"; the loader gave {details.from_loader}" if details.from_loader else ""
-            yield Violation(
-                where=step.described(facts),
-                found=f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}",
-                allowed="boundaries in every forward pass of packed rows",
-                group=f"stage {facts.place.pipeline}",
-            )
+            found = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
+            allowed = "boundaries in every forward pass of packed rows"
+            yield wrong(step.described(facts), found, allowed, group=f"stage {facts.place.pipeline}")
 
 
 @step_rule("BP891", ERROR, "Megatron-LM issue 4092; megatron/bridge/training/gpt_step.py:320-396")
-def boundaries_differ_between_ranks(step: StepFacts) -> Iterator[Violation]:
+def boundaries_differ_between_ranks(step: StepFacts) -> Found:
     """Ranks that compute the same pack have different boundaries for it.
 
     Why: Silent: parts of one layer, or layers of one model, see different sequences in the same tokens.
@@ -105,16 +101,13 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Iterator[Violation]:
         for facts in known:
             if facts.boundaries != usual.boundaries:
                 own, other = _first_difference(facts.details.boundaries, usual.details.boundaries)
-                yield Violation(
-                    where=step.described(facts),
-                    found=own or "boundaries of its own",
-                    allowed=f"those of {step.sizes.described(usual.place)}{f': {other}' if other else ''}",
-                    group=f"replica {facts.place.data}",
-                )
+                found = own or "boundaries of its own"
+                allowed = f"those of {step.sizes.described(usual.place)}{f': {other}' if other else ''}"
+                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP892", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/data/samplers.py")
-def boundaries_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
+def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     """All ranks of a replica agree on boundaries which are not those of the packs that are due.
 
     Why: Silent: sequences are cut or joined, or other packs are read than the artifact and the sampler say, so what
@@ -132,16 +125,13 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
             if facts.planned_boundaries and facts.boundaries and facts.boundaries != facts.planned_boundaries:
                 details = facts.details
                 own, planned = _first_difference(details.boundaries, details.planned_boundaries, details.packs)
-                yield Violation(
-                    where=step.described(facts),
-                    found=own or "other boundaries",
-                    allowed=planned or "those of the packs that are due",
-                    group=f"replica {facts.place.data}",
-                )
+                found = own or "other boundaries"
+                allowed = planned or "those of the packs that are due"
+                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
 @step_rule("BP893", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/training/losses.py:60-115")
-def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]:
+def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
     """A replica trained other tokens than the loss masks of its packs say.
 
     Why: Silent: prompts or padding are trained, or answers are not, and the loss counts the wrong tokens.
@@ -163,16 +153,16 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Iterator[Violation]
             if tokens == planner.planned_tokens and not has_other_labels:
                 continue
             found = f"{tokens} trained tokens{' with other labels' if tokens == planner.planned_tokens else ''}"
-            yield Violation(
-                where=step.described(group[0]),
-                found=f"{found}{_per_micro_batch(group, planner)}",
-                allowed=f"{planner.planned_tokens} trained tokens, with the labels of the packs",
+            yield wrong(
+                step.described(group[0]),
+                f"{found}{_per_micro_batch(group, planner)}",
+                f"{planner.planned_tokens} trained tokens, with the labels of the packs",
                 group=f"replica {planner.place.data} tensor {tensor}",
             )
 
 
 @step_rule("BP894", ERROR, "megatron/bridge/training/losses.py:60-115; megatron/core/rerun_state_machine.py:464-540")
-def loss_not_finite(step: StepFacts) -> Iterator[Violation]:
+def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
     Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops, and the others wait for
@@ -189,16 +179,12 @@ def loss_not_finite(step: StepFacts) -> Iterator[Violation]:
             losses, packs = facts.details.losses, facts.details.packs
             bad = [index for index, loss in enumerate(losses) if loss in {"nan", "inf", "-inf"}]
             texts = [f"micro batch {index}: {losses[index]}{_of_packs(packs, index)}" for index in bad[:3]]
-            yield Violation(
-                where=step.described(facts),
-                found=f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}",
-                allowed="finite losses",
-                group="loss",
-            )
+            found = f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}"
+            yield wrong(step.described(facts), found, "finite losses", group="loss")
 
 
 @resume_rule("BP895", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
-def resumed_with_another_artifact(resume: ResumeFacts) -> Iterator[Violation]:
+def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with other packs than it began with.
 
     Why: Silent: the loader skips as many packs as the checkpoint counted, of another list: some data is never seen and
@@ -212,15 +198,13 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Iterator[Violation]:
     """
     before, now = resume.before, resume.now
     if before.fingerprint and before.fingerprint != now.fingerprint:
-        yield Violation(
-            where=resume.checkpoint,
-            found=f"artifact {now.artifact} with fingerprint {now.fingerprint[:12] or 'unknown'}",
-            allowed=f"artifact {before.artifact} with fingerprint {before.fingerprint[:12]}, as before",
-        )
+        found = f"artifact {now.artifact} with fingerprint {now.fingerprint[:12] or 'unknown'}"
+        allowed = f"artifact {before.artifact} with fingerprint {before.fingerprint[:12]}, as before"
+        yield wrong(resume.checkpoint, found, allowed)
 
 
 @resume_rule("BP896", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
-def resumed_in_another_order(resume: ResumeFacts) -> Iterator[Violation]:
+def resumed_in_another_order(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with settings that put the same packs into another order.
 
     Why: Silent: the loader shuffles anew and skips as many packs as the checkpoint counted: some data is never seen and
@@ -238,9 +222,7 @@ def resumed_in_another_order(resume: ResumeFacts) -> Iterator[Violation]:
     for name in ("seed", "global_batch_size", "num_packs"):
         old, new = getattr(before, name), getattr(now, name)
         if None not in (old, new) and old != new:
-            yield Violation(
-                where=resume.checkpoint, found=f"{name} {new}", allowed=f"{name} {old}, as before", group=name
-            )
+            yield wrong(resume.checkpoint, f"{name} {new}", f"{name} {old}, as before", group=name)
 
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:

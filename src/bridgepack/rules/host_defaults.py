@@ -12,13 +12,7 @@ from typing import Any
 from bridgepack.records import RunConfig
 
 _LOADER: Mapping[str, Any] = {"num_workers": 2, "drop_last": True}
-_TEXT: Mapping[str, Any] = {
-    **_LOADER,
-    "dataloader_type": "batch",
-    "seed": 1234,
-    "do_validation": True,
-    "do_test": True,
-}
+_TEXT: Mapping[str, Any] = {**_LOADER, "dataloader_type": "batch", "seed": 1234, "do_validation": True, "do_test": True}
 _COLLATE: Mapping[str, Any] = {**_LOADER, "pad_to_multiple_of": 128, "in_batch_packing_pad_to_multiple_of": 1}
 #: Class -> field -> default.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {

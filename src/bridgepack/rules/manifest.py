@@ -11,7 +11,7 @@ from bridgepack import __version__
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.records.fingerprints import fingerprint_of_manifest
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
 from bridgepack.rules.truth import SplitTruth
 
 #: cu_seqlens are int32.
@@ -25,7 +25,7 @@ _FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
 
 
 @artifact_rule("BP302", ERROR, "PSB302, PSB512")
-def split_empty(facts: ArtifactFacts) -> Iterator[Violation]:
+def split_empty(facts: ArtifactFacts) -> Found:
     """A split has no rows, or an artifact has no training split.
 
     Why: Crash at start: the host refuses a packed dataset of 0 rows.
@@ -34,14 +34,14 @@ def split_empty(facts: ArtifactFacts) -> Iterator[Violation]:
     Fix: Look in the drop ledger for why nothing was left, or leave the split out.
     """
     if facts.manifest is not None and TRAIN not in facts.shards:
-        yield Violation(where=MANIFEST_FILE, found=f"splits {', '.join(facts.shards) or 'none'}", allowed=TRAIN)
+        yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
     for split, shards in facts.shards.items():
         if all(shard.num_rows == 0 for shard in shards):
-            yield Violation(where=split, found=f"0 rows in {len(shards)} shards", allowed="at least 1 row")
+            yield wrong(split, f"0 rows in {len(shards)} shards", "at least 1 row")
 
 
 @artifact_rule("BP308", ERROR, "PSB308")
-def stored_lengths_aligned(facts: ArtifactFacts) -> Iterator[Violation]:
+def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
     """All stored lengths are multiples of pad_seq_to_mult, and the runtime lengths are not.
 
     Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one short of the multiple. Packs of
@@ -54,11 +54,11 @@ def stored_lengths_aligned(facts: ArtifactFacts) -> Iterator[Violation]:
     for truth in facts.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = f"all {truth.num_sequences} stored lengths are multiples of {multiple}"
-            yield Violation(where=truth.split, found=found, allowed=f"stored lengths of 1 + a multiple of {multiple}")
+            yield wrong(truth.split, found, f"stored lengths of 1 + a multiple of {multiple}")
 
 
 @artifact_rule("BP501", WARNING, "tokenizer probe")
-def tokenizer_loses_text(facts: ArtifactFacts) -> Iterator[Violation]:
+def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
     """The tokenizer that made the rows does not give text back, although its own tokenizer.json does.
 
     Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
@@ -70,11 +70,11 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Iterator[Violation]:
     if facts.manifest is None:
         raise CannotJudgeError("there is no manifest")
     if facts.manifest.tokenizer.get("loses_text"):
-        yield Violation(where=MANIFEST_FILE, found="tokenizer.loses_text is true", allowed="false")
+        yield wrong(MANIFEST_FILE, "tokenizer.loses_text is true", "false")
 
 
 @artifact_rule("BP320", WARNING, "PSB320")
-def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
+def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     """The same sequence lies in two splits.
 
     Why: Silent: the validation loss is measured on training data.
@@ -85,11 +85,11 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Iterator[Violation]:
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("there is only one split with rows")
     for shared in facts.shared:
-        yield Violation(where=shared.where, found=shared.found, allowed=f"none of them in {shared.other}")
+        yield wrong(shared.where, shared.found, f"none of them in {shared.other}")
 
 
 @artifact_rule("BP321", ERROR, "PSB321")
-def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
+def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
     """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
 
     Why: Crash at the first collate: overflow.
@@ -100,11 +100,11 @@ def pack_size_overflows_int32(facts: ArtifactFacts) -> Iterator[Violation]:
     size = known(facts.context.packed_sequence_size, "packed_sequence_size")
     if not 1 <= size <= MAX_PACKED_SEQUENCE_SIZE:
         where = f"{MANIFEST_FILE} packed_sequence_size"
-        yield Violation(where=where, found=str(size), allowed=f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
+        yield wrong(where, str(size), f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
 
 
 @artifact_rule("BP347", ERROR, "megatron-bridge 0.6.2, data/builders/gpt_sft.py")
-def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
+def split_name_unknown(facts: ArtifactFacts) -> Found:
     """A split of the manifest is neither training nor validation, or is there twice.
 
     Why: Silent: the host has no place for it, so it is never read.
@@ -116,13 +116,13 @@ def split_name_unknown(facts: ArtifactFacts) -> Iterator[Violation]:
     for position, name in enumerate(names):
         where = f"{MANIFEST_FILE} splits[{position}].name"
         if name not in SPLITS:
-            yield Violation(where=where, found=name, allowed=" or ".join(SPLITS))
+            yield wrong(where, name, " or ".join(SPLITS))
         elif name in names[:position]:
-            yield Violation(where=where, found=f"{name}, for the second time", allowed="each split once")
+            yield wrong(where, f"{name}, for the second time", "each split once")
 
 
 @artifact_rule("BP350", ERROR, "PSB212")
-def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
     """A split lists a shard that does not lie in its own folder, or has a name that the host does not look for.
 
     Why: Silent: the host reads folders, so validation rows are trained, or training rows are left out.
@@ -135,11 +135,11 @@ def shard_in_wrong_folder(facts: ArtifactFacts) -> Iterator[Violation]:
             folder, _, name = shard.path.rpartition("/")
             if folder != split.name or not _FOUND_BY_HOST.fullmatch(name):
                 allowed = f"{split.name}/NAME.parquet or .pq"
-                yield Violation(where=shard.path, found=f"listed by {split.name}", allowed=allowed)
+                yield wrong(shard.path, f"listed by {split.name}", allowed)
 
 
 @artifact_rule("BP348", ERROR, "bridgepack manifest")
-def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
+def statistics_differ(facts: ArtifactFacts) -> Found:
     """A statistic of the manifest is not what the rows hold.
 
     Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
@@ -155,16 +155,16 @@ def statistics_differ(facts: ArtifactFacts) -> Iterator[Violation]:
         for name, claimed, actual in _claims(split.statistics, truth):
             if claimed != actual:
                 where = f"{MANIFEST_FILE} {truth.split} {name}"
-                yield Violation(where=where, found=str(claimed), allowed=f"{actual}, from the rows", group=where)
+                yield wrong(where, str(claimed), f"{actual}, from the rows", group=where)
         most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
         if facts.context.eos_token_id is not None and claimed > most:
             where = f"{MANIFEST_FILE} {truth.split} num_alignment_tokens"
-            yield Violation(where=where, found=str(claimed), allowed=f"at most {most}, from the rows", group=where)
+            yield wrong(where, str(claimed), f"at most {most}, from the rows", group=where)
         yield from _wrong_histogram(split, truth)
 
 
 @artifact_rule("BP349", ERROR, "bridgepack manifest")
-def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
+def drops_not_balanced(facts: ArtifactFacts) -> Found:
     """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
 
     Why: Silent: examples were lost or repeated without a reason in the ledger.
@@ -180,11 +180,11 @@ def drops_not_balanced(facts: ArtifactFacts) -> Iterator[Violation]:
         if statistics.num_rows_in != statistics.num_sequences + num_drops:
             found = f"{statistics.num_rows_in} rows read"
             allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
-            yield Violation(where=f"{MANIFEST_FILE} {split.name} num_rows_in", found=found, allowed=allowed)
+            yield wrong(f"{MANIFEST_FILE} {split.name} num_rows_in", found, allowed)
 
 
 @artifact_rule("BP351", ERROR, "bridgepack manifest")
-def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
+def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     """A value of the manifest is none that a build writes, or not what its recipe says.
 
     Why: Silent: rows are judged against it, so a wrong or missing value lets wrong rows pass.
@@ -213,7 +213,7 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Iterator[Violation]:
         ("tokenizer.eos_token_id", type(eos) is int and 0 <= eos < limit, eos, "an id of the vocabulary"),
     ):
         if not is_right:
-            yield Violation(where=f"{MANIFEST_FILE} {field}", found=repr(found), allowed=allowed, group=field)
+            yield wrong(f"{MANIFEST_FILE} {field}", repr(found), allowed, group=field)
 
 
 def _expected_fingerprint(manifest: Manifest) -> str | None:
@@ -232,7 +232,7 @@ def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-def _unbalanced_inputs(manifest: Manifest) -> Iterator[Violation]:
+def _unbalanced_inputs(manifest: Manifest) -> Found:
     """Yield where the input files have not as many rows as were read; splits share them where a fraction is set."""
     is_shared = bool(_part(manifest.recipe, "data").get("validation_fraction"))
     groups = [manifest.splits] if is_shared else [(split,) for split in manifest.splits]
@@ -241,21 +241,21 @@ def _unbalanced_inputs(manifest: Manifest) -> Iterator[Violation]:
         num_rows, num_read = sum(file.num_rows for file in inputs), sum(split.statistics.num_rows_in for split in group)
         if inputs and num_rows != num_read:
             where = f"{MANIFEST_FILE} {group[0].name} inputs"
-            yield Violation(where=where, found=f"{num_rows} rows in the files", allowed=f"{num_read} rows read")
+            yield wrong(where, f"{num_rows} rows in the files", f"{num_read} rows read")
 
 
-def _impossible_counts(split: SplitRecord) -> Iterator[Violation]:
+def _impossible_counts(split: SplitRecord) -> Found:
     for reason, count in split.drops.items():
         if count < 0:
             where = f"{MANIFEST_FILE} {split.name} drops.{reason}"
-            yield Violation(where=where, found=str(count), allowed="at least 0")
+            yield wrong(where, str(count), "at least 0")
     num_truncated, num_sequences = split.statistics.num_truncated, split.statistics.num_sequences
     if not 0 <= num_truncated <= num_sequences:
         where = f"{MANIFEST_FILE} {split.name} num_truncated"
-        yield Violation(where=where, found=str(num_truncated), allowed=f"0 to {num_sequences}, its sequences")
+        yield wrong(where, str(num_truncated), f"0 to {num_sequences}, its sequences")
 
 
-def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Iterator[Violation]:
+def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
     """Yield where the buckets cannot hold as many tokens as there are, or the longest sequence is not in the last.
 
     Buckets count logical lengths, which alignment makes longer by less than the multiple.
@@ -272,7 +272,7 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Iterator[Violatio
     where = f"{MANIFEST_FILE} {split.name} length_histogram"
     found = f"{least} to {most} tokens, the longest sequence above {longest}"
     allowed = f"{split.statistics.num_tokens} tokens, the longest sequence {truth.max_runtime_length}"
-    yield Violation(where=where, found=found, allowed=allowed, group=where)
+    yield wrong(where, found, allowed, group=where)
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:

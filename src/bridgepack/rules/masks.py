@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from bridgepack.rules.batches import Offenders, SoundRows
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule, row_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, row_rule, wrong
 from bridgepack.rules.truth import TrainedRuns
 
 #: Fewest trained runs from which the alignment of a mask is inferred.
@@ -102,7 +100,7 @@ def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
 
 
 @artifact_rule("BP332", WARNING, "PSB309")
-def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Iterator[Violation]:
+def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
     """Trained runs begin right after a token that is nearly always the same, and they end on EOS.
 
     Prompts end with the same token nearly always, e.g. the newline after `assistant`. In a label-aligned mask a run
@@ -121,11 +119,11 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Iterator[Violation]:
     for truth in judged:
         if _looks_unshifted(truth.trained_runs):
             found = f"{truth.trained_runs.before_fraction:.0%} of the trained runs begin after the same token"
-            yield Violation(where=truth.split, found=found, allowed="runs that begin on a prompt's last token")
+            yield wrong(truth.split, found, "runs that begin on a prompt's last token")
 
 
 @artifact_rule("BP333", WARNING, "PSB526")
-def loss_mask_trains_everything(facts: ArtifactFacts) -> Iterator[Violation]:
+def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
     """Every sequence of a split trains all its labels, prompts included.
 
     Why: Silent: a chat template without a `{% generation %}` block gives masks of ones in old versions of the host,
@@ -140,11 +138,11 @@ def loss_mask_trains_everything(facts: ArtifactFacts) -> Iterator[Violation]:
     for truth in truths:
         if truth.num_fully_trained == truth.num_sequences:
             found = f"all {truth.num_sequences} sequences train every label"
-            yield Violation(where=truth.split, found=found, allowed="prompts with mask 0")
+            yield wrong(truth.split, found, "prompts with mask 0")
 
 
 @artifact_rule("BP334", WARNING, "PSB503")
-def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
+def padding_not_eos(facts: ArtifactFacts) -> Found:
     """Sequences end with a repeated, untrained token that is not EOS: padding with another id.
 
     Why: Silent: the host finds alignment padding by the EOS id; other padding is attended to and counted as tokens.
@@ -159,11 +157,11 @@ def padding_not_eos(facts: ArtifactFacts) -> Iterator[Violation]:
         for token, num_sequences in truth.repeated_tails.items():
             if num_sequences >= PADDING_FRACTION * truth.num_sequences:
                 found = f"{num_sequences} of {truth.num_sequences} sequences end with token {token} repeated, untrained"
-                yield Violation(where=truth.split, found=found, allowed=f"padding with EOS, {eos}")
+                yield wrong(truth.split, found, f"padding with EOS, {eos}")
 
 
 @artifact_rule("BP336", WARNING, "PSB505, PSB506")
-def end_of_turn_never_trained(facts: ArtifactFacts) -> Iterator[Violation]:
+def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
     """No trained label of a split is EOS.
 
     Where the manifest says that answers end with another token, e.g. `<|eot_id|>`, EOS is not expected: the rule is
@@ -181,7 +179,7 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Iterator[Violation]:
     for truth in facts.require_truths():
         if truth.num_trained_tokens and not truth.num_trained_eos:
             found = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"
-            yield Violation(where=truth.split, found=found, allowed="answers that end with a trained EOS")
+            yield wrong(truth.split, found, "answers that end with a trained EOS")
 
 
 def _looks_unshifted(runs: TrainedRuns) -> bool:

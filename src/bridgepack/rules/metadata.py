@@ -6,11 +6,11 @@ min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, wrong
 from bridgepack.rules.truth import SplitTruth
 
 MAX_SEQUENCES = "max_samples_per_bin"
@@ -21,7 +21,7 @@ REQUIRED_KEYS = (MAX_SEQUENCES, MAX_LENGTH, MIN_WIDTH)
 
 
 @artifact_rule("BP401", WARNING, "PSB401")
-def metadata_missing(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_missing(facts: ArtifactFacts) -> Found:
     """The artifact has no metadata file.
 
     Why: Crash at start, with pad_cu_seqlens: a metadata json file is required. Without it the host does not look.
@@ -31,11 +31,11 @@ def metadata_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     facts.require_manifest()
     if not facts.metadata.exists:
-        yield Violation(where=facts.metadata.path, found="no such file", allowed="one JSON list, an object per split")
+        yield wrong(facts.metadata.path, "no such file", "one JSON list, an object per split")
 
 
 @artifact_rule("BP403", ERROR, "PSB403")
-def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
     """The metadata file is no JSON list of objects.
 
     Why: Crash at start or at the first collate: JSONDecodeError, TypeError, or max() of an empty sequence.
@@ -48,11 +48,11 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Iterator[Violation]:
         raise CannotJudgeError("the metadata file is missing")
     problem = metadata.read_error or _shape_problem(metadata.content)
     if problem is not None:
-        yield Violation(where=metadata.path, found=problem, allowed="one JSON list, an object per split")
+        yield wrong(metadata.path, problem, "one JSON list, an object per split")
 
 
 @artifact_rule("BP404", ERROR, "PSB404")
-def metadata_key_missing(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_key_missing(facts: ArtifactFacts) -> Found:
     """An entry lacks a value that the host reads, or it is no integer.
 
     Why: Crash at the first collate with pad_cu_seqlens: KeyError.
@@ -64,11 +64,11 @@ def metadata_key_missing(facts: ArtifactFacts) -> Iterator[Violation]:
         for key in REQUIRED_KEYS:
             if type(entry.get(key)) is not int:
                 found = repr(entry[key]) if key in entry else "no such key"
-                yield Violation(where=f"{facts.metadata.path}[{position}].{key}", found=found, allowed="an integer")
+                yield wrong(f"{facts.metadata.path}[{position}].{key}", found, "an integer")
 
 
 @artifact_rule("BP405", ERROR, "PSB405")
-def metadata_max_samples_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
     """A row has more sequences than the metadata's largest max_samples_per_bin.
 
     Why: Silent, with pad_cu_seqlens: cu_seqlens get another shape for this row, and CUDA graphs replay a stale one.
@@ -81,7 +81,7 @@ def metadata_max_samples_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP406", ERROR, "PSB406")
-def metadata_max_length_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
     """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
 
     Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
@@ -95,7 +95,7 @@ def metadata_max_length_too_small(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP407", WARNING, "PSB407")
-def metadata_min_width_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
     """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
 
     Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen the kernel is told.
@@ -107,11 +107,11 @@ def metadata_min_width_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
     narrowest = min(truth.min_row_width for truth in facts.require_truths())
     if smallest > narrowest:
         where = f"{facts.metadata.path} {MIN_WIDTH}"
-        yield Violation(where=where, found=str(smallest), allowed=f"at most {narrowest}, the narrowest row")
+        yield wrong(where, str(smallest), f"at most {narrowest}, the narrowest row")
 
 
 @artifact_rule("BP408", WARNING, "PSB408")
-def metadata_has_stale_entries(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
     """The metadata has more entries than the artifact has splits.
 
     Why: Silent: the host appends an entry per packing run; entries of older packs make max_seqlen too large, which
@@ -122,13 +122,11 @@ def metadata_has_stale_entries(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
     if num_entries > num_splits:
-        yield Violation(
-            where=facts.metadata.path, found=f"{num_entries} entries", allowed=f"{num_splits}, one per split"
-        )
+        yield wrong(facts.metadata.path, f"{num_entries} entries", f"{num_splits}, one per split")
 
 
 @artifact_rule("BP409", WARNING, "PSB409")
-def metadata_entry_missing(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_entry_missing(facts: ArtifactFacts) -> Found:
     """The metadata has fewer entries than the artifact has splits.
 
     Why: Silent, with pad_cu_seqlens: rows of the other split get other shapes.
@@ -138,13 +136,11 @@ def metadata_entry_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     num_entries, num_splits = len(_entries(facts)), len(facts.shards)
     if num_entries < num_splits:
-        yield Violation(
-            where=facts.metadata.path, found=f"{num_entries} entries", allowed=f"{num_splits}, one per split"
-        )
+        yield wrong(facts.metadata.path, f"{num_entries} entries", f"{num_splits}, one per split")
 
 
 @artifact_rule("BP410", WARNING, "PSB410")
-def metadata_pack_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
     """An entry's pack_size is not the artifact's packed_sequence_size.
 
     Why: Silent: the host never compares them; the file belongs to other packs.
@@ -156,11 +152,11 @@ def metadata_pack_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     for position, entry in enumerate(_entries(facts)):
         if entry.get(PACK_SIZE) != size:
             where = f"{facts.metadata.path}[{position}].{PACK_SIZE}"
-            yield Violation(where=where, found=str(entry.get(PACK_SIZE)), allowed=str(size))
+            yield wrong(where, str(entry.get(PACK_SIZE)), str(size))
 
 
 @artifact_rule("BP412", WARNING, "PSB411")
-def metadata_differs_from_rows(facts: ArtifactFacts) -> Iterator[Violation]:
+def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
     """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
 
     Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory; factor and efficiency mislead.
@@ -181,7 +177,7 @@ def metadata_differs_from_rows(facts: ArtifactFacts) -> Iterator[Violation]:
                 where = f"{facts.metadata.path}[{position}].{key}"
                 found = repr(entries[position][key]) if key in entries[position] else "no such key"
                 allowed = f"{actual}, from the rows of {truth.split}"
-                yield Violation(where=where, found=found, allowed=allowed, group=where)
+                yield wrong(where, found, allowed, group=where)
 
 
 def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
@@ -235,8 +231,8 @@ def _values(facts: ArtifactFacts, key: str) -> list[int]:
     return integers
 
 
-def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Iterator[Violation]:
+def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
     claimed = max(_values(facts, key))
     if claimed < actual:
         where = f"{facts.metadata.path} {key}"
-        yield Violation(where=where, found=str(claimed), allowed=f"at least {actual}, from the rows")
+        yield wrong(where, str(claimed), f"at least {actual}, from the rows")

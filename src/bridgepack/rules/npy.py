@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import ShardFacts
-from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, wrong
 
 #: Size from which loading a whole file on every rank is a cost to know of.
 MAX_NPY_BYTES = 1 << 30
@@ -14,7 +12,7 @@ _ARRAY_PACKAGES = ("torch", "numpy")
 
 
 @artifact_rule("BP313", ERROR, "PSB313; data/packing/gpt_sft.py (GPTSFTPackedDataset.__getitem__)")
-def npy_values_not_lists(facts: ArtifactFacts) -> Iterator[Violation]:
+def npy_values_not_lists(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is no one-dimensional array of dicts of Python lists.
 
     Why: Silent: with a numpy array for seq_start_id the row's length is added to every start instead of after the last,
@@ -28,16 +26,16 @@ def npy_values_not_lists(facts: ArtifactFacts) -> Iterator[Violation]:
     for shard in _npy_shards(facts):
         if shard.layout_error is not None:
             allowed = "a one-dimensional object array of dicts of lists"
-            yield Violation(where=shard.path, found=shard.layout_error, allowed=allowed)
+            yield wrong(shard.path, shard.layout_error, allowed)
         for key, types in shard.value_types.items():
-            yield Violation(where=f"{shard.path} {key}", found=f"values of type {', '.join(types)}", allowed="lists")
+            yield wrong(f"{shard.path} {key}", f"values of type {', '.join(types)}", "lists")
         for name in shard.forbidden_globals:
             if name.partition(".")[0] in _ARRAY_PACKAGES:
-                yield Violation(where=shard.path, found=f"values rebuilt by {name}", allowed="lists")
+                yield wrong(shard.path, f"values rebuilt by {name}", "lists")
 
 
 @artifact_rule("BP314", ERROR, "PSB314; utils/safe_pickle.py (safe_load_npy)")
-def npy_pickle_unsafe(facts: ArtifactFacts) -> Iterator[Violation]:
+def npy_pickle_unsafe(facts: ArtifactFacts) -> Found:
     """The pickle in a `.npy` shard asks for more than lists, dicts, numbers and arrays of them.
 
     Why: Crash at start with 0.6: the host's unpickler refuses it and the process exits with 1. Silent with 0.5 and
@@ -50,11 +48,11 @@ def npy_pickle_unsafe(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     for shard in _npy_shards(facts):
         for name in shard.forbidden_globals:
-            yield Violation(where=shard.path, found=f"asks for {name}", allowed="lists, dicts and numbers")
+            yield wrong(shard.path, f"asks for {name}", "lists, dicts and numbers")
 
 
 @artifact_rule("BP315", WARNING, "PSB315; data/packing/gpt_sft.py (_safe_load_packed_npy)")
-def npy_loaded_whole(facts: ArtifactFacts) -> Iterator[Violation]:
+def npy_loaded_whole(facts: ArtifactFacts) -> Found:
     """A `.npy` shard is large.
 
     Why: Slow, and a crash where memory ends: every rank loads the whole file, as Python lists of some ten times its
@@ -68,7 +66,7 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Iterator[Violation]:
     for shard in _npy_shards(facts):
         if (shard.num_bytes or 0) > MAX_NPY_BYTES:
             found = f"{shard.num_bytes} bytes, loaded by every rank"
-            yield Violation(where=shard.path, found=found, allowed=f"at most {MAX_NPY_BYTES}, or Parquet")
+            yield wrong(shard.path, found, f"at most {MAX_NPY_BYTES}, or Parquet")
 
 
 def _npy_shards(facts: ArtifactFacts) -> list[ShardFacts]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.context import CannotJudgeError, known
-from bridgepack.rules.rule import MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
+from bridgepack.rules.rule import MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
 
 #: Fewest input rows of which a share says something.
 MIN_ROWS = 100
@@ -22,7 +22,7 @@ _REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, 
 
 
 @artifact_rule("BP508", WARNING, "PSB508; megatron/bridge/data/datasets/utils.py:957")
-def many_chats_without_mask(facts: ArtifactFacts) -> Iterator[Violation]:
+def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
     Why: Silent here: their answers are missing. The host's own preparation stops at the first such row.
@@ -37,7 +37,7 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP510", WARNING, "PSB510; megatron/bridge/data/packing/algorithms.py:167")
-def many_rows_over_long(facts: ArtifactFacts) -> Iterator[Violation]:
+def many_rows_over_long(facts: ArtifactFacts) -> Found:
     """At least 5% of a split's rows were dropped or cut because they are over-long.
 
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
@@ -53,7 +53,7 @@ def many_rows_over_long(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP511", WARNING, "PSB511; megatron/bridge/data/sft_processing.py:445")
-def cut_completions_end_with_eos(facts: ArtifactFacts) -> Iterator[Violation]:
+def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
 
     Why: Silent: the model learns to stop in mid-sentence.
@@ -73,7 +73,7 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP514", WARNING, "PSB514; megatron/bridge/data/sft_processing.py:94")
-def prompts_lose_their_end(facts: ArtifactFacts) -> Iterator[Violation]:
+def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
 
     Why: Silent: the model is trained to answer questions that it does not see.
@@ -90,7 +90,7 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP519", WARNING, "PSB518, PSB519; megatron/bridge/data/sft_processing.py:177")
-def many_rows_refused(facts: ArtifactFacts) -> Iterator[Violation]:
+def many_rows_refused(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's rows were dropped because they are not what the recipe says they are.
 
     Why: Silent here: part of the data is missing. The host's own preparation stops at the first such row: a missing
@@ -106,7 +106,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Iterator[Violation]:
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe")
-def template_drops_tool_names(facts: ArtifactFacts) -> Iterator[Violation]:
+def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     """The chat template writes tool calls with their arguments and without the function's name.
 
     Why: Silent: the model learns to call tools without saying which. Templates that write a call's id in place of its
@@ -119,7 +119,7 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Iterator[Violation]:
     Evidence: executed, with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
-        yield Violation(where=MANIFEST_FILE, found="tokenizer.drops_tool_names is true", allowed="false")
+        yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
 
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
@@ -134,8 +134,8 @@ def _dropped(split: SplitRecord, *reasons: DropReason) -> int:
     return sum(split.drops.get(reason.value, 0) for reason in reasons)
 
 
-def _share(split: SplitRecord, num_rows: int, limit: float, what: str) -> Iterator[Violation]:
+def _share(split: SplitRecord, num_rows: int, limit: float, what: str) -> Found:
     num_all = split.statistics.num_rows_in
     if num_all >= MIN_ROWS and num_rows >= limit * num_all:
         found = f"{num_rows} of {num_all} rows: {what}"
-        yield Violation(where=f"{MANIFEST_FILE} {split.name}", found=found, allowed=f"less than {limit:.0%}")
+        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")

@@ -22,7 +22,7 @@ from bridgepack.rules.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
 
-_NAMES = "Why|Bad|Good|Fix|Noticed|Evidence"
+_NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
 _SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 
@@ -103,6 +103,38 @@ class Violation:
     changes: tuple[Change, ...] = ()
 
 
+Found = Iterable[Violation]
+_NOTHING: Any = object()
+
+
+def wrong(
+    where: str,
+    found: str,
+    allowed: str,
+    *,
+    group: str = "",
+    changes: tuple[Change, ...] = (),
+    to: Any = _NOTHING,
+    because: str = "",
+    needs_repack: bool = False,
+) -> Violation:
+    """Return a violation at `where`.
+
+    Args:
+        where: as in `Violation`, like `found`, `allowed`, `group` and `changes`.
+        found: the value.
+        allowed: what it may be.
+        group: violations of one rule with the same group become one finding.
+        changes: settings that would mend it.
+        to: value of the setting `where` that would mend it.
+        because: why, in one line.
+        needs_repack: whether packs that exist already must be built again then.
+    """
+    if to is not _NOTHING:
+        changes = (Change(path=where, value=to, why=because, needs_repack=needs_repack),)
+    return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactFacts:
     """Everything known about an artifact once its rows have been streamed.
@@ -162,7 +194,7 @@ class ArtifactFacts:
 
 StructureCheck = Callable[[RawRows], Offenders | None]
 RowCheck = Callable[[SoundRows], Offenders | None]
-ArtifactCheck = Callable[[ArtifactFacts], Iterable[Violation]]
+ArtifactCheck = Callable[[ArtifactFacts], Found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,19 +249,21 @@ class RuleFacts(TypedDict, total=False):
 
 
 def structure_rule(
-    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
 ) -> Callable[[StructureCheck], StructureRule]:
     """Return a decorator that makes a `StructureRule` of a function and its docstring."""
     return lambda check: StructureRule(check=check, **described(check, code, severity, source, facts))
 
 
-def row_rule(code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]) -> Callable[[RowCheck], RowRule]:
+def row_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[RowCheck], RowRule]:
     """Return a decorator that makes a `RowRule` of a function and its docstring."""
     return lambda check: RowRule(check=check, **described(check, code, severity, source, facts))
 
 
 def artifact_rule(
-    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
 ) -> Callable[[ArtifactCheck], ArtifactRule]:
     """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
     return lambda check: ArtifactRule(check=check, **described(check, code, severity, source, facts))
@@ -240,7 +274,8 @@ def described(
 ) -> dict[str, Any]:
     """Return the fields of a rule from its decorator, from its function's name and from the docstring.
 
-    The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed` and `Evidence` are sections.
+    The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
+    `Source` that is too long for the decorator are sections.
     """
     text = inspect.getdoc(check) or ""
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
@@ -249,7 +284,7 @@ def described(
         "code": code,
         "name": check.__name__.replace("_", "-"),
         "severity": severity,
-        "source": source,
+        "source": source,  # or the docstring's section
         "summary": text.partition("\n")[0],
         "versions": facts.get("versions", {}),
         **dict.fromkeys(("why", "bad", "good", "fix"), ""),

@@ -9,7 +9,7 @@ from bridgepack.records import Finding
 from bridgepack.rules.context import CannotJudgeError
 from bridgepack.rules.report import SkippedRule
 from bridgepack.rules.run_rule import RunRule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.run_subject import Run
 from bridgepack.rules.scanning import RuleCrashError
 from bridgepack.rules.tally import findings_of
 
@@ -31,7 +31,7 @@ class RunJudgement:
     rules_not_applicable: tuple[str, ...]
 
 
-def judge_run(subject: RunSubject, rules: Sequence[RunRule], *, max_examples: int = 5) -> RunJudgement:
+def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> RunJudgement:
     """Return what the rules say about a run.
 
     Raises:
@@ -42,16 +42,16 @@ def judge_run(subject: RunSubject, rules: Sequence[RunRule], *, max_examples: in
     skipped: list[SkippedRule] = []
     not_applicable: list[str] = []
     for rule in rules:
-        if not subject.versions.are_in(rule.versions):
+        if not run.versions.are_in(rule.versions):
             not_applicable.append(rule.code)
             continue
         try:
-            findings += findings_of(rule, list(rule.check(subject)), max_examples=max_examples)
+            findings += findings_of(rule, list(rule.violations(run)), max_examples=max_examples)
         except CannotJudgeError as reason:
             skipped.append(SkippedRule(code=rule.code, name=rule.name, reason=str(reason)))
         except Exception as error:  # whatever a rule raises is that rule's crash
             raise RuleCrashError(
-                f"rule {rule.code} ({rule.name}) crashed on {subject.config.place}: {type(error).__name__}: {error}. "
+                f"rule {rule.code} ({rule.name}) crashed on {run.config.place}: {type(error).__name__}: {error}. "
                 "This is a bug in bridgepack; report it with the settings it was given."
             ) from error
         else:

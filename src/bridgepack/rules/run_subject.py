@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from bridgepack import geometry
@@ -32,8 +33,10 @@ DEFAULT_WIDTH_MULTIPLE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSubject:
-    """What a rule on a run sees. A property raises `CannotJudgeError` where it rests on something not stated.
+class Run(Settings):
+    """What a rule on a run sees: typed reads of its settings, and what follows from them.
+
+    A property raises `CannotJudgeError` where it rests on something not stated.
 
     Attributes:
         config: the settings.
@@ -44,7 +47,6 @@ class RunSubject:
         files: the file system; None where it is not to be looked at.
     """
 
-    config: RunConfig
     versions: Versions
     world_size_given: int | None = None
     artifact: ArtifactFacts | None = None
@@ -52,9 +54,9 @@ class RunSubject:
     files: Files | None = None
 
     @cached_property
-    def settings(self) -> Settings:
-        """Typed reads of the settings, as the host loads them, under the names of 0.6 whichever version they are of."""
-        return Settings(config=with_host_defaults(in_current_names(self.config, self.versions)))
+    def loaded(self) -> RunConfig:
+        """The settings as the host loads them, under the names of 0.6 whichever version they are of."""
+        return with_host_defaults(in_current_names(self.config, self.versions))
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""
@@ -79,13 +81,12 @@ class RunSubject:
     @cached_property
     def packs_offline(self) -> bool:
         """Whether `enable_offline_packing` is on."""
-        return bool(self.settings.value("dataset.enable_offline_packing"))
+        return bool(self.value("dataset.enable_offline_packing"))
 
     @cached_property
     def packs_in_batch(self) -> bool:
         """Whether `enable_in_batch_packing` is on."""
-        path = "dataset.enable_in_batch_packing"
-        return self.settings.is_stated(path) and bool(self.settings.value(path))
+        return bool(self.stated("dataset.enable_in_batch_packing"))
 
     @cached_property
     def is_packed(self) -> bool:
@@ -95,39 +96,43 @@ class RunSubject:
     @cached_property
     def has_specs(self) -> bool:
         """Whether offline packing is on and described."""
-        return self.packs_offline and self.settings.value(SPECS) is not None
+        return self.packs_offline and self.value(SPECS) is not None
 
     @cached_property
     def dataset_kind(self) -> str:
         """Class of the dataset config, e.g. `GPTSFTDatasetConfig`."""
-        return self.settings.class_name("dataset") or "None"
+        return self.class_name("dataset") or "None"
+
+    @cached_property
+    def is_text(self) -> bool:
+        """Whether the dataset is `GPTSFTDatasetConfig`, under its new name or its old one."""
+        return self.dataset_kind in TEXT_DATASETS
 
     @cached_property
     def dataset_kwargs(self) -> Mapping[str, Any]:
         """`dataset.dataset_kwargs`, empty where there are none."""
         path = "dataset.dataset_kwargs"
-        return self.settings.mapping(path) if self._knows(path) else {}
+        return self.mapping(path) if self._knows(path) else {}
 
     @cached_property
     def packed_sequence_size(self) -> int:
         """Runtime tokens that a pack can hold."""
-        return self.settings.integer(f"{SPECS}.packed_sequence_size")
+        return self.integer(f"{SPECS}.packed_sequence_size")
 
     @cached_property
     def pad_seq_to_mult(self) -> int:
         """Multiple of every sequence's runtime length, as the settings state it."""
-        return self.settings.integer(f"{SPECS}.pad_seq_to_mult")
+        return self.integer(f"{SPECS}.pad_seq_to_mult")
 
     @cached_property
     def seq_length(self) -> int:
         """`model.seq_length`, tokens."""
-        return self.settings.integer("model.seq_length")
+        return self.integer("model.seq_length")
 
     @cached_property
     def pads_to_max_length(self) -> bool:
         """Whether every row is as wide as a pack can be: the host looks for the literal True."""
-        beside = "dataset.pad_to_max_length"
-        is_beside = self.settings.is_stated(beside) and self.settings.value(beside) is True
+        is_beside = self.stated("dataset.pad_to_max_length") is True
         return is_beside or self.dataset_kwargs.get("pad_to_max_length") is True
 
     # --- topology --------------------------------------------------------------------------------------------------
@@ -150,7 +155,7 @@ class RunSubject:
     @cached_property
     def eval_context_parallel_size(self) -> int | None:
         """Context parallelism of evaluation where it is set."""
-        return self.settings.integer_or_none("dist.eval_context_parallel_size")
+        return self.integer_or_none("dist.eval_context_parallel_size")
 
     @cached_property
     def stated_context_parallel_sizes(self) -> tuple[int, ...]:
@@ -166,7 +171,7 @@ class RunSubject:
         """
         sizes = self.stated_context_parallel_sizes
         groups = "dist.use_decentralized_pg"
-        may_have_groups = not self._knows(groups) or self.settings.flag(groups)
+        may_have_groups = not self._knows(groups) or self.flag(groups)
         return sizes if len(sizes) > 1 and may_have_groups and self.evaluates else sizes[:1]
 
     @cached_property
@@ -177,7 +182,7 @@ class RunSubject:
     @cached_property
     def splits_sequence(self) -> bool:
         """Whether sequence parallelism acts: it is on and tensor parallelism is above 1."""
-        return self.settings.flag("model.sequence_parallel") and self.tensor_model_parallel_size > 1
+        return self.flag("model.sequence_parallel") and self.tensor_model_parallel_size > 1
 
     @cached_property
     def world_size(self) -> int:
@@ -198,6 +203,19 @@ class RunSubject:
         if self.world_size % self.model_parallel_size:
             raise CannotJudgeError(f"{self.world_size} GPUs are not a multiple of {self.model_parallel_size}")
         return self.world_size // self.model_parallel_size
+
+    def require_plain_gpus(self) -> None:
+        """Do nothing where all GPUs hold the language model.
+
+        Raises:
+            CannotJudgeError: some GPUs hold another part of the model.
+
+        Source: megatron/bridge/training/config.py:1016, `dist_train`.
+        """
+        if self.is_on("model.dist_train.use_dist_train"):
+            raise CannotJudgeError("model.dist_train gives the language model its own GPUs")
+        if self.is_stated("model._target_") and "MIMO" in (self.class_name("model") or ""):
+            raise CannotJudgeError("the parts of a MegatronMIMO model have parallelism of their own")
 
     @cached_property
     def needed_sequence_multiple(self) -> int:
@@ -247,22 +265,22 @@ class RunSubject:
     @cached_property
     def micro_batch_size(self) -> int:
         """Rows per forward on one data-parallel rank."""
-        return self.settings.integer("train.micro_batch_size")
+        return self.integer("train.micro_batch_size")
 
     @cached_property
     def global_batch_size(self) -> int:
         """Rows per optimiser step."""
-        return self.settings.integer("train.global_batch_size")
+        return self.integer("train.global_batch_size")
 
     @cached_property
     def eval_micro_batch_size(self) -> int:
         """Rows per evaluation forward; that of training where it is not set."""
-        return self.settings.integer_or_none("validation.eval_micro_batch_size") or self.micro_batch_size
+        return self.integer_or_none("validation.eval_micro_batch_size") or self.micro_batch_size
 
     @cached_property
     def eval_global_batch_size(self) -> int:
         """Rows per evaluation step; that of training where it is not set."""
-        return self.settings.integer_or_none("validation.eval_global_batch_size") or self.global_batch_size
+        return self.integer_or_none("validation.eval_global_batch_size") or self.global_batch_size
 
     @cached_property
     def eval_iters(self) -> int | None:
@@ -270,16 +288,15 @@ class RunSubject:
 
         Source: megatron/bridge/training/config.py:1517.
         """
-        old = "train.eval_iters"
-        given = self.settings.integer_or_none(old) if self.settings.is_stated(old) else None
-        return self.settings.integer_or_none("validation.eval_iters") if given is None else given
+        given = self.stated_integer("train.eval_iters")
+        return self.integer_or_none("validation.eval_iters") if given is None else given
 
     @cached_property
     def evaluates(self) -> bool:
         """Whether validation runs: the dataset has a split for it and there are iterations."""
-        if not self.settings.flag("dataset.do_validation"):
+        if not self.flag("dataset.do_validation"):
             return False
-        stated = any(self.settings.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
+        stated = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
         return not stated or self.eval_iters != 0
 
     # --- model -----------------------------------------------------------------------------------------------------
@@ -302,7 +319,7 @@ class RunSubject:
         """
         path = f"model.{name}"
         if self._knows(path):
-            return self.settings.value(path)
+            return self.value(path)
         family = self.family
         known = ARCHITECTURES.get(family.name)
         if known is None:
@@ -319,30 +336,36 @@ class RunSubject:
     @cached_property
     def number_format(self) -> str:
         """Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`."""
-        return number_format_of(self.settings)
+        return number_format_of(self)
 
     @cached_property
     def is_mixture_of_experts(self) -> bool:
         """Whether the model has experts."""
-        return bool(self.settings.integer_or_none("model.num_moe_experts"))
+        return bool(self.integer_or_none("model.num_moe_experts"))
 
     @cached_property
     def num_mtp_layers(self) -> int:
         """Number of multi-token-prediction layers."""
-        return self.settings.integer("model.mtp_num_layers", default=0)
+        return self.integer("model.mtp_num_layers", default=0)
 
     def _width_multiple(self, sizes: tuple[int, ...]) -> int:
         tensor = self.tensor_model_parallel_size if self.splits_sequence else 1
         return math.lcm(_sequence_multiple(sizes), *(size * tensor if tensor > 1 else 1 for size in sizes))
 
     def _size(self, path: str) -> int:
-        size = self.settings.integer(path, default=1)
+        size = self.integer(path, default=1)
         if size < 1:
             raise CannotJudgeError(f"{path} is {size}")
         return size
 
     def _knows(self, path: str) -> bool:
-        return self.config.is_complete or self.settings.is_stated(path)
+        return self.config.is_complete or self.is_stated(path)
+
+
+#: For `when=`: the rule is about such runs only.
+PACKS_OFFLINE, PACKS_IN_BATCH, IS_PACKED, HAS_SPECS, IS_TEXT = map(
+    attrgetter, ("packs_offline", "packs_in_batch", "is_packed", "has_specs", "is_text")
+)
 
 
 def _sequence_multiple(sizes: tuple[int, ...]) -> int:

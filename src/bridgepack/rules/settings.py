@@ -14,7 +14,7 @@ _MISSING: Final = object()
 _ALWAYS_SAVED = frozenset({"checkpoint", "ddp", "dist", "logger", "optimizer", "rng", "scheduler", "tokenizer"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings by dotted path, e.g. `integer("model.context_parallel_size")`.
 
@@ -28,6 +28,11 @@ class Settings:
 
     config: RunConfig
 
+    @property
+    def loaded(self) -> RunConfig:
+        """The settings as they are read."""
+        return self.config
+
     def is_stated(self, path: str) -> bool:
         """Say whether the settings have a value there, None included."""
         return self._found(path) is not _MISSING
@@ -38,11 +43,27 @@ class Settings:
         if found is not _MISSING:
             return found
         section = path.partition(".")[0]
-        if self.config.is_complete and (section in self.config.values or section not in _ALWAYS_SAVED):
+        if self.loaded.is_complete and (section in self.loaded.values or section not in _ALWAYS_SAVED):
             return None
-        if self.config.is_complete:
-            raise CannotJudgeError(f"{self.config.place} has no section {section}")
-        raise CannotJudgeError(f"{self.config.place} does not state {self.config.user_path(path)}")
+        if self.loaded.is_complete:
+            raise CannotJudgeError(f"{self.loaded.place} has no section {section}")
+        raise CannotJudgeError(f"{self.loaded.place} does not state {self.loaded.user_path(path)}")
+
+    def stated(self, path: str) -> Any:
+        """Return a value that is rarely set; None where nobody stated it, as the host's default is off."""
+        return self.value(path) if self.is_stated(path) else None
+
+    def is_set(self, path: str) -> bool:
+        """Say whether a setting is stated and not None."""
+        return self.stated(path) is not None
+
+    def is_on(self, path: str) -> bool:
+        """Say whether a switch is stated and on; one that nobody stated is off, as in the host's defaults."""
+        return self.is_stated(path) and self.flag(path)
+
+    def stated_integer(self, path: str) -> int | None:
+        """Return a whole number; None where nobody stated it."""
+        return self.integer_or_none(path) if self.is_stated(path) else None
 
     def integer(self, path: str, *, default: int | None = None) -> int:
         """Return a whole number; `default` where the value is None."""
@@ -110,7 +131,7 @@ class Settings:
         return target
 
     def _found(self, path: str) -> Any:
-        node: Any = self.config.values
+        node: Any = self.loaded.values
         for name in path.split("."):
             if not isinstance(node, Mapping) or name not in node:
                 return None if node is None else _MISSING

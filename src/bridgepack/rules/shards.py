@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, ShardFacts, ShardRecord
 from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Violation, artifact_rule
+from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
 
 #: Stored tokens of a row group from which reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144
@@ -33,7 +33,7 @@ def why_not_streamable(shard: ShardFacts) -> str | None:
 
 
 @artifact_rule("BP301", ERROR, "PSB301")
-def column_missing(facts: ArtifactFacts) -> Iterator[Violation]:
+def column_missing(facts: ArtifactFacts) -> Found:
     """A shard lacks one of input_ids, loss_mask, seq_start_id.
 
     Why: Crash at start: the host reads the schema of every shard and refuses.
@@ -44,11 +44,11 @@ def column_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     for shard in _readable(facts):
         missing = [name for name in ROW_COLUMNS if name not in shard.columns]
         if missing:
-            yield Violation(where=shard.path, found=f"no {', no '.join(missing)}", allowed=", ".join(ROW_COLUMNS))
+            yield wrong(shard.path, f"no {', no '.join(missing)}", ", ".join(ROW_COLUMNS))
 
 
 @artifact_rule("BP325", ERROR, "PSB307")
-def column_not_integer_list(facts: ArtifactFacts) -> Iterator[Violation]:
+def column_not_integer_list(facts: ArtifactFacts) -> Found:
     """A column is no list of integers.
 
     Why: Crash, later: the host slices a list per row and makes integer tensors of it, in a DataLoader worker.
@@ -59,13 +59,11 @@ def column_not_integer_list(facts: ArtifactFacts) -> Iterator[Violation]:
     for shard in _readable(facts):
         for name in ROW_COLUMNS:
             if name in shard.columns and not _is_usable(name, shard.columns[name]):
-                yield Violation(
-                    where=f"{shard.path} column {name}", found=shard.columns[name], allowed="a list of integers"
-                )
+                yield wrong(f"{shard.path} column {name}", shard.columns[name], "a list of integers")
 
 
 @artifact_rule("BP326", WARNING, "PSB310")
-def loss_mask_stored_as_float(facts: ArtifactFacts) -> Iterator[Violation]:
+def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
     """loss_mask is a list of floating-point numbers.
 
     Why: Silent: weights between 0 and 1 become 0, because the host casts the mask to integers.
@@ -77,11 +75,11 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Iterator[Violation]:
         element = _element(shard.columns.get(LOSS_MASK, ""))
         if element.endswith(("float", "double")):
             where = f"{shard.path} column {LOSS_MASK}"
-            yield Violation(where=where, found=shard.columns[LOSS_MASK], allowed="a list of int8")
+            yield wrong(where, shard.columns[LOSS_MASK], "a list of int8")
 
 
 @artifact_rule("BP316", WARNING, "PSB316")
-def row_group_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
+def row_group_too_large(facts: ArtifactFacts) -> Found:
     """A row group of several rows holds very many tokens.
 
     Why: Slow: the host reads a whole row group for each row, keeps one, and its sampler shuffles; with 500 rows of
@@ -95,11 +93,11 @@ def row_group_too_large(facts: ArtifactFacts) -> Iterator[Violation]:
         large = [(tokens, rows) for tokens, rows in sizes if tokens > MAX_ROW_GROUP_TOKENS and rows > 1]
         if large:
             found = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} rows"
-            yield Violation(where=shard.path, found=found, allowed=f"at most {MAX_ROW_GROUP_TOKENS}, or one row")
+            yield wrong(shard.path, found, f"at most {MAX_ROW_GROUP_TOKENS}, or one row")
 
 
 @artifact_rule("BP317", WARNING, "PSB317")
-def list_offsets_overflow(facts: ArtifactFacts) -> Iterator[Violation]:
+def list_offsets_overflow(facts: ArtifactFacts) -> Found:
     """A row group holds more list elements than int32 offsets can count.
 
     Why: Crash at the first read of the group, or a chunked column that the host does not expect.
@@ -110,11 +108,11 @@ def list_offsets_overflow(facts: ArtifactFacts) -> Iterator[Violation]:
     for shard in _readable(facts):
         if max(shard.row_group_tokens, default=0) > MAX_LIST_ELEMENTS:
             found = f"{max(shard.row_group_tokens)} stored tokens in a row group"
-            yield Violation(where=shard.path, found=found, allowed=f"at most {MAX_LIST_ELEMENTS}")
+            yield wrong(shard.path, found, f"at most {MAX_LIST_ELEMENTS}")
 
 
 @artifact_rule("BP323", WARNING, "PSB323")
-def too_many_shards(facts: ArtifactFacts) -> Iterator[Violation]:
+def too_many_shards(facts: ArtifactFacts) -> Found:
     """A split has very many shards.
 
     Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
@@ -124,11 +122,11 @@ def too_many_shards(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     for split, shards in facts.shards.items():
         if len(shards) > MAX_SHARDS:
-            yield Violation(where=split, found=f"{len(shards)} shards", allowed=f"at most {MAX_SHARDS}")
+            yield wrong(split, f"{len(shards)} shards", f"at most {MAX_SHARDS}")
 
 
 @artifact_rule("BP340", ERROR, "PSB204")
-def shard_missing(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_missing(facts: ArtifactFacts) -> Found:
     """A shard is not there.
 
     Why: Silent: a glob or a folder resolves to the shards that are left; a single missing file is packed anew from
@@ -139,11 +137,11 @@ def shard_missing(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     for shard in _all(facts):
         if not shard.exists:
-            yield Violation(where=shard.path, found="no such file", allowed="every shard of the artifact")
+            yield wrong(shard.path, "no such file", "every shard of the artifact")
 
 
 @artifact_rule("BP341", ERROR, "PSB301")
-def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_unreadable(facts: ArtifactFacts) -> Found:
     """A shard cannot be opened, or its rows cannot be read to the end.
 
     Why: Crash: at start where the footer is damaged, when a row of a damaged row group is drawn otherwise.
@@ -157,11 +155,11 @@ def shard_unreadable(facts: ArtifactFacts) -> Iterator[Violation]:
         error = shard.read_error if shard.exists else None
         error = error or facts.unreadable_shards.get(shard.path)
         if error is not None:
-            yield Violation(where=shard.path, found=error, allowed="a file that reads to its end")
+            yield wrong(shard.path, error, "a file that reads to its end")
 
 
 @artifact_rule("BP342", ERROR, "bridgepack manifest")
-def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_size_differs(facts: ArtifactFacts) -> Found:
     """A shard's size is not the manifest's.
 
     Why: Crash or silent: the file was cut off or replaced after the artifact was built.
@@ -171,11 +169,11 @@ def shard_size_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     for shard, record in _promised(facts):
         if shard.num_bytes is not None and shard.num_bytes != record.num_bytes:
-            yield Violation(where=shard.path, found=f"{shard.num_bytes} bytes", allowed=f"{record.num_bytes} bytes")
+            yield wrong(shard.path, f"{shard.num_bytes} bytes", f"{record.num_bytes} bytes")
 
 
 @artifact_rule("BP343", ERROR, "bridgepack manifest")
-def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_checksum_differs(facts: ArtifactFacts) -> Found:
     """A shard's bytes are not the manifest's.
 
     Why: Silent: the rows are other rows than those that were built and checked.
@@ -188,11 +186,11 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Iterator[Violation]:
         raise CannotJudgeError("no checksum was computed")
     for shard, record in pairs:
         if shard.sha256 != record.sha256:
-            yield Violation(where=shard.path, found=f"sha256 {shard.sha256}", allowed=f"sha256 {record.sha256}")
+            yield wrong(shard.path, f"sha256 {shard.sha256}", f"sha256 {record.sha256}")
 
 
 @artifact_rule("BP344", ERROR, "bridgepack manifest")
-def shard_row_count_differs(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_row_count_differs(facts: ArtifactFacts) -> Found:
     """A shard has more or fewer rows than the manifest says.
 
     Why: Silent: step counts and epochs are computed from the manifest.
@@ -202,11 +200,11 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     for shard, record in _promised(facts):
         if shard.num_rows is not None and shard.num_rows != record.num_rows:
-            yield Violation(where=shard.path, found=f"{shard.num_rows} rows", allowed=f"{record.num_rows} rows")
+            yield wrong(shard.path, f"{shard.num_rows} rows", f"{record.num_rows} rows")
 
 
 @artifact_rule("BP345", ERROR, "PSB212")
-def shard_not_listed(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_not_listed(facts: ArtifactFacts) -> Found:
     """The artifact's folder holds a Parquet file that its manifest does not list.
 
     Why: Silent: the host trains on every Parquet file that a folder or a glob gives.
@@ -216,11 +214,11 @@ def shard_not_listed(facts: ArtifactFacts) -> Iterator[Violation]:
     """
     facts.require_manifest()
     for path in facts.unlisted_shards:
-        yield Violation(where=path, found=f"not in {MANIFEST_FILE}", allowed="only shards of the manifest")
+        yield wrong(path, f"not in {MANIFEST_FILE}", "only shards of the manifest")
 
 
 @artifact_rule("BP346", ERROR, "PSB320")
-def shard_repeated(facts: ArtifactFacts) -> Iterator[Violation]:
+def shard_repeated(facts: ArtifactFacts) -> Found:
     """Two shards have the same bytes, or one shard is listed twice.
 
     Why: Silent: its rows are trained twice as often, or validation is training data.
@@ -236,7 +234,7 @@ def shard_repeated(facts: ArtifactFacts) -> Iterator[Violation]:
         places[checksum or shard.path].append(shard.path)
     for paths in places.values():
         for path in paths[1:]:
-            yield Violation(where=path, found=f"same bytes as {paths[0]}", allowed="every shard once")
+            yield wrong(path, f"same bytes as {paths[0]}", "every shard once")
 
 
 def _all(facts: ArtifactFacts) -> Iterator[ShardFacts]:

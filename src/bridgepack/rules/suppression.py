@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Unpack
 
 from bridgepack.records import Finding
 from bridgepack.rules.report import Suppressed
-from bridgepack.rules.rule import ERROR, WARNING, Rule, RuleFacts, Severity, Violation, described
+from bridgepack.rules.rule import ERROR, WARNING, Found, Rule, RuleFacts, Severity, described, wrong
 from bridgepack.rules.tally import findings_of
 
 
@@ -29,7 +29,7 @@ class Suppressions:
     found_codes: Collection[str]
 
 
-SuppressionCheck = Callable[[Suppressions], Iterator[Violation]]
+SuppressionCheck = Callable[[Suppressions], Found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ def suppression_rule(
 
 
 @suppression_rule("BP990", WARNING, "design: suppression")
-def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
+def suppression_unused(subject: Suppressions) -> Found:
     """A suppressed rule judged and found nothing.
 
     Why: Silent: the next time the rule would find something, nobody sees it.
@@ -65,11 +65,11 @@ def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
     """
     for code in subject.ignored:
         if code in subject.judged_codes and code not in subject.found_codes:
-            yield Violation(where=f"ignore.{code}", found=f"{code} finds nothing", allowed="no entry", group=code)
+            yield wrong(f"ignore.{code}", f"{code} finds nothing", "no entry", group=code)
 
 
 @suppression_rule("BP991", ERROR, "design: codes")
-def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
+def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
     Why: Silent: what was meant to be suppressed is not, or a typing error hides in the recipe.
@@ -81,11 +81,11 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
     """
     for code in subject.ignored:
         if code not in subject.known_codes:
-            yield Violation(where=f"ignore.{code}", found=f"{code!r}", allowed="the code of a rule", group=code)
+            yield wrong(f"ignore.{code}", f"{code!r}", "the code of a rule", group=code)
 
 
 @suppression_rule("BP992", ERROR, "house rule 28")
-def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
+def suppression_without_reason(subject: Suppressions) -> Found:
     """A suppression gives no reason.
 
     Why: Silent: whoever reads the recipe next cannot tell whether it still holds.
@@ -97,7 +97,7 @@ def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
     """
     for code, reason in subject.ignored.items():
         if not reason.strip():
-            yield Violation(where=f"ignore.{code}", found="no reason", allowed="a reason", group=code)
+            yield wrong(f"ignore.{code}", "no reason", "a reason", group=code)
 
 
 def apply_suppressions(
