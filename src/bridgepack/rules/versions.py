@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from packaging.specifiers import Specifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.errors import ConfigError
@@ -42,12 +42,12 @@ class Versions:
     def are_in(self, allowed: Mapping[str, str]) -> bool:
         """Say whether every named distribution has a version that its specifier allows.
 
-        A pre-release is lower than its release, as in the host's own comparisons: 0.18.0rc0 is `<0.18`.
+        A pre-release counts as the release that it leads to, so of `<0.18` and `>=0.18` one applies: 0.18.0rc0 has what
+        is new in 0.18.
         """
         return all(
-            _allows(specifier, self.versions[distribution])
+            SpecifierSet(text).contains(Version(self.versions[distribution].base_version), prereleases=True)
             for distribution, text in allowed.items()
-            for specifier in SpecifierSet(text)
         )
 
     def described(self) -> str:
@@ -76,12 +76,6 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
-
-
-def _allows(specifier: Specifier, version: Version) -> bool:
-    if specifier.operator == "<":
-        return version < Version(specifier.version)
-    return specifier.contains(version, prereleases=True)
 
 
 def _companions(bridge_version: str) -> Mapping[str, str]:
