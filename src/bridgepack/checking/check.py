@@ -21,7 +21,7 @@ from bridgepack.rules.earlier_names import in_current_names
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
 from bridgepack.rules.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.rule import ArtifactFacts, Rule
-from bridgepack.rules.run_engine import RunJudgement, judge_run
+from bridgepack.rules.run_engine import RunJudgement, judge_run, without_doubles
 from bridgepack.rules.run_subject import SPECS, Run
 from bridgepack.rules.selection import check_selectors, selected
 from bridgepack.rules.settings import Settings
@@ -182,7 +182,7 @@ def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckO
     skipped = (*base.rules_skipped, *judged.rules_skipped)
     return replace(
         base,
-        findings=(*base.findings, *judged.findings),
+        findings=without_doubles((*base.findings, *judged.findings), RUN_RULES),
         rules_run=tuple(sorted((*base.rules_run, *judged.rules_run))),
         rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)),
         rules_not_applicable=judged.rules_not_applicable,

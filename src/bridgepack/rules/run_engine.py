@@ -62,3 +62,10 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> R
         rules_skipped=tuple(skipped),
         rules_not_applicable=tuple(not_applicable),
     )
+
+
+def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tuple[Finding, ...]:
+    """Return findings without those that a rule on runs reports as well, and better."""
+    found = {finding.code for finding in findings}
+    doubles = {rule.instead_of for rule in rules if rule.code in found}
+    return tuple(finding for finding in findings if finding.code not in doubles)

@@ -21,12 +21,14 @@ class RunRule(Rule):
     Attributes:
         check: yields violations of a run that it is about.
         when: says whether a run is one of those that it is about; None for every run.
+        instead_of: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one.
     """
 
     judges: ClassVar[str] = "the run"
 
     check: RunCheck
     when: Guard | None = None
+    instead_of: str = ""
 
     def violations(self, run: Run) -> Found:
         """Return the violations of a run; none where the rule is about others."""
@@ -34,11 +36,22 @@ class RunRule(Rule):
 
 
 def rule(
-    code: str, severity: Severity, source: str = "", *, when: Guard | None = None, **facts: Unpack[RuleFacts]
+    code: str,
+    severity: Severity,
+    source: str = "",
+    *,
+    when: Guard | None = None,
+    instead_of: str = "",
+    **facts: Unpack[RuleFacts],
 ) -> Callable[[RunCheck], RunRule]:
     """Return a decorator that makes a `RunRule` of a function and its docstring."""
     unsaid = {"noticed": "never.", "evidence": "read in the source."}
-    return lambda check: RunRule(check=check, when=when, **unsaid | described(check, code, severity, source, facts))
+    return lambda check: RunRule(
+        check=check,
+        when=when,
+        instead_of=instead_of,
+        **unsaid | described(check, code, severity, source, facts),
+    )
 
 
 def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:

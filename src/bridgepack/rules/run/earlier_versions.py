@@ -13,7 +13,7 @@ from bridgepack.rules.versions import BRIDGE
 _TRAIN_PATH = f"{SPECS}.packed_train_data_path"
 
 
-@rule("BP967", ERROR, when=HAS_SPECS, versions={BRIDGE: ">=0.6"})
+@rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"})
 def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
@@ -31,7 +31,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
     artifact = run.require_artifact()
     if artifact.context.pad_seq_to_mult != multiple:
         raise CannotJudgeError(f"the packs are checked for another multiple than {multiple}")
-    for truth in artifact.require_complete_truths():
+    for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
             found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
