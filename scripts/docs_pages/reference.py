@@ -11,8 +11,9 @@ import click
 
 from bridgepack.config.cluster.schema import cluster_schema
 from bridgepack.config.schema import recipe_schema, schema_text
-from bridgepack.report.rule_pages import NOTICE, literal, rule_pages
 from bridgepack.rules.registry import ALL_RULES
+
+from .rules import NOTICE, literal, rule_pages
 
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
@@ -50,7 +51,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
     """Return file name -> Markdown of every generated page.
 
     Args:
-        command: the command line, which lies above this layer.
+        command: the command line.
     """
     return {
         "recipe-reference.md": recipe_page(),
