@@ -34,7 +34,7 @@ from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
 from bridgepack.rules import find_rule
-from bridgepack.rules.output import rule_page
+from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages
 

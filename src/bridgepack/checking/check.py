@@ -16,17 +16,17 @@ from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
-from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.earlier_names import in_current_names
+from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order
+from bridgepack.rules.engine.rule import ArtifactFacts, Rule
+from bridgepack.rules.engine.run_engine import RunJudgement, judge_run, without_doubles
+from bridgepack.rules.engine.selection import check_selectors, selected
+from bridgepack.rules.engine.settings import Settings
+from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
-from bridgepack.rules.report import CheckReport, SkippedRule, in_order
-from bridgepack.rules.rule import ArtifactFacts, Rule
-from bridgepack.rules.run_engine import RunJudgement, judge_run, without_doubles
-from bridgepack.rules.run_subject import SPECS, Run
-from bridgepack.rules.selection import check_selectors, selected
-from bridgepack.rules.settings import Settings
 from bridgepack.rules.suppression import apply_suppressions
-from bridgepack.rules.versions import target_versions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
@@ -118,7 +118,7 @@ def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact |
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
     from bridgepack.rules import scan_artifact
-    from bridgepack.rules.engine import Execution, report_of_scan
+    from bridgepack.rules.engine.judge import Execution, report_of_scan
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:

@@ -13,9 +13,9 @@ from bridgepack.checking.options import CheckOptions
 from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
-from bridgepack.rules.output import value_text
-from bridgepack.rules.report import CheckReport
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.text import value_text
 
 #: Rounds of checking and changing; a change can bring another rule's change with it, never this often.
 _MAX_ROUNDS = 10

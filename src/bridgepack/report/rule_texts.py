@@ -8,10 +8,10 @@ from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
+from bridgepack.rules.engine.rule import Rule
+from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.groups import group_of
-from bridgepack.rules.output import rule_page
 from bridgepack.rules.registry import ALL_RULES
-from bridgepack.rules.rule import Rule
 
 _WIDTH = 100
 

@@ -1,18 +1,18 @@
-"""Rules that judge packed artifacts and runs. Start at `rule`, what one is, and `registry`, which collects them."""
+"""Rules that judge packed artifacts and runs. Start at `engine.rule`: what one is; `registry` collects them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from bridgepack.records import InspectableArtifact
-from bridgepack.rules import engine
-from bridgepack.rules.context import CheckContext, context_from_manifest
-from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan
-from bridgepack.rules.output import render_json, render_text, report_to_dict
+from bridgepack.rules.engine import judge
+from bridgepack.rules.engine.context import CheckContext, context_from_manifest
+from bridgepack.rules.engine.judge import ArtifactScan, Execution, report_of_scan
+from bridgepack.rules.engine.report import CheckReport, SkippedRule
+from bridgepack.rules.engine.rule import Rule, Severity
+from bridgepack.rules.engine.scanning import RuleCrashError
+from bridgepack.rules.engine.text import render_json, render_text, report_to_dict
 from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES, find_rule
-from bridgepack.rules.report import CheckReport, SkippedRule
-from bridgepack.rules.rule import Rule, Severity
-from bridgepack.rules.scanning import RuleCrashError
 
 __all__ = [
     "ARTIFACT_RULES",
@@ -40,8 +40,8 @@ def scan_artifact(
     max_examples: int = 5,
     execution: Execution | None = None,
 ) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find, as `engine.scan_artifact`."""
-    return engine.scan_artifact(
+    """Return the facts about an artifact and what structure and row rules find, as `judge.scan_artifact`."""
+    return judge.scan_artifact(
         artifact,
         rules=rules,
         structure=STRUCTURE_RULES,

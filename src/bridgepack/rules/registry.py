@@ -6,10 +6,10 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
-from bridgepack.rules.guard import ResumeRule, StepRule
-from bridgepack.rules.rule import ArtifactRule, RowRule, Rule, StructureRule
-from bridgepack.rules.run_rule import RunRule
+from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, StructureRule
+from bridgepack.rules.engine.run_rule import RunRule
 from bridgepack.rules.suppression import SuppressionRule
+from bridgepack.rules.training import ResumeRule, StepRule
 
 
 def rules_in(module_names: Iterable[str]) -> tuple[Rule, ...]:

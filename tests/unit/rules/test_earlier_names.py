@@ -8,12 +8,12 @@ from typing import Any
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.records import RunConfig
-from bridgepack.rules.earlier_names import in_current_names
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import Run
-from bridgepack.rules.versions import target_versions
 from tests.unit.rules.run_cases import base_values
 
 SPECS = {

@@ -10,10 +10,10 @@ import pytest
 
 import bridgepack.rules
 from bridgepack.rules import Rule, find_rule
+from bridgepack.rules.engine.run_rule import RunRule
+from bridgepack.rules.engine.versions import TARGET
 from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
-from bridgepack.rules.run_rule import RunRule
-from bridgepack.rules.versions import TARGET
 
 
 def test_codes_and_names_are_unique() -> None:

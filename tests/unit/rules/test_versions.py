@@ -7,9 +7,9 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.rules.earlier_names import in_current_names
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE, target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE, target_versions
 
 
 def test_by_default_the_target() -> None:

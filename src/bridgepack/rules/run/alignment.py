@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import HAS_SPECS, SPECS, Run
-from bridgepack.rules.versions import BRIDGE
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.
 _SETS_MULTIPLE_FIRST = re.compile(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import ENGINE
 from bridgepack.rules.run.kernel_facts import (
     attention_backend,
     backend_takes_effect,
     pads_between_sequences,
     replaces_attention,
 )
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_PACKED, PACKS_OFFLINE, Run
-from bridgepack.rules.versions import ENGINE
 
 _BACKEND = "model.attention_backend"
 #: Distributions that hold FlashAttention 3.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_PACKED, Run
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_PACKED, Run
 
 _FUSION = "model.apply_rope_fusion"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, nearest_multiples
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import Run
 
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in, is_installed
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import PACKS_OFFLINE, Run
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
 #: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import Run
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 _TOKENIZER = "tokenizer.tokenizer_model"
 

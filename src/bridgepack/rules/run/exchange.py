@@ -7,12 +7,12 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.engine.versions import ENGINE
 from bridgepack.rules.run.kernel_facts import replaces_attention
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import IS_PACKED, Run
-from bridgepack.rules.versions import ENGINE
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"

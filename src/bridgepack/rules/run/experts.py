@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.fp8 import num_shares
 from bridgepack.rules.run.kernel_facts import graph_capture
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.versions import BRIDGE
 
 #: Tokens that HybridEP's combine kernel takes at a time.
 HYBRID_CHUNK_TOKENS = 128

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bridgepack.geometry import ceil_to_multiple
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 #: Number format -> multiple of the tokens on a rank that its matrix products need.
 #: Source: TransformerEngine 2.17, pytorch/utils.py:608-624 (8); block sizes of MXFP8 (32) and NVFP4 (16).

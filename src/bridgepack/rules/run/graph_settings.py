@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import Run
 
 _IMPLS = ("none", "local", "transformer_engine", "full_iteration")
 _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.versions import BRIDGE
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 _WORKERS = f"{SPECS}.num_tokenizer_workers"
 #: Rows of JSON Lines that one process certainly does not tokenise in a second. An estimate on the fast side.

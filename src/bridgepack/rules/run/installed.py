@@ -5,8 +5,8 @@ from __future__ import annotations
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.run_subject import Run
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.subject import Run
 
 
 def installed_version(run: Run, name: str) -> Version | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.rules.run_subject import Run
+from bridgepack.rules.engine.subject import Run
 
 #: Entries of `cuda_graph_modules` and `cuda_graph_scope` that name no module of a layer.
 #: Source: megatron/bridge/utils/cuda_graph.py:65-74.

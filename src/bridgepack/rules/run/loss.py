@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bridgepack.records import Change
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import DIFFUSION_DATASETS, FINETUNING_DATASETS, PRETRAINING_DATASETS
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import PACKS_OFFLINE, Run
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"

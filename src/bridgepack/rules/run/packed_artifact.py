@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.context import known
-from bridgepack.rules.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, wrong
+from bridgepack.rules.engine.context import known
+from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import HAS_SPECS, SPECS, Run
 
 
 def packs_of(run: Run) -> ArtifactFacts | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.kernel_facts import has_constant_width
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.versions import BRIDGE
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"

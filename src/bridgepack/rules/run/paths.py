@@ -7,7 +7,9 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PackedPath,
@@ -18,8 +20,6 @@ from bridgepack.rules.run.packed_paths import (
     splits_packed_by_host,
     visible_paths,
 )
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import Run
 
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
 _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernel_facts import pads_between_sequences
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import IS_PACKED, Run
 
 _LAYERS = "model.mtp_num_layers"
 

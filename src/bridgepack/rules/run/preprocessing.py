@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.run_subject import SPECS, TEXT_DATASETS, Run
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.subject import SPECS, TEXT_DATASETS, Run
 
 CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
 _KINDS = {"ChatSFTPreprocessingConfig": CHAT, "PromptCompletionSFTPreprocessingConfig": PROMPT_COMPLETION}

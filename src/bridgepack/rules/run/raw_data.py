@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
@@ -15,8 +17,6 @@ from bridgepack.rules.run.packed_paths import (
     raw_root,
     splits_packed_by_host,
 )
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
 
 
 @rule("BP206", WARNING, "PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")

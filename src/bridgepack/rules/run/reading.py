@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.run_subject import COLLATE_DATASETS, TEXT_DATASETS
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS
 
 #: Dataset configs for which validate() checks the loss under context parallelism and the sequence length.
 #: Source: megatron/bridge/training/config.py:1439.

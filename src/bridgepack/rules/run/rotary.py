@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 _FUSION = "model.apply_rope_fusion"
 #: Ends of the names of model classes that do not go through GPTModelProvider.provide(), which turns fusion off.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import Run
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 _LOADERS = ("batch", "cyclic", "single", "external")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import PACKS_OFFLINE, TEXT_DATASETS, Run
-from bridgepack.rules.versions import BRIDGE
 
 _KWARGS = "dataset.dataset_kwargs"
 #: A template with this block says itself what the assistant wrote.

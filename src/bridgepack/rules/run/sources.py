@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.rule import ADVICE, ERROR, Found, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.reading import FINETUNING_DATASETS
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import HAS_SPECS, IS_TEXT, SPECS, Run
-from bridgepack.rules.versions import BRIDGE
 
 _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 
-from bridgepack.rules.rule import ERROR, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_TEXT, TEXT_DATASETS, Run
+from bridgepack.rules.engine.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_TEXT, TEXT_DATASETS, Run
 
 #: Named sources of the host and the splits that they have.
 #: Source: megatron/bridge/data/sources/hf.py:141.

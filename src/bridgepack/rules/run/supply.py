@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import IS_TEXT, PACKS_OFFLINE, Run
-from bridgepack.rules.versions import BRIDGE
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10

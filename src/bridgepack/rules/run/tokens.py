@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from bridgepack import geometry
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.preprocessing import preprocessing_kind
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import PACKS_OFFLINE, Run
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 #: Folder of a model in the cache of Hugging Face: `models--meta-llama--Llama-3.2-1B`.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.rule import WARNING, Found, wrong
+from bridgepack.rules.engine.rule import WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_artifact import packs_of
-from bridgepack.rules.run_rule import rule
-from bridgepack.rules.run_subject import Run
 
 #: Rows of a split from which its fill says something about the packing, and the fill that is worth a look.
 #: Source: rule catalogue PSB115.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
-from bridgepack.rules.run_rule import change, rule
-from bridgepack.rules.run_subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 
 _KWARGS = "dataset.dataset_kwargs"
 _PAD_TO_MAX = f"{_KWARGS}.pad_to_max_length"
