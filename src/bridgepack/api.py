@@ -25,7 +25,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
-from bridgepack.rules.report import CheckReport
+from bridgepack.rules.engine.report import CheckReport
 
 __all__ = ["build", "check", "forward_step_for", "inspect", "load_recipe", "pack_for", "repack", "to_bridge"]
 

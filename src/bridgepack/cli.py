@@ -111,7 +111,7 @@ def _check_built(recipe: str, overrides: tuple[str, ...], result: Any, *, num_wo
     from bridgepack.config.load import parse_overrides
     from bridgepack.report.checks import rendered
     from bridgepack.report.progress import TerminalProgress
-    from bridgepack.rules.output import report_to_dict
+    from bridgepack.rules.engine.text import report_to_dict
 
     with TerminalProgress() as progress:
         options = CheckOptions(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import config_of_container
-from bridgepack.rules.families import ARCHITECTURES, family_of
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
+from bridgepack.rules.engine.families import ARCHITECTURES, family_of
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 
 pytestmark = pytest.mark.bridge
 #: Recipes choose the exchange; only the families that need another one than the default have it from the checkpoint.
@@ -31,7 +31,7 @@ def test_families_have_what_the_host_gives_them(upstream_configs: dict[str, Any]
         family = family_of(config)
         if family is None or family.name not in ARCHITECTURES:
             continue
-        subject = RunSubject(config=config, versions=target_versions())
+        subject = Run(config=config, versions=target_versions())
         for name, known in ARCHITECTURES[family.name].items():
             if name not in CHOSEN_BY_RECIPES or known is not None:
                 assert _comparable(name, subject.of_model(name)) == _comparable(name, known), (place, name)

@@ -13,8 +13,8 @@ from bridgepack.bridge.write import to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.report import CheckReport
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import Severity
 from tests.support.catalogue import catalogue, function_of
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import model_configs

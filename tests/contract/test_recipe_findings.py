@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
 from tests.support.upstream_recipes import world_size_of
 
 pytestmark = pytest.mark.bridge
@@ -30,7 +30,7 @@ def findings_of(configs: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
     """Return module and name of a recipe -> severity -> codes, for those with findings that are no advice."""
     found: dict[str, dict[str, list[str]]] = {}
     for name, config in configs.items():
-        subject = RunSubject(
+        subject = Run(
             config=changed(config_of_container(config, place=name), {CHECKPOINT: "/checkpoints/pretrained"}),
             versions=target_versions(),
             world_size_given=world_size_of(name, config),

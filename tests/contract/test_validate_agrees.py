@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.upstream_recipes import validate
@@ -47,7 +47,7 @@ def errors_of(generated_config: GeneratedConfig) -> dict[str, str]:
     """Return code -> when the host notices, of every error that check reports."""
     config = config_of_container(generated_config.config, place=generated_config.base)
     config = changed(config, {"checkpoint.pretrained_checkpoint": "/checkpoints/pretrained"})  # as `validate` does
-    subject = RunSubject(config=config, versions=target_versions(), world_size_given=generated_config.world_size)
+    subject = Run(config=config, versions=target_versions(), world_size_given=generated_config.world_size)
     findings = judge_run(subject, RUN_RULES).findings
     return {found.code: found.noticed for found in findings if found.severity == Severity.ERROR}
 

@@ -15,8 +15,8 @@ from bridgepack.data.artifact import checking
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Finding
 from bridgepack.rules import CheckReport
+from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.registry import find_rule
-from bridgepack.rules.rule import Severity
 from tests.support import (
     artifact_mutations_columns,
     artifact_mutations_files,

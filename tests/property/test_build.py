@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
 from bridgepack.errors import DataError
-from bridgepack.rules.engine import check_artifact
+from bridgepack.rules import check_artifact
 from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
 
 EOS = 2

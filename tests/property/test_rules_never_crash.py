@@ -17,12 +17,12 @@ from packaging.version import Version
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.records import RunConfig
+from bridgepack.rules.engine.rule import ArtifactFacts
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Environment, Run
+from bridgepack.rules.engine.versions import Versions, target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import ArtifactFacts
 from bridgepack.rules.run.kinds import KINDS
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import Environment, RunSubject
-from bridgepack.rules.versions import Versions, target_versions
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact_facts
 from tests.unit.rules.run_cases import InMemoryFiles, base_values, set_value
 
@@ -125,7 +125,7 @@ ENVIRONMENTS = (
 )
 
 
-def _subject(values: Mapping[str, Any], **known: Any) -> RunSubject:
+def _subject(values: Mapping[str, Any], **known: Any) -> Run:
     files = InMemoryFiles(
         files={"/data/packed/training/a_2.parquet": 3, "/data/packed/training/a_10.parquet": 3, "/data/x": 1},
         modified={"/data/packed/training": 5.0},
@@ -133,7 +133,7 @@ def _subject(values: Mapping[str, Any], **known: Any) -> RunSubject:
     )
     versions: Versions = known.get("versions") or target_versions()
     assert all(isinstance(version, Version) for version in versions.versions.values())
-    return RunSubject(
+    return Run(
         config=RunConfig(values=values, is_complete=known["is_complete"], place=known.get("place", "mine.yaml")),
         versions=versions,
         world_size_given=known.get("world_size", 8),

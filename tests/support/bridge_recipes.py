@@ -12,7 +12,7 @@ from typing import Any
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.rule import Severity
 
 DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 import click
 import pytest
 from ruamel.yaml import YAML
+from scripts.docs_pages.reference import commands_page, recipe_page, reference_pages
+from scripts.docs_pages.rules import rule_pages
 
 import bridgepack
 from bridgepack.cli import bridgepack as command_line
@@ -30,10 +33,8 @@ from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
 from bridgepack.records import DropReason, Manifest, SplitRecord, SplitStatistics
-from bridgepack.report.reference import commands_page, recipe_page, reference_pages
-from bridgepack.report.rule_pages import rule_pages
 from bridgepack.rules import find_rule
-from bridgepack.rules.output import rule_page
+from bridgepack.rules.engine.text import rule_page
 from bridgepack.rules.registry import ALL_RULES
 from tests.support.docs_blocks import PROJECT, Block, blocks, pages
 
@@ -85,6 +86,7 @@ def test_generator_checks(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     script = tmp_path / "scripts" / "generate_docs"
     script.write_text((PROJECT / "scripts" / "generate_docs").read_text())
+    shutil.copytree(PROJECT / "scripts" / "docs_pages", tmp_path / "scripts" / "docs_pages")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -45,7 +45,8 @@ def test_functions_are_short() -> None:
 
 
 def test_scripts_are_short() -> None:
-    scripts = [path for path in (PROJECT / "scripts").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    beside = {"__pycache__", "docs_pages"}  # the latter is the part of generate_docs that is no script
+    scripts = [path for path in (PROJECT / "scripts").rglob("*") if path.is_file() and not beside & {*path.parts}]
 
     assert {path.name: _num_lines(path) for path in scripts if _num_lines(path) >= MAX_SCRIPT_LINES} == {}
     assert scripts

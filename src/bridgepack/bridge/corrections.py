@@ -12,11 +12,11 @@ from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.wiring import Setting
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
 
 #: Rounds of judging and changing; a change can bring another rule's change with it, never this often.
 _MAX_ROUNDS = 10
@@ -84,7 +84,7 @@ def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Ma
 
 def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:
     """Return the errors and warnings about a config, errors first."""
-    subject = RunSubject(
+    subject = Run(
         config=config_of_container(config, place=type(config).__name__),
         versions=target_versions(),
         world_size_given=world_size,

@@ -13,7 +13,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from bridgepack.errors import ConfigError
-from bridgepack.rules.run_subject import Environment
+from bridgepack.rules.engine.subject import Environment
 
 #: What `environment_from_file` reads, for messages.
 READABLE = "the output of pip freeze, pip list --format json, uv pip list --format json or conda list --json"

@@ -8,8 +8,8 @@ from typing import Any
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.host_fields import field_names
 from bridgepack.bridge.shipped import import_host
-from bridgepack.rules.families import family_of
-from bridgepack.rules.run_subject import TEXT_DATASETS
+from bridgepack.rules.engine.families import family_of
+from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _TEXT = "megatron.bridge.training.gpt_step"
 _VISION = "megatron.bridge.training.vlm_step"

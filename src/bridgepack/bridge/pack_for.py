@@ -18,7 +18,7 @@ from bridgepack.bridge.wiring import SPECS, Setting
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Finding
-from bridgepack.rules.run_subject import TEXT_DATASETS
+from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
 _PER_TOKEN = "every trained token counts the same, whichever pack and rank it lies on"

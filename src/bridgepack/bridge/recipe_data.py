@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.errors import ConfigError
-from bridgepack.rules.run_subject import TEXT_DATASETS
+from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _SOURCES = "megatron.bridge.data.sources.hf"
 #: Columns of rows that the host takes for prompt and completion where nothing is said.

@@ -13,7 +13,7 @@ from bridgepack.bridge.recipe_data import data_section, preprocessing_section, t
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
-from bridgepack.rules.run_subject import TEXT_DATASETS
+from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _DIRECT = "DirectHFSFTDatasetConfig"
 _TOPOLOGY = (

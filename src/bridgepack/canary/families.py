@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.families import family_named
+from bridgepack.rules.engine.families import family_named
 
 #: Where a recipe names no model.
 DEFAULT_FAMILY = "llama"

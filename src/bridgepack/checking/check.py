@@ -16,17 +16,17 @@ from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
-from bridgepack.rules.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.earlier_names import in_current_names
-from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES
-from bridgepack.rules.report import CheckReport, SkippedRule, in_order
-from bridgepack.rules.rule import ArtifactFacts, Rule
-from bridgepack.rules.run_engine import RunJudgement, judge_run
-from bridgepack.rules.run_subject import SPECS, RunSubject
-from bridgepack.rules.selection import check_selectors, selected
-from bridgepack.rules.settings import Settings
-from bridgepack.rules.suppression import SUPPRESSION_RULES, apply_suppressions
-from bridgepack.rules.versions import target_versions
+from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order
+from bridgepack.rules.engine.rule import ArtifactFacts, Rule
+from bridgepack.rules.engine.run_engine import RunJudgement, judge_run, without_doubles
+from bridgepack.rules.engine.selection import check_selectors, selected
+from bridgepack.rules.engine.settings import Settings
+from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.engine.versions import target_versions
+from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
+from bridgepack.rules.suppression import apply_suppressions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
@@ -124,7 +124,8 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
 
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
+    from bridgepack.rules import scan_artifact
+    from bridgepack.rules.engine.judge import Execution, report_of_scan
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
@@ -164,7 +165,7 @@ def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, 
     versions = target_versions(options.bridge_version, environment.versions if environment else None)
     config = in_current_names(config, versions)
     loaded = replace(loaded, config=config)
-    subject = RunSubject(
+    subject = Run(
         config=config,
         versions=versions,
         world_size_given=options.world_size,
@@ -189,7 +190,7 @@ def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckO
     skipped = (*base.rules_skipped, *judged.rules_skipped)
     return replace(
         base,
-        findings=(*base.findings, *judged.findings),
+        findings=without_doubles((*base.findings, *judged.findings), RUN_RULES),
         rules_run=tuple(sorted((*base.rules_run, *judged.rules_run))),
         rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)),
         rules_not_applicable=judged.rules_not_applicable,

@@ -15,9 +15,9 @@ from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change
-from bridgepack.rules.output import value_text
-from bridgepack.rules.report import CheckReport
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.text import value_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.load import parse_overrides
 from bridgepack.errors import ConfigError
-from bridgepack.rules.run_subject import Environment
+from bridgepack.rules.engine.subject import Environment
 
 _INT32_MAX = 2**31 - 1
 _LOSS_MODES = ("assistant", "last_turn", "completion", "full")

@@ -24,7 +24,7 @@ from bridgepack.launch.plan import LaunchPlan
 from bridgepack.launch.processes import restored_signals
 from bridgepack.launch.tasks import LaunchTask, make_tasks
 from bridgepack.report.text import printable
-from bridgepack.rules.output import report_to_dict
+from bridgepack.rules.engine.text import report_to_dict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,8 +25,8 @@ from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.git_state import GitState, git_state
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.report.checks import rendered
-from bridgepack.rules.report import CheckReport
-from bridgepack.rules.run_subject import Environment
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.subject import Environment
 from bridgepack.running.assignment import Assignment
 from bridgepack.running.folder import RunFolder
 from bridgepack.running.program import num_cores

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from bridgepack.errors import ConfigError
 from bridgepack.report.text import printable
-from bridgepack.rules.output import render_json, render_text, value_text
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.sarif import render_github, render_sarif
+from bridgepack.rules.engine.text import render_json, render_text, value_text
 from bridgepack.rules.registry import ALL_RULES
-from bridgepack.rules.report import CheckReport
-from bridgepack.rules.sarif import render_github, render_sarif
 
 if TYPE_CHECKING:
     from bridgepack.checking.fix import Fixed

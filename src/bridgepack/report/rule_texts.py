@@ -8,10 +8,10 @@ from typing import Any
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
-from bridgepack.rules.groups import group_of, judges
-from bridgepack.rules.output import rule_page
+from bridgepack.rules.engine.rule import Rule
+from bridgepack.rules.engine.text import rule_page
+from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
-from bridgepack.rules.rule import Rule
 
 _WIDTH = 100
 
@@ -55,7 +55,7 @@ def describe_rule(rule: Rule) -> str:
         "Source": rule.source,
         "Page": rule_page(rule.code),
     }
-    lines = [f"{rule.code} {rule.name} ({rule.severity}; judges {judges(rule)})", "", *_wrapped(rule.summary, ""), ""]
+    lines = [f"{rule.code} {rule.name} ({rule.severity}; judges {rule.judges})", "", *_wrapped(rule.summary, ""), ""]
     for title, text in parts.items():
         lines += _wrapped(text, f"{title + ':':<10}") if text else []
     return "\n".join(lines)
@@ -71,7 +71,7 @@ def rule_to_dict(rule: Rule) -> dict[str, Any]:
     names = ("code", "name", "severity", "summary", "why", "bad", "good", "fix", "noticed", "evidence", "source")
     return {
         **{name: str(getattr(rule, name)) for name in names},
-        "judges": judges(rule),
+        "judges": rule.judges,
         "group": group_of(rule.code),
         "versions": dict(rule.versions),
         "catalogue": list(rule.catalogue_ids),

@@ -1,11 +1,18 @@
-"""Rules that judge a packed artifact, the engine that runs them, and their output."""
+"""Rules that judge packed artifacts and runs. Start at `engine.rule`: what one is; `registry` collects them."""
 
-from bridgepack.rules.context import CheckContext, context_from_manifest
-from bridgepack.rules.engine import RuleCrashError, check_artifact
-from bridgepack.rules.output import render_json, render_text, report_to_dict
-from bridgepack.rules.registry import ARTIFACT_RULES, find_rule
-from bridgepack.rules.report import CheckReport, SkippedRule
-from bridgepack.rules.rule import Rule, Severity
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridgepack.records import InspectableArtifact
+from bridgepack.rules.engine import judge
+from bridgepack.rules.engine.context import CheckContext, context_from_manifest
+from bridgepack.rules.engine.judge import ArtifactScan, Execution, report_of_scan
+from bridgepack.rules.engine.report import CheckReport, SkippedRule
+from bridgepack.rules.engine.rule import Rule, Severity
+from bridgepack.rules.engine.scanning import RuleCrashError
+from bridgepack.rules.engine.text import render_json, render_text, report_to_dict
+from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES, find_rule
 
 __all__ = [
     "ARTIFACT_RULES",
@@ -21,4 +28,41 @@ __all__ = [
     "render_json",
     "render_text",
     "report_to_dict",
+    "scan_artifact",
 ]
+
+
+def scan_artifact(
+    artifact: InspectableArtifact,
+    *,
+    rules: Sequence[Rule] = ARTIFACT_RULES,
+    context: CheckContext | None = None,
+    max_examples: int = 5,
+    execution: Execution | None = None,
+) -> ArtifactScan:
+    """Return the facts about an artifact and what structure and row rules find, as `judge.scan_artifact`."""
+    return judge.scan_artifact(
+        artifact,
+        rules=rules,
+        structure=STRUCTURE_RULES,
+        context=context,
+        max_examples=max_examples,
+        execution=execution,
+    )
+
+
+def check_artifact(
+    artifact: InspectableArtifact,
+    *,
+    rules: Sequence[Rule] = ARTIFACT_RULES,
+    context: CheckContext | None = None,
+    max_examples: int = 5,
+    execution: Execution | None = None,
+) -> CheckReport:
+    """Return what the rules say about an artifact.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    scan = scan_artifact(artifact, rules=rules, context=context, max_examples=max_examples, execution=execution)
+    return report_of_scan(scan, rules=rules, max_examples=max_examples)

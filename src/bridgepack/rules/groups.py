@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.guard import ResumeRule, StepRule
-from bridgepack.rules.rule import ArtifactRule, RowRule, Rule, StructureRule
-from bridgepack.rules.run_rule import RunRule
-
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
     ("BP89", "While training"),
@@ -33,18 +29,3 @@ GROUPS: tuple[tuple[str, str], ...] = (
 def group_of(code: str) -> str:
     """Return the title of a rule's group."""
     return next(title for beginning, title in GROUPS if code.startswith(beginning))
-
-
-def judges(rule: Rule) -> str:
-    """Return what a rule judges, in words."""
-    if isinstance(rule, StructureRule):
-        return "each row"
-    if isinstance(rule, RowRule):
-        return "each sound row"
-    if isinstance(rule, ArtifactRule):
-        return "the whole artifact"
-    if isinstance(rule, StepRule):
-        return "a step, while it trains"
-    if isinstance(rule, ResumeRule):
-        return "a resumed run, as it starts"
-    return "the run" if isinstance(rule, RunRule) else "suppressions"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Unpack
 
 from bridgepack.records import Finding
-from bridgepack.rules.report import Suppressed
-from bridgepack.rules.rule import Rule, RuleFields, Severity, Violation, texts_of
-from bridgepack.rules.tally import findings_of
+from bridgepack.rules.engine.report import Suppressed
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, Rule, RuleFacts, Severity, described, wrong
+from bridgepack.rules.engine.tally import findings_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,7 @@ class Suppressions:
     found_codes: Collection[str]
 
 
-SuppressionCheck = Callable[[Suppressions], Iterator[Violation]]
+SuppressionCheck = Callable[[Suppressions], Found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,15 +40,20 @@ class SuppressionRule(Rule):
         check: yields violations.
     """
 
+    judges: ClassVar[str] = "suppressions"
+
     check: SuppressionCheck
 
 
-def _rule(fields: RuleFields) -> Callable[[SuppressionCheck], SuppressionRule]:
-    return lambda check: SuppressionRule(**fields, **texts_of(check), check=check)
+def suppression_rule(
+    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
+) -> Callable[[SuppressionCheck], SuppressionRule]:
+    """Return a decorator that makes a `SuppressionRule` of a function and its docstring."""
+    return lambda check: SuppressionRule(check=check, **described(check, code, severity, source, facts))
 
 
-@_rule({"code": "BP990", "name": "suppression-unused", "severity": Severity.WARNING, "source": "design: suppression"})
-def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
+@suppression_rule("BP990", WARNING, "design: suppression")
+def suppression_unused(subject: Suppressions) -> Found:
     """A suppressed rule judged and found nothing.
 
     Why: Silent: the next time the rule would find something, nobody sees it.
@@ -59,11 +65,11 @@ def suppression_unused(subject: Suppressions) -> Iterator[Violation]:
     """
     for code in subject.ignored:
         if code in subject.judged_codes and code not in subject.found_codes:
-            yield Violation(where=f"ignore.{code}", found=f"{code} finds nothing", allowed="no entry", group=code)
+            yield wrong(f"ignore.{code}", f"{code} finds nothing", "no entry", group=code)
 
 
-@_rule({"code": "BP991", "name": "suppression-of-unknown-rule", "severity": Severity.ERROR, "source": "design: codes"})
-def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
+@suppression_rule("BP991", ERROR, "design: codes")
+def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
     Why: Silent: what was meant to be suppressed is not, or a typing error hides in the recipe.
@@ -75,11 +81,11 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Iterator[Violation]:
     """
     for code in subject.ignored:
         if code not in subject.known_codes:
-            yield Violation(where=f"ignore.{code}", found=f"{code!r}", allowed="the code of a rule", group=code)
+            yield wrong(f"ignore.{code}", f"{code!r}", "the code of a rule", group=code)
 
 
-@_rule({"code": "BP992", "name": "suppression-without-reason", "severity": Severity.ERROR, "source": "house rule 28"})
-def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
+@suppression_rule("BP992", ERROR, "house rule 28")
+def suppression_without_reason(subject: Suppressions) -> Found:
     """A suppression gives no reason.
 
     Why: Silent: whoever reads the recipe next cannot tell whether it still holds.
@@ -91,14 +97,7 @@ def suppression_without_reason(subject: Suppressions) -> Iterator[Violation]:
     """
     for code, reason in subject.ignored.items():
         if not reason.strip():
-            yield Violation(where=f"ignore.{code}", found="no reason", allowed="a reason", group=code)
-
-
-SUPPRESSION_RULES: tuple[SuppressionRule, ...] = (
-    suppression_unused,
-    suppression_of_unknown_rule,
-    suppression_without_reason,
-)
+            yield wrong(f"ignore.{code}", "no reason", "a reason", group=code)
 
 
 def apply_suppressions(
@@ -107,7 +106,7 @@ def apply_suppressions(
     *,
     known_codes: Collection[str],
     judged_codes: Collection[str],
-    rules: Sequence[SuppressionRule] = SUPPRESSION_RULES,
+    rules: Sequence[SuppressionRule],
 ) -> tuple[tuple[Finding, ...], tuple[Suppressed, ...]]:
     """Return the findings that stay, with those on the suppressions themselves, and the suppressed ones.
 

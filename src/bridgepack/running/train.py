@@ -20,7 +20,7 @@ from bridgepack.bridge.shipped import import_host
 from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
-from bridgepack.rules.output import report_to_dict
+from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import assignment_of, record
 from bridgepack.running.folder import RunFolder
 from bridgepack.running.guard.callback import Alarm, Guard, GuardViolationError, Notice

@@ -16,8 +16,8 @@ from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.plain_runner import plain_runner
-from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
-from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
+from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, check_artifact, render_json, scan_artifact
+from bridgepack.rules.engine.judge import ArtifactScan, Execution, report_of_scan
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
@@ -42,7 +42,7 @@ from pathlib import Path
 from bridgepack.data.artifact.checking import ArtifactInParts
 from bridgepack.data.workers.plain_runner import plain_runner
 from bridgepack.rules import check_artifact
-from bridgepack.rules.engine import Execution
+from bridgepack.rules.engine.judge import Execution
 from sleepy import Sleepy
 
 artifact = ArtifactInParts(Path(sys.argv[1]))
@@ -75,9 +75,9 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     scans = [_scan(folder, num_workers) for num_workers in (1, 2, 3)]
     assert scans[1] == scans[0]
     assert scans[2] == scans[0]
-    texts = {render_json(report_of_scan(scan)) for scan in scans}
+    texts = {render_json(report_of_scan(scan, rules=ARTIFACT_RULES)) for scan in scans}
     assert len(texts) == 1
-    codes = {finding.code for finding in report_of_scan(scans[0]).findings}
+    codes = {finding.code for finding in report_of_scan(scans[0], rules=ARTIFACT_RULES).findings}
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
     [wide] = [finding for finding in scans[0].findings if finding.code == "BP330"]
     assert wide.examples[:3] == tuple(

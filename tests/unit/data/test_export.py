@@ -14,7 +14,7 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.rules.engine import check_artifact
+from bridgepack.rules import check_artifact
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 
 ROWS = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]

@@ -13,7 +13,7 @@ from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import BridgepackError, ConfigError, DataError, LaunchRefusedError, TokenizerError
 from bridgepack.launch.plan import LaunchPlan, plan_launch
-from bridgepack.rules.run_subject import Environment
+from bridgepack.rules.engine.subject import Environment
 from tests.support.launches import launch_recipe, write_launch_recipe
 from tests.support.small_builds import build
 

@@ -21,7 +21,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.planning.models import ModelSize, model_size
 from bridgepack.planning.new import new_recipe
 from bridgepack.planning.topology import BUDGET_GB, choose_topology
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.rule import Severity
 
 WISH = Wish(name="mine", model="Qwen/Qwen3-8B", num_gpus=16, seq_length=32768)
 UNKNOWN_MODELS = ("org/a-1b", "org/b-13b", "org/c-70b", "org/d-30B-A3B", "org/e-235b-a22b", "org/f-8x7B")

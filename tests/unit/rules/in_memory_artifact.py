@@ -23,9 +23,9 @@ from bridgepack.records import (
     SplitRecord,
     SplitStatistics,
 )
-from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest
-from bridgepack.rules.engine import scan_artifact
-from bridgepack.rules.rule import ArtifactFacts
+from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest, scan_artifact
+from bridgepack.rules.engine.judge import Execution
+from bridgepack.rules.engine.rule import ArtifactFacts
 
 #: input_ids, loss_mask, seq_start_id.
 Row = list[list[Any]]
@@ -114,7 +114,7 @@ def artifact_facts(case: Mapping[str, Any]) -> ArtifactFacts:
     return scan_artifact(artifact(case)).facts
 
 
-def check(case: Mapping[str, Any], **options: Any) -> CheckReport:
+def check(case: Mapping[str, Any], *, max_tokens: int = 1 << 20, **options: Any) -> CheckReport:
     """Return what the rules say about a case."""
     subject = artifact(case)
     context = case.get("context")
@@ -130,7 +130,7 @@ def check(case: Mapping[str, Any], **options: Any) -> CheckReport:
             "loss_mode",
         )
         options["context"] = CheckContext(**{name: getattr(base, name) for name in names} | context)
-    return check_artifact(subject, **options)
+    return check_artifact(subject, execution=Execution(max_tokens=max_tokens), **options)
 
 
 def _chunks(rows: list[Row], max_tokens: int) -> Iterator[list[Row]]:

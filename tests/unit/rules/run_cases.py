@@ -25,8 +25,8 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.run_subject import Environment, RunSubject
-from bridgepack.rules.versions import TARGET, Versions
+from bridgepack.rules.engine.subject import Environment, Run
+from bridgepack.rules.engine.versions import TARGET, Versions
 from tests.unit.rules.in_memory_artifact import artifact_facts
 
 BASE = Path(__file__).parents[2] / "rules" / "base_run.json"
@@ -39,14 +39,14 @@ def base_values() -> dict[str, Any]:
     return values
 
 
-def subject_of(case: Mapping[str, Any]) -> RunSubject:
+def subject_of(case: Mapping[str, Any]) -> Run:
     """Return the run of a case."""
     values: dict[str, Any] = {} if case.get("recipe") else base_values()
     for path in case.get("remove", []):
         _remove(values, path)
     for path, value in case.get("set", {}).items():
         set_value(values, path, _with_paths(value))
-    return RunSubject(
+    return Run(
         config=RunConfig(
             values=values, is_complete=not case.get("recipe", False), place=case.get("place", "my_run.yaml")
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.batches import RawRows, sound_rows
+from bridgepack.rules.engine.rows import RawRows, sound_rows
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 ROWS: list[Row] = [

@@ -8,12 +8,12 @@ from typing import Any
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.records import RunConfig
-from bridgepack.rules.earlier_names import in_current_names
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
 from tests.unit.rules.run_cases import base_values
 
 SPECS = {
@@ -48,16 +48,16 @@ def _config(dataset: dict[str, Any], **model: Any) -> RunConfig:
 
 
 def _found(config: RunConfig, version: str) -> set[str]:
-    subject = RunSubject(config=config, versions=target_versions(version), world_size_given=8)
+    subject = Run(config=config, versions=target_versions(version), world_size_given=8)
     findings = judge_run(subject, RUN_RULES).findings
     return {found.code for found in findings if found.severity != Severity.ADVICE}
 
 
 def test_an_old_config_is_packed() -> None:
     config = _config(DATASET)
-    subject = RunSubject(config=config, versions=target_versions("0.4.2"))
+    subject = Run(config=config, versions=target_versions("0.4.2"))
     assert (subject.packs_offline, subject.packed_sequence_size) == (True, 4096)
-    assert not RunSubject(config=config, versions=target_versions("0.6.2")).packs_offline
+    assert not Run(config=config, versions=target_versions("0.6.2")).packs_offline
 
 
 def test_a_healthy_old_config_is_clean() -> None:
@@ -76,7 +76,7 @@ def test_an_old_config_breaks_as_it_did() -> None:
 
 def test_only_a_positive_size_packs() -> None:
     config = _config(DATASET | {"packed_sequence_specs": SPECS | {"packed_sequence_size": -1}})
-    assert not RunSubject(config=config, versions=target_versions("0.4.2")).packs_offline
+    assert not Run(config=config, versions=target_versions("0.4.2")).packs_offline
     assert _found(config, "0.4.2") == {"BP041"}
     assert _found(_config(DATASET | {"packed_sequence_specs": None}), "0.4.2") == set()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
-from bridgepack.rules.batches import Offenders, SoundRows
-from bridgepack.rules.rule import ArtifactFacts, Violation, artifact_rule, row_rule
+from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rule import ArtifactFacts, Violation, artifact_rule, row_rule
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
 GOOD = GOOD_ROWS[0]
@@ -138,7 +138,7 @@ def test_errors_come_before_warnings() -> None:
 
 
 def test_crash_of_a_row_rule_names_the_rule() -> None:
-    @row_rule(code="BP399", name="always-crashes", severity=Severity.ERROR, source="test")
+    @row_rule("BP399", Severity.ERROR, "test")
     def always_crashes(rows: SoundRows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 
@@ -147,7 +147,7 @@ def test_crash_of_a_row_rule_names_the_rule() -> None:
 
 
 def test_crash_of_an_artifact_rule_names_the_rule() -> None:
-    @artifact_rule(code="BP398", name="crashes-too", severity=Severity.ERROR, source="test")
+    @artifact_rule("BP398", Severity.ERROR, "test")
     def crashes_too(facts: ArtifactFacts) -> list[Violation]:
         raise KeyError("x")
 

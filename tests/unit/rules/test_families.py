@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.families import family_named, family_of
+from bridgepack.rules.engine.families import family_named, family_of
 
 NAMES = [
     ("meta-llama/Llama-3.2-1B", "llama"),

@@ -19,12 +19,13 @@ from bridgepack.records.guarded import (
     ResumeFacts,
     StepFacts,
 )
-from bridgepack.rules.guard import RESUME_RULES, RULES, STEP_RULES, ResumeRule, StepRule
-from bridgepack.rules.rule import Rule
-from bridgepack.rules.tally import findings_of
+from bridgepack.rules.engine.rule import Rule
+from bridgepack.rules.engine.tally import findings_of
+from bridgepack.rules.registry import GUARD_RULES, RESUME_RULES, STEP_RULES
+from bridgepack.rules.training import ResumeRule, StepRule
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
+each_rule = pytest.mark.parametrize("rule", GUARD_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
 
 
 def _rank(values: dict[str, Any]) -> RankFacts:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.host_defaults import with_host_defaults
+from bridgepack.rules.engine.host_defaults import with_host_defaults
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
 from tests.unit.rules.run_cases import base_values, subject_of
 
 SPECS = "dataset.offline_packing_specs"

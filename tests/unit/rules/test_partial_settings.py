@@ -8,11 +8,11 @@ import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.context import CannotJudgeError
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.run_engine import RunJudgement, judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.run_engine import RunJudgement, judge_run
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import target_versions
 from tests.unit.rules.run_cases import subject_of
 
 RECIPE: dict[str, Any] = {
@@ -28,7 +28,7 @@ RECIPE: dict[str, Any] = {
 
 def _judged(name: str, /, **overrides: Any) -> RunJudgement:
     recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": name}, "bridge_overrides": overrides})
-    return judge_run(RunSubject(config=config_of_recipe(recipe), versions=target_versions()), RUN_RULES)
+    return judge_run(Run(config=config_of_recipe(recipe), versions=target_versions()), RUN_RULES)
 
 
 def _codes(judged: RunJudgement) -> set[str]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bridgepack.records import Finding
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
+from bridgepack.rules.engine.run_rule import RunRule
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
-from bridgepack.rules.run_rule import RunRule
 from tests.unit.rules.run_cases import set_value, subject_of
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"

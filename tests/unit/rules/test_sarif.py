@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 
 from bridgepack.records import Change, Finding
+from bridgepack.rules.engine.report import CheckReport, Suppressed
+from bridgepack.rules.engine.sarif import render_github, render_sarif
 from bridgepack.rules.registry import ALL_RULES
-from bridgepack.rules.report import CheckReport, Suppressed
-from bridgepack.rules.sarif import render_github, render_sarif
 
 TITLE = b"Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.records import RowBatch, ShardFacts
-from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact
-from bridgepack.rules.batches import Offenders, SoundRows
-from bridgepack.rules.engine import Execution, scan_artifact
-from bridgepack.rules.parts import ShardPart, parts_of
-from bridgepack.rules.rule import row_rule
-from bridgepack.rules.scanning import BatchRules
-from bridgepack.rules.tasks import HashTask, Task
+from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, scan_artifact
+from bridgepack.rules.engine.judge import Execution
+from bridgepack.rules.engine.parts import ShardPart, parts_of
+from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rule import row_rule
+from bridgepack.rules.engine.scanning import BatchRules
+from bridgepack.rules.engine.tasks import HashTask, Task
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, row_batch
 
 GOOD = GOOD_ROWS[0]
@@ -159,7 +159,7 @@ def test_a_row_rule_alone_sees_sound_rows_only() -> None:
 
 
 def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
-    @row_rule(code="BP399", name="always-crashes", severity=Severity.ERROR, source="test")
+    @row_rule("BP399", Severity.ERROR, "test")
     def always_crashes(rows: SoundRows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.rule import Severity
-from bridgepack.rules.run_engine import judge_run
 from tests.unit.rules.run_cases import subject_of
 
 SPECS = "dataset.offline_packing_specs"

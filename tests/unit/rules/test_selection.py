@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.errors import ConfigError
+from bridgepack.rules.engine.selection import check_selectors, selected
 from bridgepack.rules.registry import ALL_RULES, RUN_RULES
-from bridgepack.rules.selection import check_selectors, selected
 
 
 def codes(*, select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> set[str]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.settings import Settings
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.settings import Settings
 
 VALUES: dict[str, Any] = {
     "model": {

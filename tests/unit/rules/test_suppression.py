@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bridgepack.records import Finding
-from bridgepack.rules.suppression import SUPPRESSION_RULES, SuppressionRule, apply_suppressions
+from bridgepack.rules.registry import SUPPRESSION_RULES
+from bridgepack.rules.suppression import SuppressionRule, apply_suppressions
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
 
@@ -26,6 +27,7 @@ def applied(case: dict[str, Any]) -> tuple[list[str], list[str]]:
         case["ignored"],
         known_codes={"BP001", "BP002", "BP003"},
         judged_codes={"BP001", "BP002"},
+        rules=SUPPRESSION_RULES,
     )
     return [item.code for item in found], [item.finding.code for item in suppressed]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 
 from bridgepack.errors import ConfigError
+from bridgepack.records import RunConfig
+from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE, target_versions
 from bridgepack.rules.registry import RUN_RULES
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE, target_versions
 
 
 def test_by_default_the_target() -> None:
@@ -42,8 +45,20 @@ def test_the_environment_wins() -> None:
     assert str(target_versions("0.6.2", installed)[ENGINE]) == "2.18.0"
 
 
-def test_a_pre_release_counts_as_lower() -> None:
-    assert target_versions(None, {CORE: "0.18.0rc0"}).are_in({CORE: "<0.18"})
+@pytest.mark.parametrize("version", ["0.6.0rc1", "0.6.0.dev3", "0.5.0a1", "0.7.0rc2"])
+def test_a_pre_release_is_judged_by_the_rules_of_the_release_it_leads_to(version: str) -> None:
+    of_release, of_pre_release = target_versions(Version(version).base_version), target_versions(version)
+    assert [of_pre_release.are_in(rule.versions) for rule in RUN_RULES] == [
+        of_release.are_in(rule.versions) for rule in RUN_RULES
+    ]
+
+
+@pytest.mark.parametrize("version", ["0.6.0rc1", "0.6.0.dev3", "0.6.0", "0.6.0+local", "0.5.1", "0.5.1rc1"])
+def test_one_side_of_a_version_applies_and_settings_are_read_as_that_side_has_them(version: str) -> None:
+    versions = target_versions(version)
+    assert versions.are_in({BRIDGE: "<0.6"}) != versions.are_in({BRIDGE: ">=0.6"})
+    old = RunConfig(values={"dataset": {"sequence_length": 2048}}, is_complete=True, place="old.yaml")
+    assert (in_current_names(old, versions) != old) == versions.are_in({BRIDGE: "<0.6"})
 
 
 @pytest.mark.parametrize("version", ["latest", "0.2.0", ""])

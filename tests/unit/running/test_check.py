@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.rules.run_subject import Environment
+from bridgepack.rules.engine.subject import Environment
 from bridgepack.running import check as task
 from bridgepack.running.assignment import Assignment, encode
 from bridgepack.running.folder import ArtifactPlace, RunFolder

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.
 _SETS_MULTIPLE_FIRST = re.compile(
@@ -19,13 +19,8 @@ _SETS_MULTIPLE_FIRST = re.compile(
 )
 
 
-@run_rule(
-    code="BP101",
-    name="sequences-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222",
-)
-def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP101", ERROR, when=HAS_SPECS)
+def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
@@ -33,32 +28,27 @@ def sequences_not_divisible_by_context_parallelism(subject: RunSubject) -> Itera
     Good: context_parallel_size 2, pad_seq_to_mult 4.
     Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
         Recipes derive it when they are made: overriding context_parallel_size later does not move it.
-    Noticed: never.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
+    Source: PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222
     """
-    if not subject.has_specs:
-        return
-    multiple, needed = subject.pad_seq_to_mult, subject.needed_sequence_multiple
+    multiple, needed = run.pad_seq_to_mult, run.needed_sequence_multiple
     if multiple < 1 or multiple % needed == 0:
         return
-    best = subject.recommended_pad_seq_to_mult
-    value = best if subject.packed_sequence_size % best == 0 else needed
-    sizes = " and ".join(str(size) for size in subject.context_parallel_sizes)
-    yield Violation(
-        where=f"{SPECS}.pad_seq_to_mult",
-        found=f"{multiple}, with context_parallel_size {sizes}",
-        allowed=f"a multiple of {needed}; {best} is recommended",
-        changes=change(f"{SPECS}.pad_seq_to_mult", value, "2 x context_parallel_size divides it", needs_repack=True),
+    best = run.recommended_pad_seq_to_mult
+    value = best if run.packed_sequence_size % best == 0 else needed
+    sizes = " and ".join(str(size) for size in run.context_parallel_sizes)
+    yield wrong(
+        f"{SPECS}.pad_seq_to_mult",
+        f"{multiple}, with context_parallel_size {sizes}",
+        f"a multiple of {needed}; {best} is recommended",
+        to=value,
+        because="2 x context_parallel_size divides it",
+        needs_repack=True,
     )
 
 
-@run_rule(
-    code="BP102",
-    name="pack-not-divisible-by-sequence-parallelism",
-    severity=Severity.ERROR,
-    source="PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74",
-)
-def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP102", ERROR, "PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74", when=HAS_SPECS)
+def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
 
     Why: Crash at the first full row: first dimension of the tensor should be divisible by tensor parallel size.
@@ -68,22 +58,17 @@ def pack_not_divisible_by_sequence_parallelism(subject: RunSubject) -> Iterator[
     Noticed: first step; validate() checks only datasets that pack in the batch.
     Evidence: read in the source; NeMo-RL #2110.
     """
-    if not subject.has_specs or not subject.splits_sequence:
+    if not run.splits_sequence:
         return
-    tensor, size = subject.tensor_model_parallel_size, subject.packed_sequence_size
-    needed = math.lcm(*(context * tensor for context in subject.context_parallel_sizes))
+    tensor, size = run.tensor_model_parallel_size, run.packed_sequence_size
+    needed = math.lcm(*(context * tensor for context in run.context_parallel_sizes))
     if size > 0 and size % needed:
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, subject.needed_width_multiple)}"
-        yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
+        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, run.needed_width_multiple)}"
+        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
 
 
-@run_rule(
-    code="BP103",
-    name="pack-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221",
-)
-def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP103", ERROR, "PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
+def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
     Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end is one more sequence, and it
@@ -92,46 +77,31 @@ def pack_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[V
     Good: packed_sequence_size 4096, context_parallel_size 2.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
     Noticed: never; validate() looks at model.seq_length only.
-    Evidence: read in the source.
     """
-    if not subject.has_specs:
-        return
-    size, needed = subject.packed_sequence_size, subject.needed_sequence_multiple
+    size, needed = run.packed_sequence_size, run.needed_sequence_multiple
     if size > 0 and size % needed:
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, subject.needed_width_multiple)}"
-        yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
+        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, run.needed_width_multiple)}"
+        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
 
 
-@run_rule(
-    code="BP104",
-    name="seq-length-not-divisible-by-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB104; megatron/bridge/training/config.py:1435",
-)
-def seq_length_not_divisible_by_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP104", ERROR, "PSB104; megatron/bridge/training/config.py:1435", noticed="validate()")
+def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
     """model.seq_length is no multiple of 2 x context_parallel_size.
 
     Why: Crash at start: validate() refuses it, packed or not.
     Bad: model.seq_length 4098, context_parallel_size 2.
     Good: model.seq_length 4096, context_parallel_size 2.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size the same multiple of 2 x CP.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    context = subject.context_parallel_size
-    if context > 1 and subject.seq_length % (2 * context):
-        allowed = f"a multiple of {2 * context}, e.g. {nearest_multiples(subject.seq_length, 2 * context)}"
-        yield Violation(where="model.seq_length", found=str(subject.seq_length), allowed=allowed)
+    context = run.context_parallel_size
+    if context > 1 and run.seq_length % (2 * context):
+        allowed = f"a multiple of {2 * context}, e.g. {nearest_multiples(run.seq_length, 2 * context)}"
+        yield wrong("model.seq_length", str(run.seq_length), allowed)
 
 
-@run_rule(
-    code="BP105",
-    name="recipe-derives-multiple-too-early",
-    severity=Severity.WARNING,
-    source="PSB105; megatron/bridge/recipes/llama/h100/llama3.py:1346",
-    versions={"megatron-bridge": ">=0.6,<0.7"},
-)
-def recipe_derives_multiple_too_early(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP105", WARNING, "PSB105; megatron/bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: ">=0.6,<0.7"})
+def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
     Why: Silent: as shipped the run is right, without context parallelism. Whoever copies the recipe and raises
@@ -139,27 +109,18 @@ def recipe_derives_multiple_too_early(subject: RunSubject) -> Iterator[Violation
     Bad: llama3_8b_sft_config, whose `if context_parallel_size > 1` stands above `context_parallel_size = 1`.
     Good: qwen3_600m_sft_config, where it stands below.
     Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
-    Noticed: never.
     Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
     """
-    name = re.split(r"[.:/]", subject.config.place)[-1]
-    if not _SETS_MULTIPLE_FIRST.fullmatch(name) or not subject.has_specs:
+    name = re.split(r"[.:/]", run.config.place)[-1]
+    if not _SETS_MULTIPLE_FIRST.fullmatch(name) or not run.has_specs:
         return
-    if subject.context_parallel_size == 1:
-        yield Violation(
-            where=f"{SPECS}.pad_seq_to_mult",
-            found=f"{name} derives it before it sets context_parallel_size",
-            allowed="a value that is set together with context_parallel_size",
-        )
+    if run.context_parallel_size == 1:
+        allowed = "a value that is set together with context_parallel_size"
+        yield wrong(f"{SPECS}.pad_seq_to_mult", f"{name} derives it before it sets context_parallel_size", allowed)
 
 
-@run_rule(
-    code="BP110",
-    name="multiple-exceeds-longest-sequence",
-    severity=Severity.ERROR,
-    source="PSB110; megatron/bridge/data/packing/offline.py:178",
-)
-def multiple_exceeds_longest_sequence(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP110", ERROR, "PSB110; megatron/bridge/data/packing/offline.py:178", when=splits_packed_by_host)
+def multiple_exceeds_longest_sequence(run: Run) -> Found:
     """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
 
     Why: Crash when rank 0 packs: max_seq_length must be at least the effective padding multiple.
@@ -167,61 +128,42 @@ def multiple_exceeds_longest_sequence(subject: RunSubject) -> Iterator[Violation
     Good: seq_length 4096, pad_seq_to_mult 16.
     Fix: Raise seq_length, or lower context and tensor parallelism.
     Noticed: dataset build.
-    Evidence: read in the source.
     """
-    if not splits_packed_by_host(subject):
-        return
-    multiple, longest = subject.pad_seq_to_mult, longest_sequence(subject)
+    multiple, longest = run.pad_seq_to_mult, longest_sequence(run)
     if multiple > 1 and longest < multiple:
-        yield Violation(where=f"{SPECS}.pad_seq_to_mult", found=str(multiple), allowed=f"1 to {longest}")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", str(multiple), f"1 to {longest}")
 
 
-def _host_multiple(subject: RunSubject) -> int | None:
+def _host_multiple(run: Run) -> int | None:
     """Return the multiple that the host really pads to where dataset_kwargs decides it; None where it does not."""
-    if not splits_packed_by_host(subject) or subject.pad_seq_to_mult <= 1:
+    if not splits_packed_by_host(run) or run.pad_seq_to_mult <= 1:
         return None
-    multiple = subject.dataset_kwargs.get("pad_seq_length_to_mult")
+    multiple = run.dataset_kwargs.get("pad_seq_length_to_mult")
     if multiple is not None and (type(multiple) is not int or multiple < 1):
         raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {multiple!r}")
     return multiple
 
 
-@run_rule(
-    code="BP111",
-    name="multiple-overridden-by-dataset-kwargs",
-    severity=Severity.WARNING,
-    source="PSB111; megatron/bridge/data/packing/offline.py:185",
-)
-def multiple_overridden_by_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP111", WARNING, "PSB111; megatron/bridge/data/packing/offline.py:185", evidence="executed with the real 0.6.2")
+def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """The host is to pack, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
     Why: Silent: sequences are padded to the former, while the run believes the latter.
     Bad: pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
     Good: pad_seq_to_mult 8, dataset_kwargs {"pad_to_max_length": true}.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs and set pad_to_max_length there, or make both equal.
-    Noticed: never.
-    Evidence: executed with the real 0.6.2.
     """
-    real = _host_multiple(subject)
-    if real is not None and real % subject.pad_seq_to_mult:
-        multiple = subject.pad_seq_to_mult
+    real = _host_multiple(run)
+    if real is not None and real % run.pad_seq_to_mult:
+        multiple = run.pad_seq_to_mult
         where = "dataset.dataset_kwargs.pad_seq_length_to_mult"
         why = "the multiple that pad_seq_to_mult names"
-        yield Violation(
-            where=where,
-            found=f"{real}, with pad_seq_to_mult {multiple}",
-            allowed=f"a multiple of {multiple}",
-            changes=change(where, multiple, why, needs_repack=True),
-        )
+        found = f"{real}, with pad_seq_to_mult {multiple}"
+        yield wrong(where, found, f"a multiple of {multiple}", to=multiple, because=why, needs_repack=True)
 
 
-@run_rule(
-    code="BP118",
-    name="multiple-below-recommendation",
-    severity=Severity.ADVICE,
-    source="PSB118; docs/training/packed-sequences.md",
-)
-def multiple_below_recommendation(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
+def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
     Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
@@ -229,80 +171,44 @@ def multiple_below_recommendation(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 4.
     Good: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
-    Noticed: never; nothing breaks.
     Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
     """
-    if not subject.has_specs:
-        return
-    multiple, best = subject.pad_seq_to_mult, subject.recommended_pad_seq_to_mult
-    is_enough = multiple >= 1 and multiple % subject.needed_sequence_multiple == 0
+    multiple, best = run.pad_seq_to_mult, run.recommended_pad_seq_to_mult
+    is_enough = multiple >= 1 and multiple % run.needed_sequence_multiple == 0
     if is_enough and multiple % best:
-        yield Violation(where=f"{SPECS}.pad_seq_to_mult", found=str(multiple), allowed=f"a multiple of {best}")
+        yield wrong(f"{SPECS}.pad_seq_to_mult", str(multiple), f"a multiple of {best}")
 
 
-@run_rule(
-    code="BP119",
-    name="host-pads-to-undivided-multiple",
-    severity=Severity.ERROR,
-    source="PSB111, PSB101; megatron/bridge/data/packing/offline.py:185",
-)
-def host_pads_to_undivided_multiple(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP119", ERROR, "PSB111, PSB101; megatron/bridge/data/packing/offline.py:185")
+def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host is to pack, to a multiple of dataset_kwargs that 2 x context_parallel_size does not divide.
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. pad_seq_to_mult is right and is not used.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
     Good: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 16}.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 for the multiple; read in the source for what follows.
     """
-    real = _host_multiple(subject)
-    needed = subject.needed_sequence_multiple if real is not None else 1
+    real = _host_multiple(run)
+    needed = run.needed_sequence_multiple if real is not None else 1
     if real is not None and real % needed:
         where = "dataset.dataset_kwargs.pad_seq_length_to_mult"
-        value = math.lcm(subject.pad_seq_to_mult, needed)
+        value = math.lcm(run.pad_seq_to_mult, needed)
         why = "2 x context_parallel_size divides it"
-        yield Violation(
-            where=where,
-            found=f"{real}, which sequences are padded to",
-            allowed=f"a multiple of {needed}",
-            changes=change(where, value, why, needs_repack=True),
-        )
+        allowed = f"a multiple of {needed}"
+        yield wrong(where, f"{real}, which sequences are padded to", allowed, to=value, because=why, needs_repack=True)
 
 
-@run_rule(
-    code="BP126",
-    name="pack-not-divisible-by-its-multiple",
-    severity=Severity.WARNING,
-    source="PSB103; megatron/bridge/data/packing/offline.py:174",
-)
-def pack_not_divisible_by_its_multiple(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP126", WARNING, "PSB103; megatron/bridge/data/packing/offline.py:174", when=HAS_SPECS)
+def pack_not_divisible_by_its_multiple(run: Run) -> Found:
     """packed_sequence_size is no multiple of pad_seq_to_mult.
 
     Why: Silent: the longest sequences are cut to the multiple below, and no pack can be full.
     Bad: packed_sequence_size 4096, pad_seq_to_mult 24.
     Good: packed_sequence_size 4104, pad_seq_to_mult 24.
     Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.has_specs:
-        return
-    size, multiple = subject.packed_sequence_size, subject.pad_seq_to_mult
+    size, multiple = run.packed_sequence_size, run.pad_seq_to_mult
     if size > 0 and multiple > 1 and size % multiple:
         allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
-        yield Violation(where=f"{SPECS}.packed_sequence_size", found=str(size), allowed=allowed)
-
-
-RULES: tuple[RunRule, ...] = (
-    sequences_not_divisible_by_context_parallelism,
-    pack_not_divisible_by_sequence_parallelism,
-    pack_not_divisible_by_context_parallelism,
-    seq_length_not_divisible_by_context_parallelism,
-    recipe_derives_multiple_too_early,
-    multiple_exceeds_longest_sequence,
-    multiple_overridden_by_dataset_kwargs,
-    multiple_below_recommendation,
-    host_pads_to_undivided_multiple,
-    pack_not_divisible_by_its_multiple,
-)
+        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)

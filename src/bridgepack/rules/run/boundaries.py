@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.kernel_facts import replaces_attention
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, TEXT_DATASETS, RunSubject
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 _CORE_WITH_PARTITION = Version("0.18.0")
 #: Boundaries that fit into the 48 KiB of shared memory a kernel gets unasked, 4 bytes each.
@@ -20,14 +18,8 @@ MAX_BOUNDARIES = 48 * 1024 // 4
 _MUCH_TAIL_FRACTION = 0.1
 
 
-@run_rule(
-    code="BP703",
-    name="padding-at-the-end-unseen",
-    severity=Severity.WARNING,
-    source="PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572",
-    versions={ENGINE: "<2.18"},
-)
-def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP703", WARNING, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
+def padding_at_the_end_unseen(run: Run) -> Found:
     """In some rows only the last boundary differs between cu_seqlens and cu_seqlens_padded.
 
     Why: Silent: this TransformerEngine compares all boundaries but the last, takes such a row for unpadded and, with
@@ -35,82 +27,57 @@ def padding_at_the_end_unseen(subject: RunSubject) -> Iterator[Violation]:
     Bad: context_parallel_size 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
     Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Noticed: never.
     Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its
         batch has more sequences.
+    Source: PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572
     """
-    if not subject.packs_offline or subject.pad_seq_to_mult == 1 or subject.context_parallel_size == 1:
+    if run.pad_seq_to_mult == 1 or run.context_parallel_size == 1:
         return
-    if "p2p" not in subject.cp_comm_types or replaces_attention(subject):
+    if "p2p" not in run.cp_comm_types or replaces_attention(run):
         return
-    if subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
+    if run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
-    for truth in subject.require_artifact().require_truths():
+    for truth in run.require_artifact().require_truths():
         if truth.num_blind_rows:
-            yield Violation(
-                where=truth.split,
-                found=f"{truth.num_blind_rows} of {truth.num_rows} rows, TransformerEngine {subject.versions[ENGINE]}",
-                allowed="no such row, TransformerEngine 2.18 or newer, or pad_cu_seqlens",
-            )
+            found = f"{truth.num_blind_rows} of {truth.num_rows} rows, TransformerEngine {run.versions[ENGINE]}"
+            yield wrong(truth.split, found, "no such row, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
 
 
-@run_rule(
-    code="BP714",
-    name="own-dataset-computes-longest-sequence",
-    severity=Severity.ADVICE,
-    source="PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306",
-)
-def own_dataset_computes_longest_sequence(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP714", ADVICE, "PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306", when=IS_PACKED)
+def own_dataset_computes_longest_sequence(run: Run) -> Found:
     """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
 
     Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
     Bad: max_seqlen is the longest real sequence while the row's tail is longer.
     Good: max_seqlen is the larger of the longest sequence and the longest tail.
     Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
-    Noticed: never.
     Evidence: a comment in the source of megatron-bridge 0.6.2.
     """
-    if subject.is_packed and subject.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS:
-        yield Violation(
-            where="dataset", found=subject.dataset_kind, allowed="a max_seqlen that covers the longest tail"
-        )
+    if run.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS:
+        yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
 
 
-@run_rule(
-    code="BP715",
-    name="tail-attends-as-a-sequence",
-    severity=Severity.ADVICE,
-    source="PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242",
-)
-def tail_attends_as_a_sequence(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP715", ADVICE, "PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242", when=PACKS_OFFLINE)
+def tail_attends_as_a_sequence(run: Run) -> Found:
     """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
 
     Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
     Bad: pad_seq_to_mult 1, rows filled to 80 percent.
     Good: rows filled to 99 percent.
     Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
-    Noticed: never.
     Evidence: executed with the real 0.6.2.
     """
-    if not subject.packs_offline or not subject.pads_to_max_length or subject.pad_seq_to_mult != 1:
+    if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return
-    size = max(subject.packed_sequence_size, 1)
-    for truth in subject.require_artifact().require_truths():
+    size = max(run.packed_sequence_size, 1)
+    for truth in run.require_artifact().require_truths():
         tail_fraction = 1 - truth.num_tokens / (truth.num_rows * size)
         if tail_fraction > _MUCH_TAIL_FRACTION:
-            yield Violation(
-                where=truth.split, found=f"{tail_fraction:.1%} of the tokens are tail", allowed="a few percent"
-            )
+            yield wrong(truth.split, f"{tail_fraction:.1%} of the tokens are tail", "a few percent")
 
 
-@run_rule(
-    code="BP716",
-    name="very-short-sequences-with-old-kernels",
-    severity=Severity.WARNING,
-    source="PSB716",
-    versions={ENGINE: "<2.14"},
-)
-def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP716", WARNING, "PSB716", when=PACKS_OFFLINE, versions={ENGINE: "<2.14"})
+def very_short_sequences_with_old_kernels(run: Run) -> Found:
     """Some sequences are so short that a context-parallel chunk of them is nothing but padding.
 
     Why: Silent: before TransformerEngine 2.14 gradients of such a chunk can be NaN.
@@ -120,26 +87,17 @@ def very_short_sequences_with_old_kernels(subject: RunSubject) -> Iterator[Viola
     Noticed: never, or the check for NaN in gradients.
     Evidence: TransformerEngine #2186, #1930, #3332.
     """
-    if not subject.packs_offline or subject.context_parallel_size == 1:
+    if run.context_parallel_size == 1:
         return
-    for truth in subject.require_artifact().require_truths():
-        if truth.min_runtime_length <= 2 * subject.context_parallel_size:
-            yield Violation(
-                where=truth.split,
-                found=f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine "
-                f"{subject.versions[ENGINE]}",
-                allowed=f"more than {2 * subject.context_parallel_size} tokens, or TransformerEngine 2.14",
-            )
+    for truth in run.require_artifact().require_truths():
+        if truth.min_runtime_length <= 2 * run.context_parallel_size:
+            found = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
+            allowed = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
+            yield wrong(truth.split, found, allowed)
 
 
-@run_rule(
-    code="BP719",
-    name="core-cannot-split-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60",
-    versions={BRIDGE: ">=0.6"},
-)
-def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"})
+def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
     Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such
@@ -149,25 +107,17 @@ def core_cannot_split_packed_rows(subject: RunSubject) -> Iterator[Violation]:
     Fix: Install the megatron-core that the host was released with, 0.19.2.
     Noticed: first step.
     Evidence: read in the source of megatron-bridge 0.6.2.
+    Source: PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60
     """
-    if not subject.is_packed or max(subject.context_parallel_sizes) == 1:
+    if max(run.context_parallel_sizes) == 1:
         return
-    if subject.versions[CORE] < _CORE_WITH_PARTITION:
-        yield Violation(
-            where="model.context_parallel_size",
-            found=f"{max(subject.context_parallel_sizes)} with megatron-core {subject.versions[CORE]}",
-            allowed=f"megatron-core {_CORE_WITH_PARTITION} or newer",
-        )
+    if run.versions[CORE] < _CORE_WITH_PARTITION:
+        found = f"{max(run.context_parallel_sizes)} with megatron-core {run.versions[CORE]}"
+        yield wrong("model.context_parallel_size", found, f"megatron-core {_CORE_WITH_PARTITION} or newer")
 
 
-@run_rule(
-    code="BP720",
-    name="attention-kernels-older-than-the-host",
-    severity=Severity.WARNING,
-    source="PSB720; megatron-bridge 0.6.2 METADATA",
-    versions={BRIDGE: ">=0.6", ENGINE: "<2.17"},
-)
-def attention_kernels_older_than_the_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP720", WARNING, when=IS_PACKED, versions={BRIDGE: ">=0.6", ENGINE: "<2.17"})
+def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
     Why: Crash or silent: the host's package asks for no version of it, so pip may leave an old one, without the fixes
@@ -177,18 +127,14 @@ def attention_kernels_older_than_the_host(subject: RunSubject) -> Iterator[Viola
     Fix: Use the container of the release, or install transformer-engine 2.17.1.
     Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349.
+    Source: PSB720; megatron-bridge 0.6.2 METADATA
     """
-    if subject.is_packed and subject.context_parallel_size > 1:
-        yield Violation(where=ENGINE, found=str(subject.versions[ENGINE]), allowed="2.17.1, or newer")
+    if run.context_parallel_size > 1:
+        yield wrong(ENGINE, str(run.versions[ENGINE]), "2.17.1, or newer")
 
 
-@run_rule(
-    code="BP722",
-    name="too-many-boundaries-for-a-kernel",
-    severity=Severity.WARNING,
-    source="PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675",
-)
-def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP722", WARNING, "PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675", when=PACKS_OFFLINE)
+def too_many_boundaries_for_a_kernel(run: Run) -> Found:
     """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
 
     Why: Crash at the step that meets such a row, with a CUDA error: boundaries are copied to 48 KiB.
@@ -198,22 +144,9 @@ def too_many_boundaries_for_a_kernel(subject: RunSubject) -> Iterator[Violation]
     Noticed: some step.
     Evidence: inferred from the source of TransformerEngine 2.17.
     """
-    if not subject.packs_offline or subject.context_parallel_size == 1:
+    if run.context_parallel_size == 1:
         return
-    for truth in subject.require_artifact().require_truths():
+    for truth in run.require_artifact().require_truths():
         num_boundaries = truth.max_sequences_per_row + CU_SEQLENS_EXTRA_ENTRIES
         if num_boundaries > MAX_BOUNDARIES:
-            yield Violation(
-                where=truth.split, found=f"{num_boundaries} boundaries in a row", allowed=f"at most {MAX_BOUNDARIES}"
-            )
-
-
-RULES: tuple[RunRule, ...] = (
-    padding_at_the_end_unseen,
-    own_dataset_computes_longest_sequence,
-    tail_attends_as_a_sequence,
-    very_short_sequences_with_old_kernels,
-    core_cannot_split_packed_rows,
-    attention_kernels_older_than_the_host,
-    too_many_boundaries_for_a_kernel,
-)
+            yield wrong(truth.split, f"{num_boundaries} boundaries in a row", f"at most {MAX_BOUNDARIES}")

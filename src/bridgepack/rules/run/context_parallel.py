@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_on
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import CORE, ENGINE
 
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@run_rule(
-    code="BP951",
-    name="hybrid-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336",
-)
-def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP951", ERROR)
+def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
 
     Why: Crash at the first step: the schedule looks for sub-samples that the host's loaders do not give. With pipeline
@@ -29,22 +22,16 @@ def hybrid_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false.
     Noticed: first step.
-    Evidence: read in the source.
+    Source: PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336
     """
-    if is_on(subject, "model.hybrid_context_parallel"):
+    if run.is_on("model.hybrid_context_parallel"):
         where = "model.hybrid_context_parallel"
         why = "the host has no data for this schedule"
-        yield Violation(where=where, found="true", allowed="false", changes=change(where, False, why))
+        yield wrong(where, "true", "false", to=False, because=why)
 
 
-@run_rule(
-    code="BP952",
-    name="dynamic-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC302; megatron/core/model_parallel_config.py:100",
-    versions={"megatron-core": "<0.20"},
-)
-def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP952", ERROR, "PSC302; megatron/core/model_parallel_config.py:100", versions={CORE: "<0.20"})
+def dynamic_context_parallel(run: Run) -> Found:
     """A setting of dynamic context parallelism is set, which this megatron-core does not have.
 
     Why: Crash at construction: unexpected keyword argument. Set as an attribute it is silently without effect.
@@ -54,40 +41,28 @@ def dynamic_context_parallel(subject: RunSubject) -> Iterator[Violation]:
     Noticed: construction of the config.
     Evidence: read in the source of 0.19; the settings are on Megatron-LM's dev branch.
     """
-    subject.settings.value("model")
+    run.value("model")
     for path in _DYNAMIC:
-        if subject.settings.is_stated(path) and subject.settings.value(path):
-            yield Violation(where=path, found=str(subject.settings.value(path)), allowed="not set")
+        if run.is_stated(path) and run.value(path):
+            yield wrong(path, str(run.value(path)), "not set")
 
 
-@run_rule(
-    code="BP954",
-    name="hierarchical-context-parallel-on-decentralized-groups",
-    severity=Severity.ERROR,
-    source="PSC304; megatron/bridge/training/initialize.py:412",
-)
-def hierarchical_context_parallel_on_decentralized_groups(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP954", ERROR, "PSC304; megatron/bridge/training/initialize.py:412", noticed="setup")
+def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
     """Hierarchical context parallelism is set together with decentralized process groups.
 
     Why: Crash at setup: NotImplementedError.
     Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true.
     Good: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg false.
     Fix: Set dist.use_decentralized_pg to false, or use cp_comm_type p2p or a2a without hierarchical sizes.
-    Noticed: setup.
-    Evidence: read in the source.
     """
-    sizes = subject.settings.items(_HIERARCHY)
-    if sizes and subject.settings.flag("dist.use_decentralized_pg"):
-        yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with use_decentralized_pg", allowed="not set")
+    sizes = run.items(_HIERARCHY)
+    if sizes and run.flag("dist.use_decentralized_pg"):
+        yield wrong(_HIERARCHY, f"{list(sizes)} with use_decentralized_pg", "not set")
 
 
-@run_rule(
-    code="BP953",
-    name="evaluation-context-parallel-without-groups",
-    severity=Severity.WARNING,
-    source="PSC303; megatron/bridge/training/config.py:164, training/state.py:143",
-)
-def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP953", WARNING, "PSC303; megatron/bridge/training/config.py:164, training/state.py:143")
+def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
     Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
@@ -96,27 +71,17 @@ def evaluation_context_parallel_without_groups(subject: RunSubject) -> Iterator[
     Good: context_parallel_size 2, eval_context_parallel_size null.
     Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
         host's example on decentralized groups does.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    context = subject.eval_context_parallel_size
-    if context is None or context == subject.context_parallel_size or not subject.evaluates:
+    context = run.eval_context_parallel_size
+    if context is None or context == run.context_parallel_size or not run.evaluates:
         return
-    if not subject.settings.flag("dist.use_decentralized_pg"):
+    if not run.flag("dist.use_decentralized_pg"):
         where = _EVALUATION
-        yield Violation(
-            where=where, found=f"{context} without use_decentralized_pg", allowed="use_decentralized_pg true"
-        )
+        yield wrong(where, f"{context} without use_decentralized_pg", "use_decentralized_pg true")
 
 
-@run_rule(
-    code="BP955",
-    name="engine-lacks-hierarchical-context-parallel",
-    severity=Severity.ERROR,
-    source="PSC304; megatron/core/extensions/transformer_engine.py",
-    versions={"transformer-engine": "<1.12"},
-)
-def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP955", ERROR, "PSC304; megatron/core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"})
+def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
     """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
 
     Why: Crash at setup: the attention of older versions takes one group of context-parallel ranks only.
@@ -126,42 +91,30 @@ def engine_lacks_hierarchical_context_parallel(subject: RunSubject) -> Iterator[
     Noticed: setup.
     Evidence: read in the source of megatron-core.
     """
-    sizes = subject.settings.items(_HIERARCHY)
+    sizes = run.items(_HIERARCHY)
     if sizes:
-        engine = subject.versions["transformer-engine"]
-        yield Violation(where=_HIERARCHY, found=f"{list(sizes)} with {engine}", allowed="TransformerEngine 1.12")
+        engine = run.versions["transformer-engine"]
+        yield wrong(_HIERARCHY, f"{list(sizes)} with {engine}", "TransformerEngine 1.12")
 
 
-@run_rule(
-    code="BP956",
-    name="max-seqlen-per-rank-without-effect",
-    severity=Severity.WARNING,
-    source="PSC301; megatron/core/model_parallel_config.py:111",
-)
-def max_seqlen_per_rank_without_effect(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP956", WARNING, "PSC301; megatron/core/model_parallel_config.py:111")
+def max_seqlen_per_rank_without_effect(run: Run) -> Found:
     """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
 
     Why: Silent: no rank is given shorter sequences; memory is what packed_sequence_size makes it.
     Bad: model.max_seqlen_per_dp_cp_rank 4096.
     Good: model.max_seqlen_per_dp_cp_rank null.
     Fix: Remove it; lower packed_sequence_size or raise context_parallel_size for less memory per rank.
-    Noticed: never.
-    Evidence: read in the source.
     """
     where = "model.max_seqlen_per_dp_cp_rank"
-    value = subject.settings.integer_or_none(where)
+    value = run.integer_or_none(where)
     if value is not None:
         why = "nothing that the host runs reads it"
-        yield Violation(where=where, found=str(value), allowed="null", changes=change(where, None, why))
+        yield wrong(where, str(value), "null", to=None, because=why)
 
 
-@run_rule(
-    code="BP957",
-    name="rank-without-trained-token",
-    severity=Severity.WARNING,
-    source="PSB101, PSB014; Megatron-LM #1764",
-)
-def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", evidence="Megatron-LM #1764; read in the source")
+def rank_without_trained_token(run: Run) -> Found:
     """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
 
     Why: Silent: that rank only helps others for this row. Without calculate_per_token_loss its loss is 0 / 0, NaN. More
@@ -171,26 +124,11 @@ def rank_without_trained_token(subject: RunSubject) -> Iterator[Violation]:
     Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
         calculate_per_token_loss on.
     Noticed: never with per-token loss; NaN in the loss without.
-    Evidence: Megatron-LM #1764; read in the source.
     """
-    largest = max(subject.context_parallel_sizes)
-    if not subject.packs_offline or largest == 1:
+    largest = max(run.context_parallel_sizes)
+    if not run.packs_offline or largest == 1:
         return
-    for truth in subject.require_artifact().require_truths():
+    for truth in run.require_artifact().require_truths():
         if truth.min_effective_tokens_per_row < largest:
-            yield Violation(
-                where=truth.split,
-                found=f"a row with {truth.min_effective_tokens_per_row} trained tokens",
-                allowed=f"at least {largest}, one for each context-parallel rank",
-            )
-
-
-RULES: tuple[RunRule, ...] = (
-    hybrid_context_parallel,
-    dynamic_context_parallel,
-    hierarchical_context_parallel_on_decentralized_groups,
-    evaluation_context_parallel_without_groups,
-    engine_lacks_hierarchical_context_parallel,
-    max_seqlen_per_rank_without_effect,
-    rank_without_trained_token,
-)
+            allowed = f"at least {largest}, one for each context-parallel rank"
+            yield wrong(truth.split, f"a row with {truth.min_effective_tokens_per_row} trained tokens", allowed)

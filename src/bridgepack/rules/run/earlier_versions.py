@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.hybrid_models import has_mamba_layers
 from bridgepack.rules.run.packed_paths import explicit_paths, splits_packed_by_host
-from bridgepack.rules.run.reading import is_set
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _TRAIN_PATH = f"{SPECS}.packed_train_data_path"
 
 
-@run_rule(
-    code="BP967",
-    name="artifact-of-earlier-host",
-    severity=Severity.ERROR,
-    source="PSC407; megatron/bridge/data/packing/offline.py:119-215",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def artifact_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"})
+def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
     Why: Silent or crash at the first step: every sequence is one token short of the multiple that kernels rely on.
@@ -31,56 +23,37 @@ def artifact_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
     Fix: Pack the data again with 0.6, or with this package.
     Noticed: never, or first step.
     Evidence: Megatron-Bridge issues 4056, 4598 and 4489; the stored lengths read in the source of 0.3.1 and 0.6.2.
+    Source: PSC407; megatron/bridge/data/packing/offline.py:119-215
     """
-    if not subject.has_specs or subject.pad_seq_to_mult < 2:
+    if run.pad_seq_to_mult < 2:
         return
-    multiple = subject.pad_seq_to_mult
-    artifact = subject.require_artifact()
+    multiple = run.pad_seq_to_mult
+    artifact = run.require_artifact()
     if artifact.context.pad_seq_to_mult != multiple:
         raise CannotJudgeError(f"the packs are checked for another multiple than {multiple}")
-    for truth in artifact.require_complete_truths():
+    for truth in artifact.require_truths():
         if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
-            yield Violation(
-                where=truth.split,
-                found=f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not",
-                allowed=f"runtime lengths that are multiples of {multiple}",
-                group=truth.split,
-            )
+            found = f"{truth.num_sequences} sequences, stored lengths multiples of {multiple}, runtime lengths not"
+            yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
 
 
-@run_rule(
-    code="BP968",
-    name="mamba-state-leaks-in-earlier-host",
-    severity=Severity.ERROR,
-    source="PSC408; megatron/bridge/training/gpt_step.py:441-451",
-    versions={"megatron-bridge": "<0.5"},
-)
-def mamba_state_leaks_in_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP968", ERROR, "PSC408; megatron/bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: "<0.5"})
+def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, in a version that never restarts their state.
 
     Why: Silent: the state of one sequence runs on into the next, whatever is_hybrid_model says.
     Bad: a model with Mamba layers packed with megatron-bridge 0.4.2.
     Good: the same with megatron-bridge 0.6.2 and is_hybrid_model true.
     Fix: Install megatron-bridge 0.6.2, or train unpacked.
-    Noticed: never.
     Evidence: Megatron-Bridge issue 3474 and pull request 3484, released with 0.5.0.
     """
-    if subject.is_packed and has_mamba_layers(subject):
-        yield Violation(
-            where="dataset.enable_offline_packing",
-            found=f"packed Mamba layers with megatron-bridge {subject.versions['megatron-bridge']}",
-            allowed="megatron-bridge 0.5 or newer",
-        )
+    if has_mamba_layers(run):
+        found = f"packed Mamba layers with megatron-bridge {run.versions['megatron-bridge']}"
+        yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
 
 
-@run_rule(
-    code="BP969",
-    name="packs-of-first-releases",
-    severity=Severity.ERROR,
-    source="PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py",
-    versions={"megatron-bridge": "<0.4"},
-)
-def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP969", ERROR, versions={BRIDGE: "<0.4"})
+def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
     Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
@@ -90,23 +63,16 @@ def packs_of_first_releases(subject: RunSubject) -> Iterator[Violation]:
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
     Noticed: construction of PackedSequenceSpecs, or dataset build.
     Evidence: read in the source of 0.3.1.
+    Source: PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py
     """
-    for path in explicit_paths(subject):
+    for path in explicit_paths(run):
         if not path.is_npy:
-            version = subject.versions["megatron-bridge"]
-            yield Violation(
-                where=path.setting, found=f"{path.text} with megatron-bridge {version}", allowed="a .npy file"
-            )
+            version = run.versions["megatron-bridge"]
+            yield wrong(path.setting, f"{path.text} with megatron-bridge {version}", "a .npy file")
 
 
-@run_rule(
-    code="BP970",
-    name="context-parallelism-before-it-packed",
-    severity=Severity.ERROR,
-    source="PSC410; Megatron-Bridge pull requests 1292 and 1867",
-    versions={"megatron-bridge": "<0.3"},
-)
-def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP970", ERROR, "PSC410; Megatron-Bridge pull requests 1292 and 1867", when=IS_PACKED, versions={BRIDGE: "<0.3"})
+def context_parallelism_before_it_packed(run: Run) -> Found:
     """Context parallelism meets packed rows in a version where the two did not work together.
 
     Why: Crash at the first step, or silent.
@@ -116,49 +82,29 @@ def context_parallelism_before_it_packed(subject: RunSubject) -> Iterator[Violat
     Noticed: first step, or never.
     Evidence: Megatron-Bridge pull requests 1292 and 1867.
     """
-    if subject.is_packed and subject.context_parallel_size > 1:
-        yield Violation(
-            where="model.context_parallel_size",
-            found=f"{subject.context_parallel_size} with megatron-bridge {subject.versions['megatron-bridge']}",
-            allowed="1, or megatron-bridge 0.3 or newer",
-        )
+    if run.context_parallel_size > 1:
+        found = f"{run.context_parallel_size} with megatron-bridge {run.versions['megatron-bridge']}"
+        yield wrong("model.context_parallel_size", found, "1, or megatron-bridge 0.3 or newer")
 
 
-@run_rule(
-    code="BP960",
-    name="offsets-filled-up-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="Megatron-Bridge pull request 4489",
-    versions={"megatron-bridge": "<0.5.1"},
-)
-def offsets_filled_up_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP960", WARNING, "Megatron-Bridge pull request 4489", when=HAS_SPECS, versions={BRIDGE: "<0.5.1"})
+def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
     """Context parallelism cuts packed rows whose offsets this version fills up with -1.
 
     Why: Silent, by reading: the cut into ranks takes the offsets as they are, and some ranks get other tokens.
     Bad: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens false.
     Good: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens true; or megatron-bridge 0.5.1.
     Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Noticed: never.
     Evidence: read in the source of 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
     """
-    if not subject.has_specs or subject.context_parallel_size == 1:
+    if run.context_parallel_size == 1:
         return
-    if not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
-        yield Violation(
-            where=f"{SPECS}.pad_cu_seqlens",
-            found=f"false with context_parallel_size {subject.context_parallel_size}",
-            allowed="true",
-        )
+    if not run.flag(f"{SPECS}.pad_cu_seqlens"):
+        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with context_parallel_size {run.context_parallel_size}", "true")
 
 
-@run_rule(
-    code="BP974",
-    name="packing-inside-job-of-earlier-host",
-    severity=Severity.WARNING,
-    source="PSC407; Megatron-Bridge pull requests 4056 and 4598",
-    versions={"megatron-bridge": "<0.6"},
-)
-def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP974", WARNING, when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
+def packing_inside_job_of_earlier_host(run: Run) -> Found:
     """A version up to 0.5.1 packs sequences to a multiple, which it applies to the stored length.
 
     Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
@@ -167,48 +113,31 @@ def packing_inside_job_of_earlier_host(subject: RunSubject) -> Iterator[Violatio
     Fix: Install megatron-bridge 0.6.2, or name packs made by this package.
     Noticed: dataset build, first step, or never.
     Evidence: Megatron-Bridge issues 4056, 4598 and 4489.
+    Source: PSC407; Megatron-Bridge pull requests 4056 and 4598
     """
-    if splits_packed_by_host(subject) and subject.pad_seq_to_mult > 1:
-        yield Violation(
-            where=f"{SPECS}.pad_seq_to_mult",
-            found=f"{subject.pad_seq_to_mult}, packed by megatron-bridge {subject.versions['megatron-bridge']}",
-            allowed="1, or packs made otherwise",
-        )
+    if run.pad_seq_to_mult > 1:
+        found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions['megatron-bridge']}"
+        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs made otherwise")
 
 
-@run_rule(
-    code="BP975",
-    name="pack-cache-without-fingerprint",
-    severity=Severity.ADVICE,
-    source="PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407",
-    versions={"megatron-bridge": "<0.6"},
-)
-def pack_cache_without_fingerprint(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP975", ADVICE, versions={BRIDGE: "<0.6"})
+def pack_cache_without_fingerprint(run: Run) -> Found:
     """The host finds its own packs again by tokenizer, multiple and size only.
 
     Why: Silent: packs made for another sequence length, seed, template, loss or data are used without a word.
     Bad: megatron-bridge 0.5.1, packs made inside the job under a dataset_root that was used before.
     Good: megatron-bridge 0.5.1, packed_train_data_path and packed_val_data_path set.
     Fix: Name the packs explicitly, or delete the packed folder before every change.
-    Noticed: never.
     Evidence: read in the source of 0.3.1 and 0.5.1.
+    Source: PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407
     """
-    if splits_packed_by_host(subject):
-        yield Violation(
-            where=_TRAIN_PATH,
-            found=f"not set, with megatron-bridge {subject.versions['megatron-bridge']}",
-            allowed="explicit paths to packs",
-        )
+    if splits_packed_by_host(run):
+        allowed = "explicit paths to packs"
+        yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions['megatron-bridge']}", allowed)
 
 
-@run_rule(
-    code="BP041",
-    name="packing-described-without-size",
-    severity=Severity.ERROR,
-    source="PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212",
-    versions={"megatron-bridge": "<0.6"},
-)
-def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP041", ERROR, versions={BRIDGE: "<0.6"})
+def packing_described_without_size(run: Run) -> Found:
     """Packing is described and its size is not positive, which turns it off before 0.6.
 
     Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing, and every step reads a
@@ -216,30 +145,19 @@ def packing_described_without_size(subject: RunSubject) -> Iterator[Violation]:
     Bad: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=-1).
     Good: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
-    Noticed: never.
     Evidence: read in the source of 0.3.1, 0.4.2 and 0.5.1.
+    Source: PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212
     """
     path = "dataset.packed_sequence_specs"
-    if not is_set(subject, path):
+    if not run.is_set(path):
         return
-    size = subject.settings.integer(f"{path}.packed_sequence_size", default=-1)
+    size = run.integer(f"{path}.packed_sequence_size", default=-1)
     if size <= 0:
-        length = subject.seq_length
-        yield Violation(
-            where=f"{path}.packed_sequence_size",
-            found=str(size),
-            allowed="a positive number of tokens, equal to seq_length",
-            changes=change(f"{path}.packed_sequence_size", length, "packs are as long as the model's rows"),
+        length = run.seq_length
+        yield wrong(
+            f"{path}.packed_sequence_size",
+            str(size),
+            "a positive number of tokens, equal to seq_length",
+            to=length,
+            because="packs are as long as the model's rows",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    artifact_of_earlier_host,
-    mamba_state_leaks_in_earlier_host,
-    packs_of_first_releases,
-    context_parallelism_before_it_packed,
-    offsets_filled_up_under_context_parallelism,
-    packing_inside_job_of_earlier_host,
-    pack_cache_without_fingerprint,
-    packing_described_without_size,
-)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in, is_installed
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
 #: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
@@ -54,19 +54,13 @@ _PYTHONS: tuple[tuple[str, str], ...] = ((">=0.4.dev0", ">=3.12,<3.13"), ("<0.4.
 _TRANSFORMERS = ">=5.8,<=5.12.1"
 
 
-def _release(subject: RunSubject) -> str:
-    version = installed_version(subject, BRIDGE) or subject.versions[BRIDGE]
+def _release(run: Run) -> str:
+    version = installed_version(run, BRIDGE) or run.versions[BRIDGE]
     return f"{version.major}.{version.minor}"
 
 
-@run_rule(
-    code="BP964",
-    name="pyarrow-missing",
-    severity=Severity.ERROR,
-    source="PSC404; megatron/bridge/data/packing/parquet.py:52-63",
-    versions={BRIDGE: ">=0.4"},
-)
-def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP964", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
+def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files and pyarrow is not installed, or too old.
 
     Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets".
@@ -75,21 +69,15 @@ def pyarrow_missing(subject: RunSubject) -> Iterator[Violation]:
     Fix: pip install "megatron-bridge[parquet]", or pyarrow 14 or newer.
     Noticed: dataset build.
     Evidence: read in the source and metadata of 0.6.2.
+    Source: PSC404; megatron/bridge/data/packing/parquet.py:52-63
     """
-    if not subject.packs_offline:
-        return
-    version = installed_version(subject, "pyarrow")
+    version = installed_version(run, "pyarrow")
     if not is_in(version, ">=14"):
-        yield Violation(where="pyarrow", found=str(version or "not installed"), allowed="14.0 or newer")
+        yield wrong("pyarrow", str(version or "not installed"), "14.0 or newer")
 
 
-@run_rule(
-    code="BP980",
-    name="megatron-core-too-old",
-    severity=Severity.ERROR,
-    source="PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2",
-)
-def megatron_core_too_old(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP980", ERROR)
+def megatron_core_too_old(run: Run) -> Found:
     """megatron-core is older than this release of megatron-bridge can work with.
 
     Why: Crash on import or at the first step. A plain pip install takes megatron-core 0.13.1 on a system with a glibc
@@ -99,92 +87,63 @@ def megatron_core_too_old(subject: RunSubject) -> Iterator[Violation]:
     Fix: Install megatron-core 0.19.2, and nvidia-resiliency-ext first where pip goes back to an old core.
     Noticed: import, or first step.
     Evidence: executed: the resolution to 0.13.1; the older limits are those of the wheels' own metadata.
+    Source: PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2
     """
-    release, core = _release(subject), installed_version(subject, CORE)
+    release, core = _release(run), installed_version(run, CORE)
     if core is not None and release in _CORE_WORKS and not is_in(core, _CORE_WORKS[release]):
-        yield Violation(
-            where=CORE, found=f"{core} with megatron-bridge {release}", allowed=f"{_CORE_WORKS[release]} for {release}"
-        )
+        yield wrong(CORE, f"{core} with megatron-bridge {release}", f"{_CORE_WORKS[release]} for {release}")
 
 
-@run_rule(
-    code="BP981",
-    name="megatron-core-of-another-release",
-    severity=Severity.WARNING,
-    source="PSB719, PSC409; rule catalogue section 3",
-)
-def megatron_core_of_another_release(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP981", WARNING, "PSB719, PSC409; rule catalogue section 3", noticed="import, first step, or never")
+def megatron_core_of_another_release(run: Run) -> Found:
     """megatron-core is not of the series that this release of megatron-bridge was made with.
 
     Why: Crash or silent: the two share private interfaces, and packed rows go through several of them.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0.
     Good: megatron-bridge 0.6.2, megatron-core 0.19.2.
     Fix: Install the two as they were released together.
-    Noticed: import, first step, or never.
     Evidence: release notes and pins; single combinations are not tried.
     """
-    release, core = _release(subject), installed_version(subject, CORE)
+    release, core = _release(run), installed_version(run, CORE)
     if core is None or release not in _CORE_RELEASED or not is_in(core, _CORE_WORKS[release]):
         return
     if not is_in(core, _CORE_RELEASED[release]):
-        yield Violation(
-            where=CORE,
-            found=f"{core} with megatron-bridge {release}",
-            allowed=f"{_CORE_RELEASED[release]} for {release}".replace(".dev0", ""),
-        )
+        allowed = f"{_CORE_RELEASED[release]} for {release}".replace(".dev0", "")
+        yield wrong(CORE, f"{core} with megatron-bridge {release}", allowed)
 
 
-@run_rule(
-    code="BP982",
-    name="resiliency-extension-too-old",
-    severity=Severity.ERROR,
-    source="PSC404; megatron-core 0.19.2, extra dev",
-    versions={"megatron-core": ">=0.18"},
-)
-def resiliency_extension_too_old(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP982", ERROR, "PSC404; megatron-core 0.19.2, extra dev", versions={CORE: ">=0.18"}, noticed="import")
+def resiliency_extension_too_old(run: Run) -> Found:
     """nvidia-resiliency-ext is too old for megatron-core.
 
     Why: Crash on import: 0.4.1 is what pip falls back to on a system with a glibc older than 2.39.
     Bad: megatron-core 0.19.2, nvidia-resiliency-ext 0.4.1.
     Good: megatron-core 0.19.2, nvidia-resiliency-ext 0.6.0.
     Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip is told the platform manylinux_2_39.
-    Noticed: import.
     Evidence: executed with 0.4.1, 0.6.0 and 0.7.0.
     """
-    version = installed_version(subject, "nvidia-resiliency-ext")
+    version = installed_version(run, "nvidia-resiliency-ext")
     if is_in(version, "<0.5"):
-        yield Violation(where="nvidia-resiliency-ext", found=str(version), allowed="0.5 or newer")
+        yield wrong("nvidia-resiliency-ext", str(version), "0.5 or newer")
 
 
-@run_rule(
-    code="BP983",
-    name="package-missing",
-    severity=Severity.ERROR,
-    source="PSC404; imports of megatron-bridge 0.6.2",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def package_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import")
+def package_missing(run: Run) -> Found:
     """A package without which the host does not start is not installed.
 
     Why: Crash on import of its recipes, its data or its training loop.
     Bad: an environment without nvidia-modelopt.
     Good: an environment from pip install "megatron-bridge[recipes,parquet]==0.6.2".
     Fix: pip install what is missing, in the version that megatron-core's extra dev names.
-    Noticed: import.
     Evidence: executed: each was needed at import.
     """
     for name in _NEEDED:
-        if not any(is_installed(subject, choice) for choice in (name, *_STAND_INS.get(name, ()))):
-            yield Violation(where=name, found="not installed", allowed="installed", group="packages")
+        if not any(is_installed(run, choice) for choice in (name, *_STAND_INS.get(name, ()))):
+            yield wrong(name, "not installed", "installed", group="packages")
 
 
-@run_rule(
-    code="BP984",
-    name="transformer-engine-missing",
-    severity=Severity.ERROR,
-    source="PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153",
-)
-def transformer_engine_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP984", ERROR)
+def transformer_engine_missing(run: Run) -> Found:
     """TransformerEngine is not installed, and only its attention takes packed rows.
 
     Why: Crash on import of the model's layers, or at the first packed step.
@@ -193,90 +152,65 @@ def transformer_engine_missing(subject: RunSubject) -> Iterator[Violation]:
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
     Noticed: when the model is built.
     Evidence: read in the source of 0.6.2; nvidia's images have it built in.
+    Source: PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153
     """
-    names = subject.require_environment().versions
-    if subject.is_packed and not any(name.startswith("transformer-engine") for name in names):
-        yield Violation(where=ENGINE, found="not installed", allowed="2.17.1, as released with megatron-bridge 0.6.2")
+    names = run.require_environment().versions
+    if run.is_packed and not any(name.startswith("transformer-engine") for name in names):
+        yield wrong(ENGINE, "not installed", "2.17.1, as released with megatron-bridge 0.6.2")
 
 
-@run_rule(
-    code="BP985",
-    name="transformer-engine-incomplete",
-    severity=Severity.WARNING,
-    source="PSB904; distribution transformer-engine on the package index",
-)
-def transformer_engine_incomplete(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP985", WARNING, "PSB904; distribution transformer-engine on the package index", noticed="import")
+def transformer_engine_incomplete(run: Run) -> Found:
     """The distribution transformer-engine is installed without its extension for torch or its CUDA libraries.
 
     Why: Crash on import: by itself it is empty and raises RuntimeError; a build from source is complete without them.
     Bad: transformer-engine 2.17.1, no transformer-engine-torch.
     Good: transformer-engine 2.17.1, transformer-engine-torch 2.17.1, transformer-engine-cu13 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
-    Noticed: import.
     Evidence: executed with the bare distribution.
     """
-    version = installed_version(subject, ENGINE)
+    version = installed_version(run, ENGINE)
     if version is None or version.local:
         return
-    names = subject.require_environment().versions
+    names = run.require_environment().versions
     missing = [] if "transformer-engine-torch" in names else ["transformer-engine-torch"]
     if not any(name.startswith("transformer-engine-cu") for name in names):
         missing.append("transformer-engine-cu12 or -cu13")
     if missing:
-        yield Violation(
-            where=ENGINE, found=f"{version} without {' and '.join(missing)}", allowed="all three of one version"
-        )
+        yield wrong(ENGINE, f"{version} without {' and '.join(missing)}", "all three of one version")
 
 
-@run_rule(
-    code="BP986",
-    name="leptonai-too-new",
-    severity=Severity.WARNING,
-    source="PSC404; nemo-run 0.11.1",
-)
-def leptonai_too_new(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP986", WARNING, "PSC404; nemo-run 0.11.1", noticed="import of nemo_run")
+def leptonai_too_new(run: Run) -> Found:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
     Why: Crash on import of nemo_run, which launches runs; training without it is not touched.
     Bad: nemo-run 0.11.1, leptonai 0.28.0.
     Good: nemo-run 0.11.1, leptonai 0.27.3.
     Fix: pip install "leptonai<=0.27.3"
-    Noticed: import of nemo_run.
     Evidence: executed with nemo-run 0.11.1.
     """
-    nemo_run, lepton = installed_version(subject, "nemo-run"), installed_version(subject, "leptonai")
+    nemo_run, lepton = installed_version(run, "nemo-run"), installed_version(run, "leptonai")
     if is_in(nemo_run, "<0.12") and is_in(lepton, ">0.27.3"):
-        yield Violation(where="leptonai", found=f"{lepton} with nemo-run {nemo_run}", allowed="up to 0.27.3")
+        yield wrong("leptonai", f"{lepton} with nemo-run {nemo_run}", "up to 0.27.3")
 
 
-@run_rule(
-    code="BP987",
-    name="yanked-release",
-    severity=Severity.WARNING,
-    source="PSC409; megatron-bridge 0.6.1 on the package index",
-)
-def yanked_release(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP987", WARNING, "PSC409; megatron-bridge 0.6.1 on the package index", evidence="the package index")
+def yanked_release(run: Run) -> Found:
     """The installed release of megatron-bridge was withdrawn by its authors.
 
     Why: Crash or silent: what was wrong with it is not known to this package, and it cannot be installed anew.
     Bad: megatron-bridge 0.6.1.
     Good: megatron-bridge 0.6.2.
     Fix: pip install megatron-bridge==0.6.2
-    Noticed: never.
-    Evidence: the package index.
     """
-    version = installed_version(subject, BRIDGE)
+    version = installed_version(run, BRIDGE)
     if is_in(version, "==0.6.1"):
-        yield Violation(where=BRIDGE, found=str(version), allowed="0.6.2")
+        yield wrong(BRIDGE, str(version), "0.6.2")
 
 
-@run_rule(
-    code="BP988",
-    name="python-not-supported",
-    severity=Severity.ERROR,
-    source="PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2",
-)
-def python_not_supported(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP988", ERROR, "PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2")
+def python_not_supported(run: Run) -> Found:
     """This release of megatron-bridge cannot be installed for this version of Python.
 
     Why: Crash while installing, or on import of syntax that an older Python does not know.
@@ -286,27 +220,21 @@ def python_not_supported(subject: RunSubject) -> Iterator[Violation]:
     Noticed: installation, or import.
     Evidence: the wheels' own metadata.
     """
-    python = subject.require_environment().python
+    python = run.require_environment().python
     if python is None:
         raise CannotJudgeError("the environment does not tell its version of Python")
-    bridge = installed_version(subject, BRIDGE) or subject.versions[BRIDGE]
+    bridge = installed_version(run, BRIDGE) or run.versions[BRIDGE]
     allowed = next(pythons for bridges, pythons in _PYTHONS if is_in(bridge, bridges))
     try:
         is_allowed = SpecifierSet(allowed).contains(Version(python), prereleases=True)
     except InvalidVersion:
         raise CannotJudgeError(f"{python!r} is no version of Python") from None
     if not is_allowed:
-        yield Violation(where="python", found=f"{python} with megatron-bridge {bridge}", allowed=allowed)
+        yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 
-@run_rule(
-    code="BP989",
-    name="transformers-out-of-range",
-    severity=Severity.WARNING,
-    source="PSC404; wheel metadata of megatron-bridge 0.6.2",
-    versions={"megatron-bridge": ">=0.6,<0.7"},
-)
-def transformers_out_of_range(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6,<0.7"})
+def transformers_out_of_range(run: Run) -> Found:
     """The version of transformers is none that megatron-bridge 0.6 allows.
 
     Why: Crash or silent: models, templates and tokenizers of another version behave otherwise.
@@ -316,21 +244,6 @@ def transformers_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     Noticed: import, or never.
     Evidence: the wheel's own metadata.
     """
-    version = installed_version(subject, "transformers")
+    version = installed_version(run, "transformers")
     if version is not None and not is_in(version, _TRANSFORMERS):
-        yield Violation(where="transformers", found=str(version), allowed=_TRANSFORMERS)
-
-
-RULES: tuple[RunRule, ...] = (
-    pyarrow_missing,
-    megatron_core_too_old,
-    megatron_core_of_another_release,
-    resiliency_extension_too_old,
-    package_missing,
-    transformer_engine_missing,
-    transformer_engine_incomplete,
-    leptonai_too_new,
-    yanked_release,
-    python_not_supported,
-    transformers_out_of_range,
-)
+        yield wrong("transformers", str(version), _TRANSFORMERS)

@@ -2,71 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in
-from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import BRIDGE, CORE, ENGINE
 
 _TOKENIZER = "tokenizer.tokenizer_model"
 
 
-@run_rule(
-    code="BP976",
-    name="tokenizer-drops-spaces",
-    severity=Severity.WARNING,
-    source="PSB501; transformers 5.12, tokenizer of DeepSeek-V3",
-)
-def tokenizer_drops_spaces(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP976", WARNING, "PSB501; transformers 5.12, tokenizer of DeepSeek-V3")
+def tokenizer_drops_spaces(run: Run) -> Found:
     """The tokenizer of DeepSeek-V3 is loaded by a version of transformers that takes it for a Llama tokenizer.
 
     Why: Silent: every space is lost, so the model is trained on words run together.
     Bad: transformers 5.12.1, tokenizer_model deepseek-ai/DeepSeek-V3.
     Good: transformers 5.8.0, and a text that comes back unchanged after encoding and decoding.
     Fix: Encode and decode one text with this version before packing; take another version of transformers.
-    Noticed: never.
     Evidence: executed with transformers 5.12.
     """
-    model = stated(subject, _TOKENIZER)
+    model = run.stated(_TOKENIZER)
     name = str(model or "").lower().replace("_", "-")
-    version = installed_version(subject, "transformers") if "deepseek-v3" in name else None
+    version = installed_version(run, "transformers") if "deepseek-v3" in name else None
     if is_in(version, ">=5.12"):
-        yield Violation(
-            where=_TOKENIZER, found=f"{model} with transformers {version}", allowed="a version that keeps spaces"
-        )
+        yield wrong(_TOKENIZER, f"{model} with transformers {version}", "a version that keeps spaces")
 
 
-@run_rule(
-    code="BP977",
-    name="environment-of-another-target",
-    severity=Severity.WARNING,
-    source="PSC409; rule catalogue section 3",
-)
-def environment_of_another_target(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP977", WARNING, "PSC409; rule catalogue section 3", evidence="by definition")
+def environment_of_another_target(run: Run) -> Found:
     """The environment has another release of megatron-bridge than the run is judged for.
 
     Why: Silent: rules that differ between releases judge a run that will never be.
     Bad: --bridge-version 0.6.2, an environment with megatron-bridge 0.5.1.
     Good: an environment with megatron-bridge 0.6.2 and no --bridge-version.
     Fix: Leave --bridge-version out, or give the environment that the run will use.
-    Noticed: never.
-    Evidence: by definition.
     """
-    version, target = installed_version(subject, BRIDGE), subject.versions[BRIDGE]
+    version, target = installed_version(run, BRIDGE), run.versions[BRIDGE]
     if version is not None and version.release[:2] != target.release[:2]:
-        yield Violation(where=BRIDGE, found=f"{version} installed", allowed=f"{target}, which the run is judged for")
+        yield wrong(BRIDGE, f"{version} installed", f"{target}, which the run is judged for")
 
 
-@run_rule(
-    code="BP978",
-    name="core-without-makefile",
-    severity=Severity.ADVICE,
-    source="PSC409; megatron/core/datasets/utils.py:20-30; megatron/bridge/training/initialize.py:141-153",
-)
-def core_without_makefile(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP978", ADVICE, "PSC409; megatron/core/datasets/utils.py:20-30; megatron/bridge/training/initialize.py:141-153")
+def core_without_makefile(run: Run) -> Found:
     """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at the start.
 
     Why: Crash at start: make fails in megatron/core/datasets, and the host exits with 1; a build from source is whole.
@@ -76,18 +53,13 @@ def core_without_makefile(subject: RunSubject) -> Iterator[Violation]:
     Noticed: start of training.
     Evidence: executed without a GPU; a listing of versions does not tell where a wheel came from.
     """
-    version = installed_version(subject, CORE)
+    version = installed_version(run, CORE)
     if version is not None and not version.local and not version.is_prerelease:
-        yield Violation(where=CORE, found=f"{version}, as the package index has it", allowed="a Makefile beside it")
+        yield wrong(CORE, f"{version}, as the package index has it", "a Makefile beside it")
 
 
-@run_rule(
-    code="BP979",
-    name="transformer-engine-too-old",
-    severity=Severity.WARNING,
-    source="PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3",
-)
-def transformer_engine_too_old(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
+def transformer_engine_too_old(run: Run) -> Found:
     """TransformerEngine is older than every release of megatron-bridge that packs rows was made with.
 
     Why: Crash at the first step, or silent: attention over packed rows was mended in nearly every release since.
@@ -97,14 +69,6 @@ def transformer_engine_too_old(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step, or never.
     Evidence: pins of megatron-bridge 0.3.1 (2.10 up to 2.13) and later releases.
     """
-    version = installed_version(subject, ENGINE)
+    version = installed_version(run, ENGINE)
     if is_in(version, "<2.10"):
-        yield Violation(where=ENGINE, found=str(version), allowed="2.10 or newer; 2.17.1 with megatron-bridge 0.6")
-
-
-RULES: tuple[RunRule, ...] = (
-    tokenizer_drops_spaces,
-    environment_of_another_target,
-    core_without_makefile,
-    transformer_engine_too_old,
-)
+        yield wrong(ENGINE, str(version), "2.10 or newer; 2.17.1 with megatron-bridge 0.6")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import replaces_attention, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
-from bridgepack.rules.versions import ENGINE
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.engine.versions import ENGINE
+from bridgepack.rules.run.kernel_facts import replaces_attention
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"
@@ -22,32 +21,26 @@ _OPEN_WINDOWS = ([-1, 0], [-1, -1])
 _CUDNN_WITH_SINKS = Version("9.18")
 
 
-def _has_sliding_window(subject: RunSubject) -> bool:
-    window = subject.of_model("window_size")
+def _has_sliding_window(run: Run) -> bool:
+    window = run.of_model("window_size")
     return window is not None and (list(window) if isinstance(window, (list, tuple)) else window) not in _OPEN_WINDOWS
 
 
-def _has_softmax_offset(subject: RunSubject) -> bool:
-    return subject.of_model("softmax_type") not in (None, "vanilla")
+def _has_softmax_offset(run: Run) -> bool:
+    return run.of_model("softmax_type") not in (None, "vanilla")
 
 
-def _back_to_ring(subject: RunSubject) -> Any:
+def _back_to_ring(run: Run) -> Any:
     """Return the change to the ring exchange; none where the model may have what the ring cannot do."""
     try:
-        is_taken = not (_has_sliding_window(subject) or _has_softmax_offset(subject))
+        is_taken = not (_has_sliding_window(run) or _has_softmax_offset(run))
     except CannotJudgeError:
         is_taken = False
     return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
 
 
-@run_rule(
-    code="BP704",
-    name="all-gather-exchange-of-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166",
-    versions={ENGINE: "<2.18"},
-)
-def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP704", ERROR, when=IS_PACKED, versions={ENGINE: "<2.18"})
+def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
@@ -56,26 +49,17 @@ def all_gather_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violatio
     Fix: Set model.cp_comm_type to p2p.
     Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1; 2.18 has it.
+    Source: PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
-    if not subject.is_packed or subject.context_parallel_size == 1 or replaces_attention(subject):
+    if run.context_parallel_size == 1 or replaces_attention(run):
         return
-    if "all_gather" in subject.cp_comm_types:
-        yield Violation(
-            where=_KIND,
-            found=f"all_gather with packed rows and TransformerEngine {subject.versions[ENGINE]}",
-            allowed="p2p or a2a",
-            changes=_back_to_ring(subject),
-        )
+    if "all_gather" in run.cp_comm_types:
+        found = f"all_gather with packed rows and TransformerEngine {run.versions[ENGINE]}"
+        yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
 
 
-@run_rule(
-    code="BP705",
-    name="hierarchical-exchange-of-packed-rows",
-    severity=Severity.ERROR,
-    source="PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732",
-    versions={ENGINE: "<2.19"},
-)
-def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP705", ERROR, when=IS_PACKED, versions={ENGINE: "<2.19"})
+def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     """Context parallelism is hierarchical, a2a+p2p, over packed rows.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
@@ -84,26 +68,22 @@ def hierarchical_exchange_of_packed_rows(subject: RunSubject) -> Iterator[Violat
     Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
     Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
+    Source: PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732
     """
-    if not subject.is_packed or subject.context_parallel_size == 1 or replaces_attention(subject):
+    if run.context_parallel_size == 1 or replaces_attention(run):
         return
-    if any("a2a+p2p" in kind for kind in subject.cp_comm_types):
-        ring = _back_to_ring(subject)
-        yield Violation(
-            where=_KIND,
-            found="a2a+p2p with packed rows",
-            allowed="p2p or a2a",
+    if any("a2a+p2p" in kind for kind in run.cp_comm_types):
+        ring = _back_to_ring(run)
+        yield wrong(
+            _KIND,
+            "a2a+p2p with packed rows",
+            "p2p or a2a",
             changes=(*ring, *change(_SIZES, None, "only a2a+p2p takes sizes")) if ring else (),
         )
 
 
-@run_rule(
-    code="BP706",
-    name="heads-do-not-divide-for-all-to-all",
-    severity=Severity.ERROR,
-    source="PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952",
-)
-def heads_do_not_divide_for_all_to_all(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP706", ERROR, "PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952")
+def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
 
     Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
@@ -113,65 +93,51 @@ def heads_do_not_divide_for_all_to_all(subject: RunSubject) -> Iterator[Violatio
     Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1.
     """
-    size = subject.context_parallel_size
-    if size == 1 or "a2a" not in subject.cp_comm_types or replaces_attention(subject):
+    size = run.context_parallel_size
+    if size == 1 or "a2a" not in run.cp_comm_types or replaces_attention(run):
         return
-    tensor = subject.tensor_model_parallel_size
-    heads = subject.settings.integer("model.num_attention_heads")
-    groups = heads if stated(subject, "model.multi_latent_attention") else _query_groups(subject, heads)
+    tensor = run.tensor_model_parallel_size
+    heads = run.integer("model.num_attention_heads")
+    groups = heads if run.stated("model.multi_latent_attention") else _query_groups(run, heads)
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
-        yield Violation(
-            where=_KIND,
-            found=f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank",
-            allowed=f"a2a where both are multiples of context parallelism {size}, else p2p",
-            changes=_back_to_ring(subject) if subject.cp_comm_types == ("a2a",) else (),
-        )
+        found = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
+        allowed = f"a2a where both are multiples of context parallelism {size}, else p2p"
+        yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
-def _query_groups(subject: RunSubject, heads: int) -> int:
-    return subject.settings.integer("model.num_query_groups", default=heads)
+def _query_groups(run: Run, heads: int) -> int:
+    return run.integer("model.num_query_groups", default=heads)
 
 
-@run_rule(
-    code="BP707",
-    name="hierarchical-sizes-do-not-fit",
-    severity=Severity.ERROR,
-    source="PSB707; megatron/bridge/training/config.py:1541-1561",
-)
-def hierarchical_sizes_do_not_fit(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP707", ERROR, "PSB707; megatron/bridge/training/config.py:1541-1561", noticed="validate()")
+def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
 
     Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
     Bad: cp_comm_type a2a+p2p and no hierarchical_context_parallel_sizes; or sizes [4, 2] at context parallelism 4.
     Good: sizes [2, 2] at context parallelism 4.
     Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p.
-    Noticed: validate().
     Evidence: read in the source of megatron-bridge 0.6.2.
     """
-    sizes = stated(subject, _SIZES)
-    kinds = subject.cp_comm_types if subject.settings.is_stated(_KIND) else ()
+    sizes = run.stated(_SIZES)
+    kinds = run.cp_comm_types if run.is_stated(_KIND) else ()
     if sizes is None:
         if any("a2a+p2p" in kind for kind in kinds):
-            yield Violation(where=_SIZES, found="nothing, with a2a+p2p", allowed="sizes of the two levels")
+            yield wrong(_SIZES, "nothing, with a2a+p2p", "sizes of the two levels")
         return
-    given = [size for size in subject.settings.items(_SIZES) if type(size) is int]
-    if math.prod(given) != subject.context_parallel_size:
-        yield Violation(
-            where=_SIZES,
-            found=f"{given}, product {math.prod(given)}",
-            allowed=f"a product of context parallelism {subject.context_parallel_size}",
+    given = [size for size in run.items(_SIZES) if type(size) is int]
+    if math.prod(given) != run.context_parallel_size:
+        yield wrong(
+            _SIZES,
+            f"{given}, product {math.prod(given)}",
+            f"a product of context parallelism {run.context_parallel_size}",
             changes=() if any("a2a+p2p" in kind for kind in kinds) else change(_SIZES, None, "nothing uses them"),
         )
 
 
-@run_rule(
-    code="BP708",
-    name="sliding-window-over-the-ring",
-    severity=Severity.ERROR,
-    source="PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769",
-)
-def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP708", ERROR, "PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769")
+def sliding_window_over_the_ring(run: Run) -> Found:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
     Why: Crash at the first step: "Context parallelism does not support sliding window attention with
@@ -182,23 +148,15 @@ def sliding_window_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1.
     """
-    if subject.context_parallel_size == 1 or not _has_sliding_window(subject) or replaces_attention(subject):
+    if run.context_parallel_size == 1 or not _has_sliding_window(run) or replaces_attention(run):
         return
-    if set(subject.cp_comm_types) <= {"p2p", "a2a+p2p"}:
-        yield Violation(
-            where=_KIND,
-            found=f"{', '.join(subject.cp_comm_types)} with window_size {subject.of_model('window_size')}",
-            allowed="a2a with sliding windows, or context parallelism 1",
-        )
+    if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
+        allowed = "a2a with sliding windows, or context parallelism 1"
+        yield wrong(_KIND, f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}", allowed)
 
 
-@run_rule(
-    code="BP709",
-    name="softmax-offset-over-the-ring",
-    severity=Severity.ERROR,
-    source="PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781",
-)
-def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP709", ERROR, "PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781")
+def softmax_offset_over_the_ring(run: Run) -> Found:
     """A model with attention sinks uses context parallelism in a way that no kernel has.
 
     Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
@@ -208,61 +166,38 @@ def softmax_offset_over_the_ring(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1.
     """
-    if subject.context_parallel_size == 1 or not _has_softmax_offset(subject) or replaces_attention(subject):
+    if run.context_parallel_size == 1 or not _has_softmax_offset(run) or replaces_attention(run):
         return
-    kind = subject.of_model("softmax_type")
-    if set(subject.cp_comm_types) != {"a2a"}:
-        yield Violation(
-            where=_KIND,
-            found=f"{', '.join(subject.cp_comm_types)} with softmax_type {kind}",
-            allowed="a2a with attention sinks, or context parallelism 1",
-        )
-    cudnn = _cudnn_version(subject)
-    if subject.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
-        yield Violation(
-            where="model.softmax_type",
-            found=f"{kind} over packed rows with cuDNN {cudnn}",
-            allowed=f"cuDNN {_CUDNN_WITH_SINKS} or newer",
-        )
+    kind = run.of_model("softmax_type")
+    if set(run.cp_comm_types) != {"a2a"}:
+        allowed = "a2a with attention sinks, or context parallelism 1"
+        yield wrong(_KIND, f"{', '.join(run.cp_comm_types)} with softmax_type {kind}", allowed)
+    cudnn = _cudnn_version(run)
+    if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
+        allowed = f"cuDNN {_CUDNN_WITH_SINKS} or newer"
+        yield wrong("model.softmax_type", f"{kind} over packed rows with cuDNN {cudnn}", allowed)
 
 
-@run_rule(
-    code="BP727",
-    name="exchange-of-wrong-kind",
-    severity=Severity.ERROR,
-    source="megatron/bridge/training/config.py, _validate_cp_comm_type",
-)
-def exchange_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP727", ERROR, "megatron/bridge/training/config.py, _validate_cp_comm_type", noticed="validate()")
+def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
     Why: Crash at start: validate() looks for a name in it.
     Bad: cp_comm_type 3.
     Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    value = stated(subject, _KIND)
+    value = run.stated(_KIND)
     names = value if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(name, str) for name in names):
-        yield Violation(where=_KIND, found=repr(value), allowed="p2p, a2a, a2a+p2p, all_gather, or a list of these")
+        yield wrong(_KIND, repr(value), "p2p, a2a, a2a+p2p, all_gather, or a list of these")
 
 
-def _cudnn_version(subject: RunSubject) -> Version | None:
-    installed = subject.environment.versions if subject.environment is not None else {}
+def _cudnn_version(run: Run) -> Version | None:
+    installed = run.environment.versions if run.environment is not None else {}
     found = [text for name, text in installed.items() if name.startswith("nvidia-cudnn-cu")]
     try:
         return Version(found[0]) if found else None
     except InvalidVersion:
         return None
-
-
-RULES: tuple[RunRule, ...] = (
-    all_gather_exchange_of_packed_rows,
-    hierarchical_exchange_of_packed_rows,
-    heads_do_not_divide_for_all_to_all,
-    hierarchical_sizes_do_not_fit,
-    sliding_window_over_the_ring,
-    softmax_offset_over_the_ring,
-    exchange_of_wrong_kind,
-)

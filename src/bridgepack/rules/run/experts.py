@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.fp8 import num_shares
-from bridgepack.rules.run.kernel_facts import graph_capture, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.run.kernel_facts import graph_capture
 
 #: Tokens that HybridEP's combine kernel takes at a time.
 HYBRID_CHUNK_TOKENS = 128
@@ -19,14 +19,8 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@run_rule(
-    code="BP802",
-    name="expert-overlap-drops-boundaries",
-    severity=Severity.ERROR,
-    source="PSB802; megatron/bridge/training/gpt_step.py:454-461",
-    versions={"megatron-bridge": "<0.7"},
-)
-def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP802", ERROR, "PSB802; megatron/bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
+def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
     Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
@@ -34,80 +28,59 @@ def expert_overlap_drops_boundaries(subject: RunSubject) -> Iterator[Violation]:
     Bad: overlap_moe_expert_parallel_comm true, packing on.
     Good: overlap_moe_expert_parallel_comm false, packing on.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
-    Noticed: never.
     Evidence: read in the source of megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
     """
     sections = ("model", "comm_overlap")
     paths = [f"{section}.overlap_moe_expert_parallel_comm" for section in sections]
-    switched_on = [path for path in paths if stated(subject, path) is True]
-    if not subject.is_packed or not switched_on:
+    switched_on = [path for path in paths if run.stated(path) is True]
+    if not run.is_packed or not switched_on:
         return
     overlap = [change(path, False, "the overlapped schedule forgets the boundaries") for path in switched_on]
     dependents = [f"{section}.{name}" for section in sections for name in _NEED_OVERLAP]
-    others = [change(path, False, "it needs the overlap") for path in dependents if stated(subject, path) is True]
-    yield Violation(
-        where=switched_on[0],
-        found="true with packed rows",
-        allowed="false with packed rows",
-        changes=tuple(itertools.chain(*overlap, *others)),
-    )
+    others = [change(path, False, "it needs the overlap") for path in dependents if run.stated(path) is True]
+    allowed = "false with packed rows"
+    yield wrong(switched_on[0], "true with packed rows", allowed, changes=tuple(itertools.chain(*overlap, *others)))
 
 
-@run_rule(
-    code="BP806",
-    name="router-counts-padding",
-    severity=Severity.ADVICE,
-    source="PSB806; megatron/bridge/training/gpt_step.py:432-437",
-    versions={"megatron-bridge": "<0.7"},
-)
-def router_counts_padding(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP806", ADVICE, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+def router_counts_padding(run: Run) -> Found:
     """Padding tokens take part in the statistics that balance the experts.
 
     Why: Silent: balancing losses and expert biases drift towards what suits EOS tokens, the more padding the more.
     Bad: an aux loss above 0 and rows with a tail of 20 percent.
     Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
-    Noticed: never.
     Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
+    Source: PSB806; megatron/bridge/training/gpt_step.py:432-437
     """
-    if not subject.packs_offline or not subject.is_mixture_of_experts:
+    if not run.is_mixture_of_experts:
         return
-    balanced = [name for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff") if stated(subject, f"model.{name}")]
-    balanced += ["moe_router_enable_expert_bias"] if stated(subject, "model.moe_router_enable_expert_bias") else []
-    if balanced and (subject.pads_to_max_length or subject.pad_seq_to_mult > 1):
-        yield Violation(where=f"model.{balanced[0]}", found="counts padding tokens", allowed="little padding")
+    balanced = [name for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff") if run.stated(f"model.{name}")]
+    balanced += ["moe_router_enable_expert_bias"] if run.stated("model.moe_router_enable_expert_bias") else []
+    if balanced and (run.pads_to_max_length or run.pad_seq_to_mult > 1):
+        yield wrong(f"model.{balanced[0]}", "counts padding tokens", "little padding")
 
 
-@run_rule(
-    code="BP807",
-    name="balance-per-sequence-means-per-pack",
-    severity=Severity.ADVICE,
-    source="PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792",
-)
-def balance_per_sequence_means_per_pack(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP807", ADVICE, when=IS_PACKED)
+def balance_per_sequence_means_per_pack(run: Run) -> Found:
     """Experts are balanced per sequence, and a pack counts as one sequence.
 
     Why: Silent: the loss balances experts over all sequences of a pack together, not within each.
     Bad: moe_router_load_balancing_type seq_aux_loss, packing on.
     Good: moe_router_load_balancing_type aux_loss or global_aux_loss, packing on.
     Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
-    Noticed: never.
     Evidence: read in the source; Megatron-LM #6108, #7452.
+    Source: PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792
     """
-    if not subject.is_packed or not subject.is_mixture_of_experts:
+    if not run.is_mixture_of_experts:
         return
-    kinds = subject.settings.items(_BALANCING)
-    if "seq_aux_loss" in kinds and stated(subject, "model.moe_aux_loss_coeff"):
-        yield Violation(where=_BALANCING, found="seq_aux_loss with packed rows", allowed="aux_loss, global_aux_loss")
+    kinds = run.items(_BALANCING)
+    if "seq_aux_loss" in kinds and run.stated("model.moe_aux_loss_coeff"):
+        yield wrong(_BALANCING, "seq_aux_loss with packed rows", "aux_loss, global_aux_loss")
 
 
-@run_rule(
-    code="BP808",
-    name="uneven-tokens-for-hybrid-dispatch",
-    severity=Severity.WARNING,
-    source="PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249",
-)
-def uneven_tokens_for_hybrid_dispatch(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP808", WARNING, when=PACKS_OFFLINE)
+def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
 
     Why: Crash or hang at the first step that differs: kernels combine 128 tokens at a time, and with CUDA graphs the
@@ -117,32 +90,23 @@ def uneven_tokens_for_hybrid_dispatch(subject: RunSubject) -> Iterator[Violation
     Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
     Noticed: first step, or never (hang).
     Evidence: read in the source; the 128 comes from the documentation.
+    Source: PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249
     """
-    if not subject.packs_offline or stated(subject, "model.moe_token_dispatcher_type") != "flex":
+    if run.stated("model.moe_token_dispatcher_type") != "flex":
         return
-    if stated(subject, "model.moe_flex_dispatcher_backend") != "hybridep":
+    if run.stated("model.moe_flex_dispatcher_backend") != "hybridep":
         return
-    if not subject.pads_to_max_length:
-        if graph_capture(subject).is_on:
-            yield Violation(
-                where="dataset.dataset_kwargs.pad_to_max_length",
-                found="not true with hybridep and CUDA graphs",
-                allowed="true",
-                changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "every rank then has as many tokens"),
+    if not run.pads_to_max_length:
+        if graph_capture(run).is_on:
+            yield wrong(
+                "dataset.dataset_kwargs.pad_to_max_length",
+                "not true with hybridep and CUDA graphs",
+                "true",
+                to=True,
+                because="every rank then has as many tokens",
             )
         return
-    multiple = HYBRID_CHUNK_TOKENS * num_shares(subject)
-    if subject.packed_sequence_size % multiple:
-        yield Violation(
-            where=f"{SPECS}.packed_sequence_size",
-            found=f"{subject.packed_sequence_size} over {num_shares(subject)} ranks with hybridep",
-            allowed=f"a multiple of {multiple}",
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    expert_overlap_drops_boundaries,
-    router_counts_padding,
-    balance_per_sequence_means_per_pack,
-    uneven_tokens_for_hybrid_dispatch,
-)
+    multiple = HYBRID_CHUNK_TOKENS * num_shares(run)
+    if run.packed_sequence_size % multiple:
+        found = f"{run.packed_sequence_size} over {num_shares(run)} ranks with hybridep"
+        yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {multiple}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE
+from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
 #: Families whose shipped recipes switch offline packing off.
@@ -29,19 +30,13 @@ _NOT_IN_BATCH = frozenset(
 _KNOWN_VARIANTS = frozenset({None, "gated_delta_net", "dsa"})
 
 
-def packing_switch(subject: RunSubject) -> str:
+def packing_switch(run: Run) -> str:
     """Return the path of the switch that is on."""
-    return _OFFLINE if subject.packs_offline else _IN_BATCH
+    return _OFFLINE if run.packs_offline else _IN_BATCH
 
 
-@run_rule(
-    code="BP901",
-    name="family-packed-against-its-recipe",
-    severity=Severity.WARNING,
-    source="PSB901; megatron/bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; "
-    "deepseek/h100/deepseek_v4.py:356",
-)
-def family_packed_against_its_recipe(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP901", WARNING, when=PACKS_OFFLINE)
+def family_packed_against_its_recipe(run: Run) -> Found:
     """Offline packing is on for a family whose recipes in the host switch it off as not supported.
 
     Why: Silent or crash at the first step: nobody upstream trains these models packed, and validate() does not object.
@@ -50,27 +45,19 @@ def family_packed_against_its_recipe(subject: RunSubject) -> Iterator[Violation]
     Fix: Set dataset.enable_offline_packing to false, or compare packed and unpacked losses on one GPU first.
     Noticed: never, or first step.
     Evidence: the host's recipes say so in their docstrings; what breaks is not recorded.
+    Source: PSB901; megatron/bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298;
+        deepseek/h100/deepseek_v4.py:356
     """
-    if not subject.packs_offline or subject.family.name not in _NOT_OFFLINE:
+    if run.family.name not in _NOT_OFFLINE:
         return
-    if subject.family.name == "deepseek_v4" and stated(subject, "model.cp_partition_mode") == "contiguous":
+    if run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous":
         return
-    yield Violation(
-        where=_OFFLINE,
-        found=f"true for {subject.family.evidence} ({subject.family.name})",
-        allowed="false, as in the host's recipes for this family",
-    )
+    allowed = "false, as in the host's recipes for this family"
+    yield wrong(_OFFLINE, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@run_rule(
-    code="BP902",
-    name="in-batch-packing-refused-by-family",
-    severity=Severity.ERROR,
-    source="PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239; "
-    "nemotron_vl/data/collate_fn.py:69",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def in_batch_packing_refused_by_family(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
+def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a family whose own data code raises for it.
 
     Why: Crash in the first batch: "Qwen3-Omni does not support in-batch packing." and the like.
@@ -79,26 +66,20 @@ def in_batch_packing_refused_by_family(subject: RunSubject) -> Iterator[Violatio
     Fix: Set dataset.enable_in_batch_packing to false.
     Noticed: first step.
     Evidence: read in the source of 0.6.2.
+    Source: PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239;
+        nemotron_vl/data/collate_fn.py:69
     """
-    if not subject.packs_in_batch or subject.family.name not in _IN_BATCH_REFUSED:
+    if run.family.name not in _IN_BATCH_REFUSED:
         return
-    if subject.family.name == "nemotron_vl" and stated(subject, "dataset.defer_in_batch_packing_to_step"):
+    if run.family.name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step"):
         return
-    yield Violation(
-        where=_IN_BATCH,
-        found=f"true for {subject.family.evidence} ({subject.family.name})",
-        allowed=f"false: {_IN_BATCH_REFUSED[subject.family.name]} raises",
-        changes=change(_IN_BATCH, False, "the family's data code raises for in-batch packing"),
-    )
+    found = f"true for {run.family.evidence} ({run.family.name})"
+    allowed = f"false: {_IN_BATCH_REFUSED[run.family.name]} raises"
+    yield wrong(_IN_BATCH, found, allowed, to=False, because="the family's data code raises for in-batch packing")
 
 
-@run_rule(
-    code="BP903",
-    name="gemma-2-packed",
-    severity=Severity.ERROR,
-    source="PSB903; megatron/bridge/models/gemma/gemma2_provider.py:187-190,375-378",
-)
-def gemma_2_packed(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP903", ERROR, "PSB903; megatron/bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
+def gemma_2_packed(run: Run) -> Found:
     """Packing is on for Gemma 2, whose attention refuses packed rows.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The six Gemma-2 recipes
@@ -109,29 +90,20 @@ def gemma_2_packed(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step.
     Evidence: read in the source of 0.6.2; both attention classes of its provider raise.
     """
-    if subject.is_packed and _is_gemma_2(subject):
-        yield Violation(
-            where=packing_switch(subject),
-            found=f"true for {subject.family.evidence}",
-            allowed="false: the attention of Gemma 2 raises for packed rows",
-        )
+    if _is_gemma_2(run):
+        allowed = "false: the attention of Gemma 2 raises for packed rows"
+        yield wrong(packing_switch(run), f"true for {run.family.evidence}", allowed)
 
 
-def _is_gemma_2(subject: RunSubject) -> bool:
+def _is_gemma_2(run: Run) -> bool:
     """Say whether the model has the attention of Gemma 2: by its class; by its name where no class is stated."""
-    if subject.settings.is_stated("model._target_"):
-        return "gemma2" in (subject.settings.class_name("model") or "").lower()
-    return subject.family.name == "gemma2"
+    if run.is_stated("model._target_"):
+        return "gemma2" in (run.class_name("model") or "").lower()
+    return run.family.name == "gemma2"
 
 
-@run_rule(
-    code="BP904",
-    name="local-attention-packed",
-    severity=Severity.ERROR,
-    source="PSB904; megatron/core/transformer/dot_product_attention.py:153; "
-    "megatron/bridge/models/gpt_provider.py:277; megatron/bridge/models/hybrid/hybrid_provider.py:266",
-)
-def local_attention_packed(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP904", ERROR, when=IS_PACKED)
+def local_attention_packed(run: Run) -> Found:
     """Packing is on and the attention is megatron-core's own, which refuses packed rows.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention."
@@ -140,68 +112,45 @@ def local_attention_packed(subject: RunSubject) -> Iterator[Violation]:
     Fix: Leave model.attention_backend unset, so that TransformerEngine computes attention.
     Noticed: first step.
     Evidence: read in the source of 0.6.2 and megatron-core 0.19.2.
+    Source: PSB904; megatron/core/transformer/dot_product_attention.py:153; megatron/bridge/models/gpt_provider.py:277;
+        megatron/bridge/models/hybrid/hybrid_provider.py:266
     """
-    if not subject.is_packed:
-        return
-    if attention_backend(subject) == "local" and (backend_takes_effect(subject) or _is_hybrid_provider(subject)):
-        yield Violation(
-            where="model.attention_backend",
-            found="local",
-            allowed="unset, fused or auto with packed rows",
-            changes=change("model.attention_backend", None, "only TransformerEngine's attention takes packed rows"),
-        )
-    spec = stated(subject, "model.transformer_layer_spec")
+    if attention_backend(run) == "local" and (backend_takes_effect(run) or _is_hybrid_provider(run)):
+        why = "only TransformerEngine's attention takes packed rows"
+        yield wrong("model.attention_backend", "local", "unset, fused or auto with packed rows", to=None, because=why)
+    spec = run.stated("model.transformer_layer_spec")
     target = str(spec.get("_target_") if isinstance(spec, Mapping) else spec or "")
     if target.rpartition(".")[2] in ("local_layer_spec", "get_gpt_layer_local_spec"):
-        yield Violation(
-            where="model.transformer_layer_spec",
-            found=target,
-            allowed="a specification with TransformerEngine's layers",
-        )
+        yield wrong("model.transformer_layer_spec", target, "a specification with TransformerEngine's layers")
 
 
-def _is_hybrid_provider(subject: RunSubject) -> bool:
-    return (subject.settings.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
+def _is_hybrid_provider(run: Run) -> bool:
+    return (run.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
 
 
-@run_rule(
-    code="BP915",
-    name="in-batch-packing-against-its-recipe",
-    severity=Severity.WARNING,
-    source="PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97; "
-    "gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65; "
-    "nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def in_batch_packing_against_its_recipe(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
+def in_batch_packing_against_its_recipe(run: Run) -> Found:
     """In-batch packing is on for a family whose recipes in the host switch it off.
 
     Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; of the others nothing is recorded.
     Bad: Gemma 3 with vision, enable_in_batch_packing true.
     Good: Gemma 3 with vision, enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
-    Noticed: never.
     Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not go with packed rows.
+    Source: PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
+        gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
+        nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
     """
-    if not subject.packs_in_batch or subject.family.name not in _NOT_IN_BATCH:
+    if run.family.name not in _NOT_IN_BATCH:
         return
-    if subject.family.name == "nemotron_vl" and not stated(subject, "dataset.defer_in_batch_packing_to_step"):
+    if run.family.name == "nemotron_vl" and not run.stated("dataset.defer_in_batch_packing_to_step"):
         return
-    yield Violation(
-        where=_IN_BATCH,
-        found=f"true for {subject.family.evidence} ({subject.family.name})",
-        allowed="false, as in the host's recipes for this family",
-    )
+    allowed = "false, as in the host's recipes for this family"
+    yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@run_rule(
-    code="BP916",
-    name="local-implementation-packed",
-    severity=Severity.WARNING,
-    source="PSB904; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:442; "
-    "megatron/bridge/models/gpt_provider.py:111; megatron/bridge/models/falcon_h1/falconh1_provider.py:94",
-)
-def local_implementation_packed(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP916", WARNING, when=IS_PACKED)
+def local_implementation_packed(run: Run) -> Found:
     """Packing is on and the layers are asked for without TransformerEngine.
 
     Why: Crash at the first step where the layers heed it, as own attention refuses packed rows; GPT models of the host
@@ -211,25 +160,21 @@ def local_implementation_packed(subject: RunSubject) -> Iterator[Violation]:
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
     Noticed: first step, or never.
     Evidence: read in the source of 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.
+    Source: PSB904; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:442;
+        megatron/bridge/models/gpt_provider.py:111; megatron/bridge/models/falcon_h1/falconh1_provider.py:94
     """
-    if subject.is_packed and stated(subject, "model.transformer_impl") == "local":
-        yield Violation(
-            where="model.transformer_impl",
-            found="local with packed rows",
-            allowed="transformer_engine",
-            changes=change("model.transformer_impl", "transformer_engine", "packed rows need its attention"),
+    if run.stated("model.transformer_impl") == "local":
+        yield wrong(
+            "model.transformer_impl",
+            "local with packed rows",
+            "transformer_engine",
+            to="transformer_engine",
+            because="packed rows need its attention",
         )
 
 
-@run_rule(
-    code="BP917",
-    name="attention-variant-unknown-to-core",
-    severity=Severity.ERROR,
-    source="PSB911; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148; "
-    "megatron/bridge/models/deepseek/deepseek_v4_bridge.py:397",
-    versions={"megatron-core": "<0.20.dev0"},
-)
-def attention_variant_unknown_to_core(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP917", ERROR, versions={CORE: "<0.20.dev0"})
+def attention_variant_unknown_to_core(run: Run) -> Found:
     """The model's kind of attention is none that this release of megatron-core can build.
 
     Why: Crash at start: "Invalid experimental attention variant"; the host's DeepSeek-V4 recipes need a development
@@ -239,22 +184,11 @@ def attention_variant_unknown_to_core(subject: RunSubject) -> Iterator[Violation
     Fix: Install the development version of megatron-core that the recipe names, and train with deepseek_v4_step.
     Noticed: validate(), or when the model is built.
     Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.
+    Source: PSB911; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
+        megatron/bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
-    variant = subject.of_model("experimental_attention_variant")
+    variant = run.of_model("experimental_attention_variant")
     if isinstance(variant, str | None) and variant not in _KNOWN_VARIANTS:
-        yield Violation(
-            where="model.experimental_attention_variant",
-            found=f"{variant} with megatron-core {subject.versions['megatron-core']}",
-            allowed="gated_delta_net or dsa in released versions up to 0.19",
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    family_packed_against_its_recipe,
-    in_batch_packing_refused_by_family,
-    gemma_2_packed,
-    local_attention_packed,
-    in_batch_packing_against_its_recipe,
-    local_implementation_packed,
-    attention_variant_unknown_to_core,
-)
+        found = f"{variant} with megatron-core {run.versions['megatron-core']}"
+        allowed = "gated_delta_net or dsa in released versions up to 0.19"
+        yield wrong("model.experimental_attention_variant", found, allowed)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
+from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.
@@ -24,13 +23,8 @@ def _described(capture: GraphCapture) -> str:
     return f"{capture.impl} graphs{modules}"
 
 
-@run_rule(
-    code="BP921",
-    name="graphs-over-rows-of-varying-width",
-    severity=Severity.ERROR,
-    source="PSC101; megatron/bridge/training/config.py:1172-1179",
-)
-def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP921", ERROR, "PSC101; megatron/bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed="validate()")
+def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on and rows are not all padded to the same width.
 
     Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the check misses it, and the
@@ -38,55 +32,36 @@ def graphs_over_rows_of_varying_width(subject: RunSubject) -> Iterator[Violation
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length.
     Good: cuda_graph_impl transformer_engine, dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset.dataset_kwargs.pad_to_max_length to true.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if not subject.packs_offline:
-        return
-    capture = graph_capture(subject)
-    if _is_captured(capture) and not subject.pads_to_max_length:
-        yield Violation(
-            where="dataset.dataset_kwargs.pad_to_max_length",
-            found=f"not true with {_described(capture)}",
-            allowed="true with CUDA graphs",
-            changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "a graph replays one width"),
+    capture = graph_capture(run)
+    if _is_captured(capture) and not run.pads_to_max_length:
+        yield wrong(
+            "dataset.dataset_kwargs.pad_to_max_length",
+            f"not true with {_described(capture)}",
+            "true with CUDA graphs",
+            to=True,
+            because="a graph replays one width",
         )
 
 
-@run_rule(
-    code="BP922",
-    name="captured-attention-with-varying-boundaries",
-    severity=Severity.ERROR,
-    source="PSC102; megatron/bridge/training/config.py:1181-1188",
-)
-def captured_attention_with_varying_boundaries(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP922", ERROR, "PSC102; megatron/bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed="validate()")
+def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
 
     Why: Crash in validate(); a graph replays one shape of cu_seqlens.
     Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false.
     Good: cuda_graph_impl full_iteration, pad_cu_seqlens true, and the metadata file of the packs.
     Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to truthful metadata.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
-    if not subject.has_specs:
-        return
-    capture = graph_capture(subject)
-    if capture.captures_attention and not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
-        yield Violation(
-            where=f"{SPECS}.pad_cu_seqlens",
-            found=f"false with {_described(capture)}",
-            allowed="true where attention is captured",
-        )
+    capture = graph_capture(run)
+    if capture.captures_attention and not run.flag(f"{SPECS}.pad_cu_seqlens"):
+        yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
 
 
-@run_rule(
-    code="BP923",
-    name="layer-graphs-around-packed-attention",
-    severity=Severity.ERROR,
-    source="PSC103; megatron/core/transformer/transformer_layer.py:1217-1232",
-)
-def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP923", ERROR, "PSC103; megatron/core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED)
+def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
     Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate()
@@ -97,26 +72,15 @@ def layer_graphs_around_packed_attention(subject: RunSubject) -> Iterator[Violat
     Noticed: first replay.
     Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
-    if not subject.is_packed:
-        return
-    capture = graph_capture(subject)
+    capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        yield Violation(
-            where=capture.path,
-            found=f"{_described(capture)}, attention included",
-            allowed="modules without attn, full_iteration or none with packed rows",
-            changes=change(capture.path, capture.off, "the replay takes no packed rows"),
-        )
+        found = f"{_described(capture)}, attention included"
+        allowed = "modules without attn, full_iteration or none with packed rows"
+        yield wrong(capture.path, found, allowed, to=capture.off, because="the replay takes no packed rows")
 
 
-@run_rule(
-    code="BP924",
-    name="local-graphs-of-layers",
-    severity=Severity.ERROR,
-    source="PSC104; megatron/bridge/utils/cuda_graph.py:134-155",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP924", ERROR, "PSC104; megatron/bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"})
+def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
     Why: Crash in validate(); the host has local graphs for whole iterations and for inference only.
@@ -126,51 +90,34 @@ def local_graphs_of_layers(subject: RunSubject) -> Iterator[Violation]:
     Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    capture = graph_capture(subject)
+    capture = graph_capture(run)
     if capture.setting != "local" or capture.is_full_iteration:
         return
-    inference = subject.settings.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
+    inference = run.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
     if capture.modules or inference not in ("layer", "block"):
-        yield Violation(
-            where="model.cuda_graph_impl",
-            found=_described(capture),
-            allowed="none, transformer_engine, full_iteration",
-            changes=change("model.cuda_graph_impl", "none", "the host has no such graphs"),
-        )
+        found = _described(capture)
+        allowed = "none, transformer_engine, full_iteration"
+        yield wrong("model.cuda_graph_impl", found, allowed, to="none", because="the host has no such graphs")
 
 
-@run_rule(
-    code="BP925",
-    name="full-iteration-graph-checks-loss",
-    severity=Severity.ERROR,
-    source="PSC105; megatron/bridge/training/config.py:1369-1374",
-)
-def full_iteration_graph_checks_loss(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP925", ERROR, "PSC105; megatron/bridge/training/config.py:1369-1374", noticed="validate()")
+def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
     Why: Crash in validate(); the check copies the loss to the CPU, which a graph cannot.
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
     Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
     Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if graph_capture(subject).is_full_iteration and subject.settings.flag(_NAN_CHECK):
-        yield Violation(
-            where=_NAN_CHECK,
-            found="true with a full-iteration graph",
-            allowed="false with a full-iteration graph",
-            changes=change(_NAN_CHECK, False, "the check cannot be captured"),
-        )
+    if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
+        found = "true with a full-iteration graph"
+        allowed = "false with a full-iteration graph"
+        yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@run_rule(
-    code="BP920",
-    name="full-iteration-graph-of-packed-rows",
-    severity=Severity.WARNING,
-    source="megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py",
-)
-def full_iteration_graph_of_packed_rows(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP920", WARNING, when=IS_PACKED)
+def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
     Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
@@ -180,22 +127,15 @@ def full_iteration_graph_of_packed_rows(subject: RunSubject) -> Iterator[Violati
     Fix: Capture parts without attention instead, or try two steps on one node first.
     Noticed: capture.
     Evidence: read in the source of 0.6.2; not run.
+    Source: megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py
     """
-    if subject.is_packed and graph_capture(subject).is_full_iteration:
-        yield Violation(
-            where=graph_capture(subject).path,
-            found="a full-iteration graph of packed rows",
-            allowed="transformer_engine graphs of modules without attention",
-        )
+    if graph_capture(run).is_full_iteration:
+        allowed = "transformer_engine graphs of modules without attention"
+        yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
 
 
-@run_rule(
-    code="BP926",
-    name="graphs-over-rows-packed-in-the-batch",
-    severity=Severity.ERROR,
-    source="PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101",
-)
-def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP926", ERROR, when=PACKS_IN_BATCH)
+def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
     Why: Crash at capture or replay, or stale shapes: the host pads such rows to no common width and checks nothing.
@@ -204,27 +144,21 @@ def graphs_over_rows_packed_in_the_batch(subject: RunSubject) -> Iterator[Violat
     Fix: Set model.cuda_graph_impl to none, or pack offline.
     Noticed: capture or replay.
     Evidence: read in the source of megatron-bridge 0.6.2.
+    Source: PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101
     """
-    if not subject.packs_in_batch:
-        return
-    capture = graph_capture(subject)
+    capture = graph_capture(run)
     if _is_captured(capture):
-        yield Violation(
-            where=capture.path,
-            found=f"{_described(capture)} with enable_in_batch_packing",
-            allowed="no graphs with packing in the batch",
-            changes=change(capture.path, capture.off, "rows packed in the batch have no common width"),
+        yield wrong(
+            capture.path,
+            f"{_described(capture)} with enable_in_batch_packing",
+            "no graphs with packing in the batch",
+            to=capture.off,
+            because="rows packed in the batch have no common width",
         )
 
 
-@run_rule(
-    code="BP927",
-    name="graphs-without-graph-safe-random-state",
-    severity=Severity.ERROR,
-    source="PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216; "
-    "megatron/bridge/training/config.py:1276",
-)
-def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP927", ERROR)
+def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's tracker of random states.
 
     Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
@@ -233,26 +167,17 @@ def graphs_without_graph_safe_random_state(subject: RunSubject) -> Iterator[Viol
     Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
     Noticed: setup.
     Evidence: read in the source of megatron-bridge 0.6.2.
+    Source: PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
+        megatron/bridge/training/config.py:1276
     """
-    capture = graph_capture(subject)
-    if not capture.is_on or subject.settings.class_name("model") not in _CHECKS_RANDOM_STATE:
+    capture = graph_capture(run)
+    if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
         return
-    if not subject.settings.flag("rng.te_rng_tracker") and not stated(subject, "model.use_te_rng_tracker"):
-        yield Violation(
-            where="rng.te_rng_tracker",
-            found=f"false with {_described(capture)}",
-            allowed="true with CUDA graphs",
-            changes=change("rng.te_rng_tracker", True, "graphs need random states that they can replay"),
+    if not run.flag("rng.te_rng_tracker") and not run.stated("model.use_te_rng_tracker"):
+        yield wrong(
+            "rng.te_rng_tracker",
+            f"false with {_described(capture)}",
+            "true with CUDA graphs",
+            to=True,
+            because="graphs need random states that they can replay",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    graphs_over_rows_of_varying_width,
-    captured_attention_with_varying_boundaries,
-    layer_graphs_around_packed_attention,
-    local_graphs_of_layers,
-    full_iteration_graph_checks_loss,
-    full_iteration_graph_of_packed_rows,
-    graphs_over_rows_packed_in_the_batch,
-    graphs_without_graph_safe_random_state,
-)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import COLLATE_DATASETS, TEXT_DATASETS, RunSubject
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE, CORE
 
 _HYBRID = "model.is_hybrid_model"
 #: Distribution -> oldest version whose kernels take several sequences in a row.
@@ -17,21 +15,21 @@ _HYBRID = "model.is_hybrid_model"
 _MAMBA_KERNELS = {"causal-conv1d": "1.4.0", "mamba-ssm": "2.0.0"}
 
 
-def has_mamba_layers(subject: RunSubject) -> bool:
+def has_mamba_layers(run: Run) -> bool:
     """Say whether the model has Mamba layers, by its layer pattern (`M-M-M*-`) or its class."""
-    patterns = (stated(subject, f"model.{name}") for name in ("hybrid_layer_pattern", "hybrid_override_pattern"))
+    patterns = (run.stated(f"model.{name}") for name in ("hybrid_layer_pattern", "hybrid_override_pattern"))
     stated_patterns = [pattern for pattern in patterns if isinstance(pattern, str)]
     if stated_patterns:
         return any("M" in pattern for pattern in stated_patterns)
-    if not subject.settings.is_stated("model._target_"):
-        return "M" in str(subject.of_model("hybrid_layer_pattern") or "")
-    name = subject.settings.class_name("model") or ""
+    if not run.is_stated("model._target_"):
+        return "M" in str(run.of_model("hybrid_layer_pattern") or "")
+    name = run.class_name("model") or ""
     return name.startswith(("MambaModelProvider", "FalconH1", "NemotronH", "NemotronNano"))
 
 
-def has_gated_delta_net(subject: RunSubject) -> bool:
+def has_gated_delta_net(run: Run) -> bool:
     """Say whether the model has gated delta net layers."""
-    return bool(subject.of_model("experimental_attention_variant") == "gated_delta_net")
+    return bool(run.of_model("experimental_attention_variant") == "gated_delta_net")
 
 
 def is_older(installed: str, needed: str) -> bool:
@@ -42,15 +40,8 @@ def is_older(installed: str, needed: str) -> bool:
         return False
 
 
-@run_rule(
-    code="BP905",
-    name="hybrid-model-not-declared",
-    severity=Severity.ERROR,
-    source="PSB905; megatron/bridge/training/gpt_step.py:441-451; megatron/core/packed_seq_params.py:31-70; "
-    "megatron/core/ssm/mamba_mixer.py:744-772",
-    versions={"megatron-bridge": ">=0.5"},
-)
-def hybrid_model_not_declared(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP905", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.5"})
+def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers that is not declared a hybrid model.
 
     Why: Silent: without is_hybrid_model no index of sequences is made, and the state of one sequence runs on into the
@@ -58,25 +49,17 @@ def hybrid_model_not_declared(subject: RunSubject) -> Iterator[Violation]:
     Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on.
     Good: hybrid_layer_pattern M-M*-, is_hybrid_model true.
     Fix: Set model.is_hybrid_model to true.
-    Noticed: never.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 3474, pull requests 3484 and 3585.
+    Source: PSB905; megatron/bridge/training/gpt_step.py:441-451; megatron/core/packed_seq_params.py:31-70;
+        megatron/core/ssm/mamba_mixer.py:744-772
     """
-    if subject.is_packed and has_mamba_layers(subject) and not subject.settings.flag(_HYBRID):
-        yield Violation(
-            where=_HYBRID,
-            found="false for a model with Mamba layers",
-            allowed="true with packed rows",
-            changes=change(_HYBRID, True, "the Mamba state restarts at every sequence only then"),
-        )
+    if has_mamba_layers(run) and not run.flag(_HYBRID):
+        why = "the Mamba state restarts at every sequence only then"
+        yield wrong(_HYBRID, "false for a model with Mamba layers", "true with packed rows", to=True, because=why)
 
 
-@run_rule(
-    code="BP906",
-    name="mamba-kernels-missing-or-old",
-    severity=Severity.ERROR,
-    source="PSB906; megatron/core/ssm/mamba_mixer.py:202,1490-1506",
-)
-def mamba_kernels_missing_or_old(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP906", ERROR, "PSB906; megatron/core/ssm/mamba_mixer.py:202,1490-1506", when=IS_PACKED)
+def mamba_kernels_missing_or_old(run: Run) -> Found:
     """The kernels of Mamba layers are not installed, or are too old for several sequences in a row.
 
     Why: Crash when the model is built or at the first step: "causal_conv1d >= 1.4.0 is required".
@@ -86,23 +69,17 @@ def mamba_kernels_missing_or_old(subject: RunSubject) -> Iterator[Violation]:
     Noticed: when the model is built, or first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if not subject.is_packed or not has_mamba_layers(subject):
+    if not has_mamba_layers(run):
         return
-    installed = subject.require_environment().versions
+    installed = run.require_environment().versions
     for name, needed in _MAMBA_KERNELS.items():
         version = installed.get(name)
         if version is None or is_older(version, needed):
-            yield Violation(where=name, found=version or "not installed", allowed=f"{needed} or newer", group=name)
+            yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
 
 
-@run_rule(
-    code="BP907",
-    name="gated-delta-net-on-old-core",
-    severity=Severity.ERROR,
-    source="PSB907; megatron/core/ssm/gated_delta_net/gdn.py:95-125",
-    versions={"megatron-core": "<0.18"},
-)
-def gated_delta_net_on_old_core(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP907", ERROR, when=IS_PACKED, versions={CORE: "<0.18"})
+def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
     Why: Crash at the first step: NotImplementedError, packed rows came to these layers with megatron-core 0.18.
@@ -111,47 +88,31 @@ def gated_delta_net_on_old_core(subject: RunSubject) -> Iterator[Violation]:
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
     Noticed: first step.
     Evidence: Megatron-LM issue 2645; the packed path read in the source of megatron-core 0.19.2.
+    Source: PSB907; megatron/core/ssm/gated_delta_net/gdn.py:95-125
     """
-    if subject.is_packed and has_gated_delta_net(subject):
-        yield Violation(
-            where="model.experimental_attention_variant",
-            found=f"gated_delta_net packed with megatron-core {subject.versions['megatron-core']}",
-            allowed="megatron-core 0.18 or newer",
-        )
+    if has_gated_delta_net(run):
+        found = f"gated_delta_net packed with megatron-core {run.versions['megatron-core']}"
+        yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
 
 
-@run_rule(
-    code="BP908",
-    name="rows-of-own-dataset-must-be-full",
-    severity=Severity.ADVICE,
-    source="PSB908; megatron/core/ssm/gated_delta_net/common.py:448-475",
-)
-def rows_of_own_dataset_must_be_full(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP908", ADVICE, "PSB908; megatron/core/ssm/gated_delta_net/common.py:448-475", noticed="first step")
+def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     """A dataset of the user's own feeds a model with gated delta net layers, which want boundaries to the row's end.
 
     Why: Crash at the first step: "GDN: cu_seqlens_q[-1]=... does not match total_sequence_length=...".
     Bad: a dataset class of one's own, boundaries [0, 5, 9] for a row of 16 tokens.
     Good: boundaries [0, 5, 9, 16]: the tail is a sequence of its own, as the host's collate function has it.
     Fix: Append a last boundary at the row's width.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     known = TEXT_DATASETS | COLLATE_DATASETS
-    if has_gated_delta_net(subject) and subject.dataset_kind not in known:
-        yield Violation(
-            where="dataset",
-            found=f"{subject.dataset_kind} with gated delta net layers",
-            allowed="rows whose last boundary is their width",
-        )
+    if has_gated_delta_net(run) and run.dataset_kind not in known:
+        allowed = "rows whose last boundary is their width"
+        yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", allowed)
 
 
-@run_rule(
-    code="BP918",
-    name="mamba-heads-do-not-divide",
-    severity=Severity.ERROR,
-    source="PSB906; megatron/core/ssm/mamba_mixer.py:260-272; megatron/core/ssm/mamba_context_parallel.py:106-130",
-)
-def mamba_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP918", ERROR, when=has_mamba_layers)
+def mamba_heads_do_not_divide(run: Run) -> Found:
     """Heads or groups of Mamba layers do not divide by tensor and context parallelism.
 
     Why: Crash when the model is built: "nheads must be evenly divisible by tp_size * cp_size".
@@ -160,23 +121,19 @@ def mamba_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
     Noticed: when the model is built.
     Evidence: read in the source of megatron-core 0.19.2.
+    Source: PSB906; megatron/core/ssm/mamba_mixer.py:260-272; megatron/core/ssm/mamba_context_parallel.py:106-130
     """
-    if not has_mamba_layers(subject):
-        return
-    tensor, context = subject.tensor_model_parallel_size, subject.context_parallel_size
-    num_heads = stated(subject, "model.mamba_num_heads")
+    tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
+    num_heads = run.stated("model.mamba_num_heads")
     if type(num_heads) is int and num_heads % (tensor * context):
-        yield Violation(
-            where="model.mamba_num_heads",
-            found=f"{num_heads} with tensor times context parallelism {tensor * context}",
-            allowed=f"a product that divides {num_heads}",
-        )
-    num_groups = stated(subject, "model.mamba_num_groups")
+        found = f"{num_heads} with tensor times context parallelism {tensor * context}"
+        yield wrong("model.mamba_num_heads", found, f"a product that divides {num_heads}")
+    num_groups = run.stated("model.mamba_num_groups")
     if type(num_groups) is int and not _groups_divide(num_groups, tensor=tensor, context=context):
-        yield Violation(
-            where="model.mamba_num_groups",
-            found=f"{num_groups} with tensor parallelism {tensor} and context parallelism {context}",
-            allowed=f"tensor parallelism that divides {num_groups}; groups per rank and context parallelism that "
+        yield wrong(
+            "model.mamba_num_groups",
+            f"{num_groups} with tensor parallelism {tensor} and context parallelism {context}",
+            f"tensor parallelism that divides {num_groups}; groups per rank and context parallelism that "
             "divide one another",
         )
 
@@ -189,13 +146,8 @@ def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:
     return max(per_rank, context) % min(per_rank, context) == 0
 
 
-@run_rule(
-    code="BP919",
-    name="gated-delta-net-kernels-missing",
-    severity=Severity.ERROR,
-    source="PSB907; megatron/core/ssm/gated_delta_net/common.py:44-55,141",
-)
-def gated_delta_net_kernels_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP919", ERROR, "PSB907; megatron/core/ssm/gated_delta_net/common.py:44-55,141", when=has_gated_delta_net)
+def gated_delta_net_kernels_missing(run: Run) -> Found:
     """The model has gated delta net layers and flash-linear-attention is not installed.
 
     Why: Crash when the model is built: "FLA is not installed."
@@ -205,15 +157,5 @@ def gated_delta_net_kernels_missing(subject: RunSubject) -> Iterator[Violation]:
     Noticed: when the model is built.
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if has_gated_delta_net(subject) and "flash-linear-attention" not in subject.require_environment().versions:
-        yield Violation(where="flash-linear-attention", found="not installed", allowed="0.4 or newer")
-
-
-RULES: tuple[RunRule, ...] = (
-    hybrid_model_not_declared,
-    mamba_kernels_missing_or_old,
-    gated_delta_net_on_old_core,
-    rows_of_own_dataset_must_be_full,
-    mamba_heads_do_not_divide,
-    gated_delta_net_kernels_missing,
-)
+    if "flash-linear-attention" not in run.require_environment().versions:
+        yield wrong("flash-linear-attention", "not installed", "0.4 or newer")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import COLLATE_DATASETS, TEXT_DATASETS, RunSubject
-from bridgepack.rules.versions import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, PACKS_IN_BATCH, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 _SWITCH = "dataset.enable_in_batch_packing"
 _DEFER = "dataset.defer_in_batch_packing_to_step"
@@ -24,13 +23,8 @@ _FAMILIES_THAT_PACK_IN_STEP = frozenset({"qwen3_vl", "qwen3_5_vl"})
 _FAMILIES_THAT_PACK_IN_COLLATE = frozenset({"qwen2_5_vl", "gemma3_vl", "gemma4_vl", "glm_4_5_vl", "nemotron_omni"})
 
 
-@run_rule(
-    code="BP931",
-    name="in-batch-packing-of-one-row",
-    severity=Severity.ERROR,
-    source="PSC201; megatron/bridge/training/config.py:1480",
-)
-def in_batch_packing_of_one_row(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP931", ERROR, "PSC201; megatron/bridge/training/config.py:1480", when=PACKS_IN_BATCH, noticed="validate()")
+def in_batch_packing_of_one_row(run: Run) -> Found:
     """In-batch packing is on and a micro batch is one row.
 
     Why: Crash at start: validate() refuses it, because there is nothing to pack.
@@ -38,52 +32,39 @@ def in_batch_packing_of_one_row(subject: RunSubject) -> Iterator[Violation]:
     Good: enable_in_batch_packing true, train.micro_batch_size 2.
     Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
         enable_in_batch_packing off.
-    Noticed: validate().
     Evidence: executed: six shipped Ministral 3 recipes are refused.
     """
-    if subject.packs_in_batch and subject.micro_batch_size == 1:
-        yield Violation(where="train.micro_batch_size", found="1", allowed="2 or more with in-batch packing")
+    if run.micro_batch_size == 1:
+        yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
 
 
-@run_rule(
-    code="BP932",
-    name="seq-length-not-a-collate-multiple",
-    severity=Severity.ERROR,
-    source="PSC202; megatron/bridge/training/config.py:1221",
-)
-def seq_length_not_a_collate_multiple(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP932", ERROR, "PSC202; megatron/bridge/training/config.py:1221", noticed="validate()")
+def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, and its seq_length is no multiple of what parallelism needs.
 
     Why: Crash at start: validate() refuses it.
     Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2.
     Good: DirectHFSFTDatasetConfig seq_length 4096 with context_parallel_size 2.
     Fix: Set seq_length of dataset and model to a multiple.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.dataset_kind not in COLLATE_DATASETS:
+    if run.dataset_kind not in COLLATE_DATASETS:
         return
-    multiple, length = subject.stated_width_multiple, subject.settings.integer("dataset.seq_length")
+    multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
         lower = length // multiple * multiple
         near = f"{lower}, {lower + multiple}" if lower else str(multiple)
         mended = lower or multiple
-        yield Violation(
-            where="dataset.seq_length",
-            found=str(length),
-            allowed=f"a multiple of {multiple}: {near}",
+        yield wrong(
+            "dataset.seq_length",
+            str(length),
+            f"a multiple of {multiple}: {near}",
             changes=change("dataset.seq_length", mended, f"a multiple of {multiple}")
             + change("model.seq_length", mended, "the same as dataset.seq_length"),
         )
 
 
-@run_rule(
-    code="BP933",
-    name="in-batch-packing-by-custom-dataset",
-    severity=Severity.ADVICE,
-    source="PSC203, PSC204; megatron/bridge/data/packing/in_batch.py:49",
-)
-def in_batch_packing_by_custom_dataset(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP933", ADVICE, "PSC203, PSC204; megatron/bridge/data/packing/in_batch.py:49", noticed="first step, or never")
+def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
 
     Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host takes the
@@ -91,21 +72,14 @@ def in_batch_packing_by_custom_dataset(subject: RunSubject) -> Iterator[Violatio
     Bad: a provider of your own that pads on the left, with enable_in_batch_packing true.
     Good: DirectHFSFTDatasetConfig, whose collate pads on the right and gives the mask.
     Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a pad token of its own.
-    Noticed: first step, or never.
-    Evidence: read in the source.
     """
-    kind = subject.dataset_kind
-    if subject.packs_in_batch and kind not in COLLATE_DATASETS | TEXT_DATASETS:
-        yield Violation(where="dataset", found=kind, allowed="right-padded rows with an attention_mask")
+    kind = run.dataset_kind
+    if run.packs_in_batch and kind not in COLLATE_DATASETS | TEXT_DATASETS:
+        yield wrong("dataset", kind, "right-padded rows with an attention_mask")
 
 
-@run_rule(
-    code="BP934",
-    name="deferred-packing-of-another-step",
-    severity=Severity.WARNING,
-    source="PSC208; megatron/bridge/training/vlm_step.py:219, megatron/bridge/models/qwen_vl/qwen3_vl_step.py:61",
-)
-def deferred_packing_of_another_step(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP934", WARNING, when=PACKS_IN_BATCH)
+def deferred_packing_of_another_step(run: Run) -> Found:
     """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
 
     Why: Crash at the first step: vlm_step refuses deferred packing, qwen3_vl_step refuses rows that are packed already.
@@ -113,25 +87,20 @@ def deferred_packing_of_another_step(subject: RunSubject) -> Iterator[Violation]
     Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
     Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
     Noticed: first step.
-    Evidence: read in the source.
+    Source: PSC208; megatron/bridge/training/vlm_step.py:219, megatron/bridge/models/qwen_vl/qwen3_vl_step.py:61
     """
-    if not subject.packs_in_batch or subject.dataset_kind not in COLLATE_DATASETS:
+    if run.dataset_kind not in COLLATE_DATASETS:
         return
-    is_deferred, family = subject.settings.flag(_DEFER), subject.family
+    is_deferred, family = run.flag(_DEFER), run.family
     wanted = family.name in _FAMILIES_THAT_PACK_IN_STEP
     if is_deferred != wanted and (wanted or family.name in _FAMILIES_THAT_PACK_IN_COLLATE):
         found = f"{is_deferred} with {family.evidence}"
         mended = change(_DEFER, wanted, "as the family's forward step wants it")
-        yield Violation(where=_DEFER, found=found, allowed=str(wanted), changes=mended)
+        yield wrong(_DEFER, found, str(wanted), changes=mended)
 
 
-@run_rule(
-    code="BP935",
-    name="in-batch-packing-of-text-dataset",
-    severity=Severity.ERROR,
-    source="PSC205; megatron/bridge/data/builders/gpt_sft.py:105",
-)
-def in_batch_packing_of_text_dataset(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP935", ERROR, "PSC205; megatron/bridge/data/builders/gpt_sft.py:105", when=PACKS_IN_BATCH)
+def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
     Why: Silent: nothing is packed, while validate() asks for larger micro batches and pipelines exchange shapes. Crash
@@ -140,21 +109,14 @@ def in_batch_packing_of_text_dataset(subject: RunSubject) -> Iterator[Violation]
     Good: GPTSFTDatasetConfig with enable_offline_packing true, or DirectHFSFTDatasetConfig.
     Fix: Pack offline, or use DirectHFSFTDatasetConfig.
     Noticed: never, where it is set as an attribute.
-    Evidence: read in the source.
     """
-    if subject.packs_in_batch and subject.dataset_kind in TEXT_DATASETS:
+    if run.dataset_kind in TEXT_DATASETS:
         mended = change(_SWITCH, False, "the dataset has no such field")
-        yield Violation(where=_SWITCH, found=f"true on {subject.dataset_kind}", allowed="not set", changes=mended)
+        yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", changes=mended)
 
 
-@run_rule(
-    code="BP936",
-    name="in-batch-packing-with-allgather-dispatcher",
-    severity=Severity.WARNING,
-    source="PSC206; megatron/bridge/models/transformer_config.py:185, "
-    "megatron/core/transformer/transformer_config.py:2645",
-)
-def in_batch_packing_with_allgather_dispatcher(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP936", WARNING)
+def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
     Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
@@ -164,23 +126,20 @@ def in_batch_packing_with_allgather_dispatcher(subject: RunSubject) -> Iterator[
     Fix: Use the alltoall or the flex dispatcher.
     Noticed: first step in which widths differ.
     Evidence: read in the source; the outcome is inferred.
+    Source: PSC206; megatron/bridge/models/transformer_config.py:185,
+        megatron/core/transformer/transformer_config.py:2645
     """
-    if not (subject.packs_in_batch and subject.is_mixture_of_experts and subject.expert_model_parallel_size > 1):
+    if not (run.packs_in_batch and run.is_mixture_of_experts and run.expert_model_parallel_size > 1):
         return
     path = "model.moe_token_dispatcher_type"
-    kind = subject.settings.text_or_none(path)
+    kind = run.text_or_none(path)
     if kind == "allgather":
         mended = change(path, "alltoall", "it takes different numbers of tokens per rank")
-        yield Violation(where=path, found=kind, allowed="alltoall or flex", changes=mended)
+        yield wrong(path, kind, "alltoall or flex", changes=mended)
 
 
-@run_rule(
-    code="BP942",
-    name="in-batch-packing-with-narrow-numbers",
-    severity=Severity.WARNING,
-    source="PSC206; megatron/bridge/training/config.py:1239",
-)
-def in_batch_packing_with_narrow_numbers(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP942", WARNING, "PSC206; megatron/bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed="first step")
+def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
     Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, and the
@@ -188,21 +147,14 @@ def in_batch_packing_with_narrow_numbers(subject: RunSubject) -> Iterator[Violat
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid.
     Good: enable_in_batch_packing true, mixed_precision bf16_mixed.
     Fix: Use bf16, or pack offline with pad_to_max_length.
-    Noticed: first step.
     Evidence: read in the source; the outcome is inferred.
     """
-    if subject.packs_in_batch and subject.number_format != "bf16":
-        yield Violation(where="mixed_precision", found=subject.number_format, allowed="bf16 with in-batch packing")
+    if run.number_format != "bf16":
+        yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
 
 
-@run_rule(
-    code="BP937",
-    name="in-batch-packing-with-builder-config",
-    severity=Severity.ERROR,
-    source="PSC207; megatron/bridge/training/config.py:1235 of 0.6.1",
-    versions={BRIDGE: ">=0.6.0,<0.6.2"},
-)
-def in_batch_packing_with_builder_config(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"})
+def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
     Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
@@ -212,48 +164,35 @@ def in_batch_packing_with_builder_config(subject: RunSubject) -> Iterator[Violat
     Fix: Upgrade to 0.6.2.
     Noticed: first step.
     Evidence: Megatron-Bridge #5440.
+    Source: PSC207; megatron/bridge/training/config.py:1235 of 0.6.1
     """
-    if not subject.packs_in_batch or subject.pipeline_model_parallel_size == 1:
+    if run.pipeline_model_parallel_size == 1:
         return
-    kind = subject.settings.class_name("model") or ""
+    kind = run.class_name("model") or ""
     if kind.endswith("ModelConfig"):
-        yield Violation(where="model", found=f"{kind} in a pipeline", allowed="a model provider, or 0.6.2")
+        yield wrong("model", f"{kind} in a pipeline", "a model provider, or 0.6.2")
 
 
-@run_rule(
-    code="BP938",
-    name="in-batch-packing-with-expert-overlap",
-    severity=Severity.ERROR,
-    source="PSC208; megatron/bridge/training/vlm_step.py:309",
-    versions={BRIDGE: "<0.7"},
-)
-def in_batch_packing_with_expert_overlap(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP938", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
+def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """Expert communication is overlapped and rows are packed in batch.
 
     Why: Silent: the schedule plan is made without the packed sequence's boundaries, so sequences attend to each other.
     Bad: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm true.
     Good: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm false.
     Fix: Turn the overlap off in model and comm_overlap.
-    Noticed: never.
     Evidence: read in the source; Megatron-Bridge #5470, on main only.
+    Source: PSC208; megatron/bridge/training/vlm_step.py:309
     """
-    if not subject.packs_in_batch:
-        return
     for section in ("model", "comm_overlap"):
         path = f"{section}.overlap_moe_expert_parallel_comm"
-        if subject.settings.is_stated(path) and subject.settings.flag(path):
+        if run.is_stated(path) and run.flag(path):
             mended = change(path, False, "the boundaries of sequences are then kept")
-            yield Violation(where=path, found="true", allowed="false", changes=mended)
+            yield wrong(path, "true", "false", changes=mended)
 
 
-@run_rule(
-    code="BP939",
-    name="energon-packing-buffer",
-    severity=Severity.ERROR,
-    source="PSC209; megatron/bridge/data/builders/energon.py:308",
-    versions={BRIDGE: "<0.7"},
-)
-def energon_packing_buffer(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP939", ERROR, "PSC209; megatron/bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"})
+def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
     Why: Crash at dataset build: Energon wants select_samples_to_pack and pack_selected_samples of the task encoder, and
@@ -262,53 +201,40 @@ def energon_packing_buffer(subject: RunSubject) -> Iterator[Violation]:
     Good: EnergonDatasetConfig packing_buffer_size null, enable_in_batch_packing true.
     Fix: Remove packing_buffer_size; pack in batch.
     Noticed: dataset build.
-    Evidence: read in the source.
     """
     path = "dataset.packing_buffer_size"
-    if subject.dataset_kind == _ENERGON and subject.settings.is_stated(path):
-        size = subject.settings.integer_or_none(path)
+    if run.dataset_kind == _ENERGON and run.is_stated(path):
+        size = run.integer_or_none(path)
         if size is not None:
             mended = change(path, None, "the task encoders cannot pack")
-            yield Violation(where=path, found=str(size), allowed="null", changes=mended)
+            yield wrong(path, str(size), "null", changes=mended)
 
 
-@run_rule(
-    code="BP940",
-    name="energon-micro-batch-size-differs",
-    severity=Severity.ERROR,
-    source="PSC210; megatron/bridge/training/config.py:1198",
-)
-def energon_micro_batch_size_differs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP940", ERROR, "PSC210; megatron/bridge/training/config.py:1198", noticed="validate()")
+def energon_micro_batch_size_differs(run: Run) -> Found:
     """The micro batch size of an Energon dataset is not that of training, or not that of evaluation.
 
     Why: Crash at start: validate() refuses it, because Energon makes the batches.
     Bad: dataset.micro_batch_size 1, train.micro_batch_size 2.
     Good: dataset.micro_batch_size 2, train.micro_batch_size 2, validation.eval_micro_batch_size 2.
     Fix: Set all of them to the same number.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.dataset_kind != _ENERGON:
+    if run.dataset_kind != _ENERGON:
         return
-    path, wanted = "dataset.micro_batch_size", subject.micro_batch_size
-    size = subject.settings.integer(path)
+    path, wanted = "dataset.micro_batch_size", run.micro_batch_size
+    size = run.integer(path)
     if size != wanted:
         mended = change(path, wanted, "as train.micro_batch_size")
-        yield Violation(where=path, found=str(size), allowed=f"{wanted}, as train.micro_batch_size", changes=mended)
+        yield wrong(path, str(size), f"{wanted}, as train.micro_batch_size", changes=mended)
     evaluation = "validation.eval_micro_batch_size"
-    if subject.settings.flag("dataset.do_validation") and subject.eval_micro_batch_size != wanted:
-        found, allowed = str(subject.eval_micro_batch_size), f"{wanted}, as train.micro_batch_size"
+    if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
+        found, allowed = str(run.eval_micro_batch_size), f"{wanted}, as train.micro_batch_size"
         mended = change(evaluation, wanted, "as train.micro_batch_size")
-        yield Violation(where=evaluation, found=found, allowed=allowed, group=evaluation, changes=mended)
+        yield wrong(evaluation, found, allowed, changes=mended, group=evaluation)
 
 
-@run_rule(
-    code="BP941",
-    name="in-batch-packing-with-context-parallel-vision",
-    severity=Severity.WARNING,
-    source="PSC211; megatron/bridge/training/utils/packed_seq_utils.py:145",
-)
-def in_batch_packing_with_context_parallel_vision(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP941", WARNING, "PSC211; megatron/bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
+def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
     Why: Crash or silent: only some families work out positions and vision features per packed sequence before context
@@ -319,25 +245,9 @@ def in_batch_packing_with_context_parallel_vision(subject: RunSubject) -> Iterat
     Noticed: first step, or never.
     Evidence: read in the source; the outcome is inferred.
     """
-    if not subject.packs_in_batch or subject.dataset_kind in TEXT_DATASETS or max(subject.context_parallel_sizes) == 1:
+    if run.dataset_kind in TEXT_DATASETS or max(run.context_parallel_sizes) == 1:
         return
-    name = subject.family.name
+    name = run.family.name
     if _MULTIMODAL.search(name) and name not in _FAMILIES_WITH_PACKED_POSITIONS:
-        found = f"{subject.context_parallel_size} with {subject.family.evidence}"
-        yield Violation(where="model.context_parallel_size", found=found, allowed="1 with in-batch packing")
-
-
-RULES: tuple[RunRule, ...] = (
-    in_batch_packing_of_one_row,
-    seq_length_not_a_collate_multiple,
-    in_batch_packing_by_custom_dataset,
-    deferred_packing_of_another_step,
-    in_batch_packing_of_text_dataset,
-    in_batch_packing_with_allgather_dispatcher,
-    in_batch_packing_with_narrow_numbers,
-    in_batch_packing_with_builder_config,
-    in_batch_packing_with_expert_overlap,
-    energon_packing_buffer,
-    energon_micro_batch_size_differs,
-    in_batch_packing_with_context_parallel_vision,
-)
+        found = f"{run.context_parallel_size} with {run.family.evidence}"
+        yield wrong("model.context_parallel_size", found, "1 with in-batch packing")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import TRAIN
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import stated
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
 
 _WORKERS = f"{SPECS}.num_tokenizer_workers"
 #: Rows of JSON Lines that one process certainly does not tokenise in a second. An estimate on the fast side.
@@ -23,24 +20,18 @@ _NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/local", "/localscratch", "/mnt/
 _GPUS_PER_NODE = 8
 
 
-def _raw_training_file(subject: RunSubject) -> str | None:
+def _raw_training_file(run: Run) -> str | None:
     """Return the raw training file that rank 0 will pack when the job starts; None where packs are there already."""
-    if TRAIN not in splits_packed_by_host(subject):
+    if TRAIN not in splits_packed_by_host(run):
         return None
-    files = subject.require_files()
-    if cached_packs(subject, TRAIN, files) and not subject.settings.flag("dataset.hf_rewrite"):
+    files = run.require_files()
+    if cached_packs(run, TRAIN, files) and not run.flag("dataset.hf_rewrite"):
         return None
-    return f"{raw_root(subject)}/{TRAIN}.jsonl"
+    return f"{raw_root(run)}/{TRAIN}.jsonl"
 
 
-@run_rule(
-    code="BP961",
-    name="packing-outlasts-timeout",
-    severity=Severity.WARNING,
-    source="PSC401; megatron/bridge/data/builders/gpt_sft.py:733-742; megatron/bridge/data/packing/offline.py:48-68; "
-    "megatron/bridge/training/initialize.py:744",
-)
-def packing_outlasts_timeout(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP961", WARNING)
+def packing_outlasts_timeout(run: Run) -> Found:
     """Rank 0 packs a large file inside the job, longer than the other ranks wait in a barrier.
 
     Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after every GPU has idled.
@@ -49,29 +40,23 @@ def packing_outlasts_timeout(subject: RunSubject) -> Iterator[Violation]:
     Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
     Noticed: dataset build.
     Evidence: the barrier read in the source of 0.6.2; the time is an estimate of 2000 rows a second and process.
+    Source: PSC401; megatron/bridge/data/builders/gpt_sft.py:733-742; megatron/bridge/data/packing/offline.py:48-68;
+        megatron/bridge/training/initialize.py:744
     """
-    raw = _raw_training_file(subject)
-    if raw is None or subject.world_size == 1:
+    raw = _raw_training_file(run)
+    if raw is None or run.world_size == 1:
         return
-    timeout_s = 60 * subject.settings.integer("dist.distributed_timeout_minutes", default=10)
-    workers = max(1, subject.settings.integer(_WORKERS, default=1))
+    timeout_s = 60 * run.integer("dist.distributed_timeout_minutes", default=10)
+    workers = max(1, run.integer(_WORKERS, default=1))
     at_most = timeout_s * workers * _ROWS_PER_WORKER_S
-    num_rows = subject.require_files().num_lines(raw, at_most=at_most + 1)
+    num_rows = run.require_files().num_lines(raw, at_most=at_most + 1)
     if num_rows is not None and num_rows > at_most:
-        yield Violation(
-            where="dist.distributed_timeout_minutes",
-            found=f"{timeout_s // 60} minutes while rank 0 packs more than {at_most} rows of {raw}",
-            allowed="packs made before the job",
-        )
+        found = f"{timeout_s // 60} minutes while rank 0 packs more than {at_most} rows of {raw}"
+        yield wrong("dist.distributed_timeout_minutes", found, "packs made before the job")
 
 
-@run_rule(
-    code="BP962",
-    name="packs-on-one-node",
-    severity=Severity.WARNING,
-    source="PSC402; megatron/bridge/data/builders/gpt_sft.py:441-458,733-742",
-)
-def packs_on_one_node(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP962", WARNING, "PSC402; megatron/bridge/data/builders/gpt_sft.py:441-458,733-742", when=HAS_SPECS)
+def packs_on_one_node(run: Run) -> Found:
     """Packs lie in a folder that other nodes of the job do not see.
 
     Why: Crash while the dataset is built: only rank 0 packs, the other nodes get no dataset and fail on None or hang.
@@ -81,29 +66,22 @@ def packs_on_one_node(subject: RunSubject) -> Iterator[Violation]:
     Noticed: dataset build.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issues 4207 and 4865.
     """
-    if not subject.has_specs or subject.world_size <= _GPUS_PER_NODE:
+    if run.world_size <= _GPUS_PER_NODE:
         return
-    settings = {path.setting: path.text for path in explicit_paths(subject)}
-    if splits_packed_by_host(subject):
+    settings = {path.setting: path.text for path in explicit_paths(run)}
+    if splits_packed_by_host(run):
         settings |= {
-            name: subject.settings.text_or_none(name) or ""
+            name: run.text_or_none(name) or ""
             for name in ("dataset.dataset_root", "dataset.hf_output_root")
-            if subject.settings.is_stated(name)
+            if run.is_stated(name)
         }
     for name, path in settings.items():
         if any(path == folder or path.startswith(f"{folder}/") for folder in _NODE_LOCAL):
-            yield Violation(
-                where=name, found=f"{path} for {subject.world_size} GPUs", allowed="a folder that every node mounts"
-            )
+            yield wrong(name, f"{path} for {run.world_size} GPUs", "a folder that every node mounts")
 
 
-@run_rule(
-    code="BP963",
-    name="packs-written-and-read-at-once",
-    severity=Severity.ADVICE,
-    source="PSC403; megatron/bridge/data/packing/paths.py:244-294; megatron/bridge/data/builders/gpt_sft.py:441-447",
-)
-def packs_written_and_read_at_once(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP963", ADVICE, when=splits_packed_by_host)
+def packs_written_and_read_at_once(run: Run) -> Found:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
 
     Why: Crash while the dataset is built: Parquet files are looked for again for 45 seconds, metadata is not.
@@ -112,47 +90,30 @@ def packs_written_and_read_at_once(subject: RunSubject) -> Iterator[Violation]:
     Fix: Build the packs before the job.
     Noticed: dataset build.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4207.
+    Source: PSC403; megatron/bridge/data/packing/paths.py:244-294; megatron/bridge/data/builders/gpt_sft.py:441-447
     """
-    if splits_packed_by_host(subject) and subject.world_size > _GPUS_PER_NODE:
-        yield Violation(
-            where=f"{SPECS}.packed_train_data_path",
-            found=f"packs made by rank 0 of {subject.world_size} GPUs",
-            allowed="packs made before the job",
-        )
+    if run.world_size > _GPUS_PER_NODE:
+        allowed = "packs made before the job"
+        yield wrong(f"{SPECS}.packed_train_data_path", f"packs made by rank 0 of {run.world_size} GPUs", allowed)
 
 
-@run_rule(
-    code="BP965",
-    name="throughput-ignores-packing",
-    severity=Severity.ADVICE,
-    source="PSC405; megatron/bridge/training/gpt_step.py:395-405",
-)
-def throughput_ignores_packing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP965", ADVICE, "PSC405; megatron/bridge/training/gpt_step.py:395-405", when=IS_PACKED)
+def throughput_ignores_packing(run: Run) -> Found:
     """Operations per second are counted as if every row were one sequence.
 
     Why: Silent: with context parallelism the host counts attention over whole rows, so its throughput reads too high.
     Bad: context_parallel_size 2, packed rows, MFU taken from the log.
     Good: MFU computed from the lengths in the artifact's manifest.
     Fix: Compute operations from the lengths of the sequences; compare runs by tokens per second.
-    Noticed: never.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4161.
     """
-    if subject.is_packed and subject.context_parallel_size > 1:
-        yield Violation(
-            where="model.context_parallel_size",
-            found=f"{subject.context_parallel_size} with packed rows",
-            allowed="1 for a throughput that counts packed sequences",
-        )
+    if run.context_parallel_size > 1:
+        allowed = "1 for a throughput that counts packed sequences"
+        yield wrong("model.context_parallel_size", f"{run.context_parallel_size} with packed rows", allowed)
 
 
-@run_rule(
-    code="BP966",
-    name="whole-artifact-read-for-throughput",
-    severity=Severity.ADVICE,
-    source="PSC406; megatron/bridge/training/utils/flop_utils.py:762-795; "
-    "megatron/bridge/data/packing/algorithms.py:346-420",
-)
-def whole_artifact_read_for_throughput(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP966", ADVICE, when=PACKS_OFFLINE)
+def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count operations.
 
     Why: Slow: once, in the first step, minutes and memory for a large artifact; only LoRA of Llama-3-70B on SQuAD.
@@ -161,48 +122,36 @@ def whole_artifact_read_for_throughput(subject: RunSubject) -> Iterator[Violatio
     Fix: Name the dataset by a local dataset_root.
     Noticed: first step.
     Evidence: read in the source of 0.6.2; the cost is inferred.
+    Source: PSC406; megatron/bridge/training/utils/flop_utils.py:762-795;
+        megatron/bridge/data/packing/algorithms.py:346-420
     """
-    if not subject.packs_offline or not stated(subject, "peft"):
+    if not run.stated("peft"):
         return
-    name = next((stated(subject, f"dataset.hf_dataset.{key}") for key in ("dataset_name", "path_or_dataset")), None)
-    model_id = subject.settings.text_or_none("model.hf_model_id") or ""
+    name = next((run.stated(f"dataset.hf_dataset.{key}") for key in ("dataset_name", "path_or_dataset")), None)
+    model_id = run.text_or_none("model.hf_model_id") or ""
     if name in ("squad", "rajpurkar/squad") and "Meta-Llama-3-70B" in model_id:
-        yield Violation(where="dataset.hf_dataset", found=f"{name} with {model_id}", allowed="packs of a local dataset")
+        yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
 
-@run_rule(
-    code="BP971",
-    name="packing-needs-much-memory",
-    severity=Severity.ADVICE,
-    source="PSC411; megatron/bridge/data/packing/offline.py:48-68,246-318",
-)
-def packing_needs_much_memory(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP971", ADVICE, "PSC411; megatron/bridge/data/packing/offline.py:48-68,246-318", noticed="dataset build")
+def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 
     Why: Crash while the dataset is built: killed for memory, at about 60 to 100 bytes a token.
     Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB.
     Good: packs made beforehand.
     Fix: Build the packs before the job; this package streams them from disk.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2; the bytes are inferred.
     """
-    raw = _raw_training_file(subject)
-    num_bytes = None if raw is None else subject.require_files().num_bytes(raw)
+    raw = _raw_training_file(run)
+    num_bytes = None if raw is None else run.require_files().num_bytes(raw)
     if num_bytes is not None and num_bytes > _LARGE_RAW_BYTES:
-        yield Violation(
-            where=f"{SPECS}.packed_train_data_path",
-            found=f"{raw} of {num_bytes / 2**30:.0f} GiB packed inside the job",
-            allowed="packs made before the job",
-        )
+        found = f"{raw} of {num_bytes / 2**30:.0f} GiB packed inside the job"
+        yield wrong(f"{SPECS}.packed_train_data_path", found, "packs made before the job")
 
 
-@run_rule(
-    code="BP972",
-    name="tokenizer-workers-need-descriptors",
-    severity=Severity.ADVICE,
-    source="PSC412; megatron/bridge/data/packing/offline.py:52-68",
-)
-def tokenizer_workers_need_descriptors(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP972", ADVICE, "PSC412; megatron/bridge/data/packing/offline.py:52-68", noticed="dataset build")
+def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
     Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
@@ -210,24 +159,16 @@ def tokenizer_workers_need_descriptors(subject: RunSubject) -> Iterator[Violatio
     Bad: num_tokenizer_workers 32, ulimit -Hn 4096.
     Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2.
     """
-    if splits_packed_by_host(subject):
-        workers = subject.settings.integer(_WORKERS, default=1)
+    if splits_packed_by_host(run):
+        workers = run.integer(_WORKERS, default=1)
         if workers > 1:
-            yield Violation(
-                where=_WORKERS, found=f"{workers} inside the job", allowed="1, or a high limit of open files"
-            )
+            yield wrong(_WORKERS, f"{workers} inside the job", "1, or a high limit of open files")
 
 
-@run_rule(
-    code="BP973",
-    name="packs-written-without-a-lock",
-    severity=Severity.ADVICE,
-    source="PSC413; megatron/bridge/data/packing/parquet.py:81-110; megatron/bridge/data/packing/offline.py:292-309",
-)
-def packs_written_without_a_lock(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP973", ADVICE)
+def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
 
     Why: Crash in a later run: a job killed while it writes leaves half a file that the next takes for finished; two
@@ -237,23 +178,9 @@ def packs_written_without_a_lock(subject: RunSubject) -> Iterator[Violation]:
     Fix: Build the packs before the job, and check them.
     Noticed: dataset build of a later run.
     Evidence: read in the source of 0.6.2; the killed job is inferred.
+    Source: PSC413; megatron/bridge/data/packing/parquet.py:81-110; megatron/bridge/data/packing/offline.py:292-309
     """
-    splits = splits_packed_by_host(subject)
+    splits = splits_packed_by_host(run)
     if splits:
-        yield Violation(
-            where=f"{SPECS}.packed_train_data_path",
-            found=f"{' and '.join(splits)} packed inside the job",
-            allowed="packs made before the job",
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    packing_outlasts_timeout,
-    packs_on_one_node,
-    packs_written_and_read_at_once,
-    throughput_ignores_packing,
-    whole_artifact_read_for_throughput,
-    packing_needs_much_memory,
-    tokenizer_workers_need_descriptors,
-    packs_written_without_a_lock,
-)
+        allowed = "packs made before the job"
+        yield wrong(f"{SPECS}.packed_train_data_path", f"{' and '.join(splits)} packed inside the job", allowed)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.subject import Run
 
 
-def installed_version(subject: RunSubject, name: str) -> Version | None:
+def installed_version(run: Run, name: str) -> Version | None:
     """Return the installed version of a distribution; None where it is not installed.
 
     Raises:
         CannotJudgeError: no environment was given, or it does not tell the version.
     """
-    text = subject.require_environment().versions.get(name)
+    text = run.require_environment().versions.get(name)
     if text is None:
         return None
     try:
@@ -29,6 +29,6 @@ def is_in(version: Version | None, specifier: str) -> bool:
     return version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
 
 
-def is_installed(subject: RunSubject, name: str) -> bool:
+def is_installed(run: Run, name: str) -> bool:
     """Say whether a distribution is installed, of whatever version."""
-    return name in subject.require_environment().versions
+    return name in run.require_environment().versions

@@ -6,46 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.subject import Run
 
 #: Entries of `cuda_graph_modules` and `cuda_graph_scope` that name no module of a layer.
 #: Source: megatron/bridge/utils/cuda_graph.py:65-74.
 _NO_MODULES = frozenset({"full_iteration", "full_iteration_inference", "full", ""})
 
 
-def stated(subject: RunSubject, path: str) -> Any:
-    """Return a value that is rarely set, None where nobody stated it: then the host's default, off, acts."""
-    return subject.settings.value(path) if subject.settings.is_stated(path) else None
-
-
-def attention_backend(subject: RunSubject) -> str | None:
+def attention_backend(run: Run) -> str | None:
     """Return the attention backend that was asked for, e.g. `flash`; None where the choice is left open."""
-    return subject.settings.text_or_none("model.attention_backend")
+    return run.text_or_none("model.attention_backend")
 
 
-def backend_takes_effect(subject: RunSubject) -> bool:
+def backend_takes_effect(run: Run) -> bool:
     """Say whether the host heeds the backend: it compares members of an enum, and a plain text is none of them.
 
     Source: megatron/core/models/common/language_module/language_module.py:123-145.
     """
-    return isinstance(subject.settings.value("model.attention_backend"), Mapping)
+    return isinstance(run.value("model.attention_backend"), Mapping)
 
 
-def pads_between_sequences(subject: RunSubject) -> bool:
+def pads_between_sequences(run: Run) -> bool:
     """Say whether sequences are padded to a multiple, so that logical and physical boundaries differ."""
-    if subject.packs_offline:
-        return subject.pad_seq_to_mult > 1
-    return subject.packs_in_batch and subject.recommended_pad_seq_to_mult > 1
+    if run.packs_offline:
+        return run.pad_seq_to_mult > 1
+    return run.packs_in_batch and run.recommended_pad_seq_to_mult > 1
 
 
-def replaces_attention(subject: RunSubject) -> bool:
+def replaces_attention(run: Run) -> bool:
     """Say whether the model brings attention of its own, which TransformerEngine's limits do not bind."""
-    return subject.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
+    return run.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
 
 
-def has_constant_width(subject: RunSubject) -> bool:
+def has_constant_width(run: Run) -> bool:
     """Say whether every row is as wide as the model's sequence length."""
-    return subject.pads_to_max_length and subject.packed_sequence_size == subject.seq_length
+    return run.pads_to_max_length and run.packed_sequence_size == run.seq_length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,20 +86,20 @@ class GraphCapture:
         )
 
 
-def graph_capture(subject: RunSubject) -> GraphCapture:
+def graph_capture(run: Run) -> GraphCapture:
     """Return what CUDA graphs capture, by the new names and the old ones.
 
     Source: megatron/bridge/utils/cuda_graph.py:28-131; megatron/core/transformer/transformer_config.py:2365-2381.
     """
-    setting = subject.settings.text_or_none("model.cuda_graph_impl") or "none"
+    setting = run.text_or_none("model.cuda_graph_impl") or "none"
     old = {"enable_cuda_graph": "local", "external_cuda_graph": "transformer_engine"}
-    flag = next((name for name in old if stated(subject, f"model.{name}")), None)
+    flag = next((name for name in old if run.stated(f"model.{name}")), None)
     if setting == "none" and flag is None:
         return GraphCapture(
             setting=setting, impl="none", modules=(), scopes=(), path="model.cuda_graph_impl", off="none"
         )
     scopes = tuple(
-        dict.fromkeys((*_entries(subject, "model.cuda_graph_modules"), *_entries(subject, "model.cuda_graph_scope")))
+        dict.fromkeys((*_entries(run, "model.cuda_graph_modules"), *_entries(run, "model.cuda_graph_scope")))
     )
     impl = old[flag] if setting == "none" and flag is not None else setting
     if impl == "local" and "full_iteration" in scopes and setting == "local":
@@ -119,13 +114,13 @@ def graph_capture(subject: RunSubject) -> GraphCapture:
     )
 
 
-def graph_entries(subject: RunSubject, path: str) -> tuple[str, ...]:
+def graph_entries(run: Run, path: str) -> tuple[str, ...]:
     """Return the entries of one of the two settings, e.g. `("attn", "mlp")`."""
-    return _entries(subject, path)
+    return _entries(run, path)
 
 
-def _entries(subject: RunSubject, path: str) -> tuple[str, ...]:
-    value = stated(subject, path)
+def _entries(run: Run, path: str) -> tuple[str, ...]:
+    value = run.stated(path)
     items = value if isinstance(value, (list, tuple)) else (value,)
     return tuple(name.rpartition(".")[2] for item in items for name in _names(item))
 

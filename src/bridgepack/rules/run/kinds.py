@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
 
 
 class Kind(StrEnum):
@@ -96,30 +96,25 @@ def _read(value: Any, kind: Kind) -> int | float | bool | None:
         return None
 
 
-def _has_own_dataset(subject: RunSubject) -> bool:
+def _has_own_dataset(run: Run) -> bool:
     """Say whether the dataset's class is not the host's: then its fields are what that class makes of them."""
     path = "dataset._target_"
-    return subject.settings.is_stated(path) and subject.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS
+    return run.is_stated(path) and run.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS
 
 
-def _misplaced(subject: RunSubject) -> Iterator[tuple[str, Any, Kind]]:
-    is_own = _has_own_dataset(subject)
+def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind]]:
+    is_own = _has_own_dataset(run)
     for path, kind in KINDS.items():
         if is_own and path.startswith("dataset.") and path not in _ANY_DATASET:
             continue
-        if subject.settings.is_stated(path):
-            value = subject.settings.value(path)
+        if run.is_stated(path):
+            value = run.value(path)
             if not _is_of_kind(value, kind):
                 yield path, value, kind
 
 
-@run_rule(
-    code="BP029",
-    name="setting-of-wrong-kind",
-    severity=Severity.ERROR,
-    source="PSB019, PSB020; megatron/bridge/training/config.py:1466",
-)
-def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP029", ERROR, "PSB019, PSB020; megatron/bridge/training/config.py:1466")
+def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
     Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
@@ -128,26 +123,20 @@ def setting_of_wrong_kind(subject: RunSubject) -> Iterator[Violation]:
     Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
     Fix: Write numbers and true or false without quotes.
     Noticed: start for numbers, never for switches.
-    Evidence: read in the source.
     """
-    for path, value, kind in _misplaced(subject):
+    for path, value, kind in _misplaced(run):
         if _neighbour(value, kind) is None:
             meant = _read(value, kind)
-            yield Violation(
-                where=path,
-                found=repr(value),
-                allowed=str(kind),
+            yield wrong(
+                path,
+                repr(value),
+                str(kind),
                 changes=() if meant is None else change(path, meant, f"the setting is {kind}"),
             )
 
 
-@run_rule(
-    code="BP030",
-    name="setting-of-neighbouring-kind",
-    severity=Severity.WARNING,
-    source="PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
-)
-def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP030", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
+def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
     Why: Silent or crash later: most of the host takes 1 for true and 4096.0 for 4096, and some of it does not: it looks
@@ -156,14 +145,8 @@ def setting_of_neighbouring_kind(subject: RunSubject) -> Iterator[Violation]:
     Good: dataset.enable_offline_packing true; packed_sequence_size 4096.
     Fix: Write the value in its own kind.
     Noticed: by accident.
-    Evidence: read in the source.
     """
-    for path, value, kind in _misplaced(subject):
+    for path, value, kind in _misplaced(run):
         meant = _neighbour(value, kind)
         if meant is not None:
-            yield Violation(
-                where=path, found=repr(value), allowed=str(kind), changes=change(path, meant, f"the setting is {kind}")
-            )
-
-
-RULES: tuple[RunRule, ...] = (setting_of_wrong_kind, setting_of_neighbouring_kind)
+            yield wrong(path, repr(value), str(kind), to=meant, because=f"the setting is {kind}")

@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import Change
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import (
-    DIFFUSION_DATASETS,
-    FINETUNING_DATASETS,
-    PRETRAINING_DATASETS,
-    is_on,
-)
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.run.reading import DIFFUSION_DATASETS, FINETUNING_DATASETS, PRETRAINING_DATASETS
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"
 
 
-def _averages_in_collective(subject: RunSubject) -> bool:
+def _averages_in_collective(run: Run) -> bool:
     """Say whether gradients are averaged by the collective; Megatron-FSDP turns that off before anything looks.
 
     Source: megatron/bridge/training/config.py:1083.
     """
-    is_turned_off = (is_on(subject, "dist.use_megatron_fsdp") or is_on(subject, "ddp.use_megatron_fsdp")) and not is_on(
-        subject, "ddp.disable_symmetric_registration"
-    )
-    return subject.settings.flag(_AVERAGE) and not is_turned_off
+    is_sharded = run.is_on("dist.use_megatron_fsdp") or run.is_on("ddp.use_megatron_fsdp")
+    return run.flag(_AVERAGE) and not (is_sharded and not run.is_on("ddp.disable_symmetric_registration"))
 
 
-def _is_checked_by_host(subject: RunSubject) -> bool:
+def _is_checked_by_host(run: Run) -> bool:
     """Say whether validate() looks at the loss: context parallelism with a dataset of fine-tuning."""
-    return subject.context_parallel_size > 1 and subject.dataset_kind in FINETUNING_DATASETS
+    return run.context_parallel_size > 1 and run.dataset_kind in FINETUNING_DATASETS
 
 
-def _per_token_loss(subject: RunSubject, why: str) -> tuple[Change, ...]:
+def _per_token_loss(run: Run, why: str) -> tuple[Change, ...]:
     """Return the changes that turn the loss per token on, with the collective that goes with it."""
     changes = change(_PER_TOKEN, True, why)
-    if is_on(subject, _AVERAGE):
+    if run.is_on(_AVERAGE):
         changes += change(_AVERAGE, False, "the loss per token forbids averaging in the collective")
     return changes
 
 
-@run_rule(
-    code="BP011",
-    name="per-token-loss-off-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB011; megatron/bridge/training/config.py:1452",
-)
-def per_token_loss_off_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP011", ERROR, "PSB011; megatron/bridge/training/config.py:1452", when=_is_checked_by_host, noticed="validate()")
+def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
     Why: Crash at start: validate() refuses it, because a rank whose share of a pack is all prompt has no token to
@@ -57,50 +43,30 @@ def per_token_loss_off_with_context_parallelism(subject: RunSubject) -> Iterator
     Bad: model.context_parallel_size 2, model.calculate_per_token_loss false.
     Good: model.context_parallel_size 2, model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
-    if _is_checked_by_host(subject) and not subject.settings.flag(_PER_TOKEN):
-        yield Violation(
-            where=_PER_TOKEN,
-            found="false",
-            allowed=f"true, because context parallelism is {subject.context_parallel_size}",
-            changes=_per_token_loss(subject, "a rank may hold no trained token"),
-        )
+    if not run.flag(_PER_TOKEN):
+        allowed = f"true, because context parallelism is {run.context_parallel_size}"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "a rank may hold no trained token"))
 
 
-@run_rule(
-    code="BP012",
-    name="average-in-collective-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB012; megatron/bridge/training/config.py:1455",
-)
-def average_in_collective_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP012", ERROR, "PSB012; megatron/bridge/training/config.py:1455", when=_is_checked_by_host, noticed="validate()")
+def average_in_collective_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and gradients are averaged by the collective.
 
     Why: Crash at start: validate() refuses it; ranks hold different numbers of trained tokens.
     Bad: model.context_parallel_size 2, ddp.average_in_collective true.
     Good: model.context_parallel_size 2, ddp.average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if _is_checked_by_host(subject) and _averages_in_collective(subject):
-        yield Violation(
-            where=_AVERAGE,
-            found="true",
-            allowed=f"false, because context parallelism is {subject.context_parallel_size}",
-            changes=change(_AVERAGE, False, "ranks hold different numbers of trained tokens"),
-        )
+    if _averages_in_collective(run):
+        allowed = f"false, because context parallelism is {run.context_parallel_size}"
+        yield wrong(_AVERAGE, "true", allowed, to=False, because="ranks hold different numbers of trained tokens")
 
 
-@run_rule(
-    code="BP013",
-    name="average-in-collective-with-per-token-loss",
-    severity=Severity.ERROR,
-    source="PSB013; megatron/core/distributed/distributed_data_parallel.py:180",
-)
-def average_in_collective_with_per_token_loss(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP013", ERROR, "PSB013; megatron/core/distributed/distributed_data_parallel.py:180", noticed="setup")
+def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
     Why: Crash at setup, after the weights were loaded: the wrapper for data parallelism refuses it. Without context
@@ -108,27 +74,16 @@ def average_in_collective_with_per_token_loss(subject: RunSubject) -> Iterator[V
     Bad: model.calculate_per_token_loss true, ddp.average_in_collective true.
     Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
-    Noticed: setup.
-    Evidence: read in the source.
     """
-    if not subject.settings.flag(_PER_TOKEN) or not _averages_in_collective(subject):
+    if not run.flag(_PER_TOKEN) or not _averages_in_collective(run):
         return
-    if not _is_checked_by_host(subject):
-        yield Violation(
-            where=_AVERAGE,
-            found="true",
-            allowed="false, because model.calculate_per_token_loss is true",
-            changes=change(_AVERAGE, False, "the loss per token forbids averaging in the collective"),
-        )
+    if not _is_checked_by_host(run):
+        why = "the loss per token forbids averaging in the collective"
+        yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
 
-@run_rule(
-    code="BP014",
-    name="loss-averaged-over-packs",
-    severity=Severity.ADVICE,
-    source="PSB014; megatron/bridge/training/losses.py:102, megatron/core/pipeline_parallel/schedules.py",
-)
-def loss_averaged_over_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP014", ADVICE, when=PACKS_OFFLINE)
+def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
     Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; the curve differs from an
@@ -136,26 +91,17 @@ def loss_averaged_over_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: enable_offline_packing true, model.calculate_per_token_loss false.
     Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: never.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
+    Source: PSB014; megatron/bridge/training/losses.py:102, megatron/core/pipeline_parallel/schedules.py
     """
-    if not subject.packs_offline or subject.settings.flag(_PER_TOKEN) or subject.context_parallel_size > 1:
+    if run.flag(_PER_TOKEN) or run.context_parallel_size > 1:
         return
-    yield Violation(
-        where=_PER_TOKEN,
-        found="false",
-        allowed="true, so that every trained token weighs the same",
-        changes=_per_token_loss(subject, "every trained token weighs the same"),
-    )
+    allowed = "true, so that every trained token weighs the same"
+    yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "every trained token weighs the same"))
 
 
-@run_rule(
-    code="BP032",
-    name="custom-dataset-with-mean-loss-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="PSB011, PSB810; megatron/bridge/training/config.py:1439",
-)
-def custom_dataset_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP032", WARNING, "PSB011, PSB810; megatron/bridge/training/config.py:1439")
+def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
     Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
@@ -163,52 +109,32 @@ def custom_dataset_with_mean_loss(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false.
     Good: the same with calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
-    Noticed: never.
     Evidence: read in the source; Megatron-LM #1764.
     """
-    if subject.context_parallel_size == 1 or subject.settings.flag(_PER_TOKEN):
+    if run.context_parallel_size == 1 or run.flag(_PER_TOKEN):
         return
-    if subject.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS:
+    if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS:
         return
-    yield Violation(
-        where=_PER_TOKEN,
-        found=f"false, with {subject.dataset_kind} and context parallelism {subject.context_parallel_size}",
-        allowed="true in fine-tuning",
-    )
+    found = f"false, with {run.dataset_kind} and context parallelism {run.context_parallel_size}"
+    yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 
 
-@run_rule(
-    code="BP617",
-    name="validation-loss-weighs-packs",
-    severity=Severity.ADVICE,
-    source="PSB617; megatron/bridge/training/losses.py:102",
-)
-def validation_loss_weighs_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP617", ADVICE, "PSB617; megatron/bridge/training/losses.py:102", when=PACKS_OFFLINE)
+def validation_loss_weighs_packs(run: Run) -> Found:
     """The validation loss is an average over packs, not over tokens.
 
     Why: Silent: it cannot be compared with that of an unpacked run, nor with packs of another size.
     Bad: packed validation with model.calculate_per_token_loss false.
     Good: packed validation with model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if subject.packs_offline and subject.evaluates and not subject.settings.flag(_PER_TOKEN):
-        yield Violation(
-            where=_PER_TOKEN,
-            found="false",
-            allowed="true, where validation losses are to be compared",
-            changes=_per_token_loss(subject, "every trained token weighs the same"),
-        )
+    if run.evaluates and not run.flag(_PER_TOKEN):
+        allowed = "true, where validation losses are to be compared"
+        yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "every trained token weighs the same"))
 
 
-@run_rule(
-    code="BP027",
-    name="context-parallelism-without-packing",
-    severity=Severity.ADVICE,
-    source="PSB027; docs/bridge-rl-integration.md:190",
-)
-def context_parallelism_without_packing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", noticed="assertion of the framework on top")
+def context_parallelism_without_packing(run: Run) -> Found:
     """Context parallelism is on and rows are not packed.
 
     Why: Crash in stacks on top of the host: SkyRL and NeMo-RL refuse context parallelism without packing. The host's
@@ -216,23 +142,8 @@ def context_parallelism_without_packing(subject: RunSubject) -> Iterator[Violati
     Bad: model.context_parallel_size 2, enable_offline_packing false.
     Good: model.context_parallel_size 2, enable_offline_packing true.
     Fix: Turn packing on.
-    Noticed: assertion of the framework on top.
     Evidence: SkyRL #274; the host's documentation.
     """
-    if subject.context_parallel_size > 1 and not subject.is_packed and subject.dataset_kind in FINETUNING_DATASETS:
-        yield Violation(
-            where="model.context_parallel_size",
-            found=f"{subject.context_parallel_size}, without packing",
-            allowed="packing, or no context parallelism",
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    per_token_loss_off_with_context_parallelism,
-    average_in_collective_with_context_parallelism,
-    average_in_collective_with_per_token_loss,
-    loss_averaged_over_packs,
-    context_parallelism_without_packing,
-    custom_dataset_with_mean_loss,
-    validation_loss_weighs_packs,
-)
+    if run.context_parallel_size > 1 and not run.is_packed and run.dataset_kind in FINETUNING_DATASETS:
+        allowed = "packing, or no context parallelism"
+        yield wrong("model.context_parallel_size", f"{run.context_parallel_size}, without packing", allowed)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 
 _KIND = "model.cp_comm_type"
 
 
-@run_rule(
-    code="BP724",
-    name="exchange-kinds-not-one-per-layer",
-    severity=Severity.ERROR,
-    source="PSB707; megatron/bridge/training/config.py:1524-1532; megatron/core/transformer/transformer_config.py:2778",
-)
-def exchange_kinds_not_one_per_layer(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP724", ERROR)
+def exchange_kinds_not_one_per_layer(run: Run) -> Found:
     """The kinds of exchange are neither one text nor a list with one text per layer.
 
     Why: Crash in validate(), which counts them against num_layers.
@@ -27,131 +19,95 @@ def exchange_kinds_not_one_per_layer(subject: RunSubject) -> Iterator[Violation]
     Fix: Set model.cp_comm_type to one text, or to as many as there are layers.
     Noticed: validate().
     Evidence: executed with the real 0.6.2.
+    Source: PSB707; megatron/bridge/training/config.py:1524-1532; megatron/core/transformer/transformer_config.py:2778
     """
-    if subject.context_parallel_size == 1:
+    if run.context_parallel_size == 1:
         return
-    kind = subject.settings.value(_KIND)
+    kind = run.value(_KIND)
     if isinstance(kind, (list, tuple)):
-        num_layers = subject.settings.integer("model.num_layers")
+        num_layers = run.integer("model.num_layers")
         if len(kind) != num_layers:
-            yield Violation(where=_KIND, found=f"{len(kind)} kinds", allowed=f"one, or {num_layers}: one per layer")
+            yield wrong(_KIND, f"{len(kind)} kinds", f"one, or {num_layers}: one per layer")
     elif kind is not None and not isinstance(kind, str):
-        yield Violation(where=_KIND, found=repr(kind), allowed="p2p, a2a, all_gather, a2a+p2p or a list of them")
+        yield wrong(_KIND, repr(kind), "p2p, a2a, all_gather, a2a+p2p or a list of them")
 
 
-@run_rule(
-    code="BP725",
-    name="sparse-attention-without-all-gather",
-    severity=Severity.ERROR,
-    source="PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852",
-)
-def sparse_attention_without_all_gather(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP725", ERROR, "PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852", noticed="validate()")
+def sparse_attention_without_all_gather(run: Run) -> Found:
     """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
 
     Why: Crash in validate(): sparse attention exchanges keys and values by allgather only.
     Bad: experimental_attention_variant dsa, context_parallel_size 4, cp_comm_type not set.
     Good: experimental_attention_variant dsa, context_parallel_size 4, cp_comm_type allgather.
     Fix: Set model.cp_comm_type to allgather.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if subject.context_parallel_size == 1 or subject.of_model("experimental_attention_variant") != "dsa":
+    if run.context_parallel_size == 1 or run.of_model("experimental_attention_variant") != "dsa":
         return
-    kinds = subject.cp_comm_types if subject.of_model("cp_comm_type") else ()
+    kinds = run.cp_comm_types if run.of_model("cp_comm_type") else ()
     if not kinds or any(kind.replace("_", "").lower() != "allgather" for kind in kinds):
-        yield Violation(
-            where=_KIND,
-            found=", ".join(kinds) or "nothing",
-            allowed="allgather with sparse attention",
-            changes=change(_KIND, "allgather", "the only exchange of sparse attention"),
-        )
+        found = ", ".join(kinds) or "nothing"
+        allowed = "allgather with sparse attention"
+        yield wrong(_KIND, found, allowed, to="allgather", because="the only exchange of sparse attention")
 
 
-@run_rule(
-    code="BP726",
-    name="linear-heads-do-not-divide",
-    severity=Severity.ERROR,
-    source="PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382",
-)
-def linear_heads_do_not_divide(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP726", ERROR, "PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382", noticed="validate()")
+def linear_heads_do_not_divide(run: Run) -> Found:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.
 
     Why: Crash in validate(): each rank of both kinds gets whole heads.
     Bad: linear_num_key_heads 16, tensor parallelism 8, context parallelism 4.
     Good: linear_num_key_heads 16, tensor parallelism 4, context parallelism 4.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if subject.of_model("experimental_attention_variant") != "gated_delta_net":
+    if run.of_model("experimental_attention_variant") != "gated_delta_net":
         return
-    size = subject.tensor_model_parallel_size * subject.context_parallel_size
+    size = run.tensor_model_parallel_size * run.context_parallel_size
     for name in ("linear_num_key_heads", "linear_num_value_heads"):
-        num_heads = subject.settings.integer(f"model.{name}", default=0)
+        num_heads = run.integer(f"model.{name}", default=0)
         if num_heads % size:
-            yield Violation(
-                where="model.context_parallel_size",
-                found=f"{name} {num_heads}, tensor times context parallelism {size}",
-                allowed=f"a product that divides {num_heads}",
-            )
+            found = f"{name} {num_heads}, tensor times context parallelism {size}"
+            yield wrong("model.context_parallel_size", found, f"a product that divides {num_heads}")
 
 
-@run_rule(
-    code="BP728",
-    name="batch-invariance-with-context-parallelism",
-    severity=Severity.ERROR,
-    source="PSB702; megatron/core/transformer/transformer_config.py:2875-2896",
-)
-def batch_invariance_with_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP728", ERROR, "PSB702; megatron/core/transformer/transformer_config.py:2875-2896", noticed="validate()")
+def batch_invariance_with_context_parallelism(run: Run) -> Found:
     """Batch-invariant mode is on together with context parallelism.
 
     Why: Crash in validate(): "Batch invariant mode does not support context parallelism."
     Bad: batch_invariant_mode true, context_parallel_size 2.
     Good: batch_invariant_mode false, context_parallel_size 2.
     Fix: Set model.batch_invariant_mode to false, or context parallelism to 1.
-    Noticed: validate().
     Evidence: read in the source of megatron-core 0.19.2.
     """
-    if stated(subject, "model.batch_invariant_mode") is True and subject.context_parallel_size > 1:
-        yield Violation(
-            where="model.batch_invariant_mode",
-            found=f"true with context parallelism {subject.context_parallel_size}",
-            allowed="false with context parallelism",
-            changes=change("model.batch_invariant_mode", False, "context parallelism has no such kernels"),
+    if run.stated("model.batch_invariant_mode") is True and run.context_parallel_size > 1:
+        yield wrong(
+            "model.batch_invariant_mode",
+            f"true with context parallelism {run.context_parallel_size}",
+            "false with context parallelism",
+            to=False,
+            because="context parallelism has no such kernels",
         )
 
 
-@run_rule(
-    code="BP816",
-    name="varying-lengths-with-allgather-dispatcher",
-    severity=Severity.ERROR,
-    source="PSB808, PSB114; megatron/core/transformer/transformer_config.py:2643-2649",
-)
-def varying_lengths_with_allgather_dispatcher(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP816", ERROR, "PSB808, PSB114; megatron/core/transformer/transformer_config.py:2643-2649", noticed="validate()")
+def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
     """Varying sequence lengths are announced while tokens are dispatched by allgather.
 
     Why: Crash in validate(), for models without experts too: allgather is the default dispatcher.
     Bad: variable_seq_lengths true, moe_token_dispatcher_type allgather.
     Good: variable_seq_lengths true, moe_token_dispatcher_type alltoall.
     Fix: Set model.moe_token_dispatcher_type to alltoall, or model.variable_seq_lengths to false.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if stated(subject, "model.variable_seq_lengths") is not True:
+    if run.stated("model.variable_seq_lengths") is not True:
         return
-    if subject.settings.text_or_none("model.moe_token_dispatcher_type") == "allgather":
-        yield Violation(
-            where="model.moe_token_dispatcher_type",
-            found="allgather with variable_seq_lengths true",
-            allowed="alltoall or flex",
-            changes=change("model.moe_token_dispatcher_type", "alltoall", "it takes lengths that vary"),
+    if run.text_or_none("model.moe_token_dispatcher_type") == "allgather":
+        yield wrong(
+            "model.moe_token_dispatcher_type",
+            "allgather with variable_seq_lengths true",
+            "alltoall or flex",
+            to="alltoall",
+            because="it takes lengths that vary",
         )
-
-
-RULES: tuple[RunRule, ...] = (
-    exchange_kinds_not_one_per_layer,
-    sparse_attention_without_all_gather,
-    linear_heads_do_not_divide,
-    batch_invariance_with_context_parallelism,
-    varying_lengths_with_allgather_dispatcher,
-)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import TRAIN
-from bridgepack.rules.context import known
-from bridgepack.rules.rule import MANIFEST_FILE, ArtifactFacts, Severity, Violation
+from bridgepack.rules.engine.context import known
+from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
 
 
-def packs_of(subject: RunSubject) -> ArtifactFacts | None:
+def packs_of(run: Run) -> ArtifactFacts | None:
     """Return the artifact of a run that reads packs; None for a run that packs nothing offline."""
-    return subject.require_artifact() if subject.has_specs else None
+    return run.require_artifact() if run.has_specs else None
 
 
-@run_rule(
-    code="BP106",
-    name="artifact-sequences-not-divisible",
-    severity=Severity.ERROR,
-    source="PSB106; megatron/core/models/common/embeddings/rope_utils.py:222",
-)
-def artifact_sequences_not_divisible(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP106", ERROR, "PSB106; megatron/core/models/common/embeddings/rope_utils.py:222")
+def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
@@ -31,43 +24,36 @@ def artifact_sequences_not_divisible(subject: RunSubject) -> Iterator[Violation]
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2.
     Good: sequences of 4 and 4 runtime tokens, context_parallel_size 2.
     Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
-    Noticed: never.
     Evidence: read in the source; Bridge #4489.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    needed = subject.needed_sequence_multiple
+    needed = run.needed_sequence_multiple
     for truth in facts.require_truths():
         if truth.runtime_length_gcd % needed:
             found = f"lengths that are multiples of {truth.runtime_length_gcd} only"
-            yield Violation(where=truth.split, found=found, allowed=f"multiples of {needed}")
+            yield wrong(truth.split, found, f"multiples of {needed}")
 
 
-@run_rule(
-    code="BP107",
-    name="artifact-row-exceeds-pack",
-    severity=Severity.ERROR,
-    source="PSB107; megatron/bridge/data/packing/gpt_sft.py:199",
-)
-def artifact_row_exceeds_pack(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP107", ERROR, "PSB107; megatron/bridge/data/packing/gpt_sft.py:199", noticed="a later step")
+def artifact_row_exceeds_pack(run: Run) -> Found:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
     Why: Crash whenever the row is drawn, perhaps hours later: an AssertionError without a message in a loader's worker.
     Bad: a row of 4096 runtime tokens, packed_sequence_size 2048.
     Good: a row of 4096 runtime tokens, packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
-    Noticed: a later step.
     Evidence: executed with the real 0.6.2.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    size = subject.packed_sequence_size
+    size = run.packed_sequence_size
     for truth in facts.require_truths():
         if truth.max_row_width > size:
             found = f"a row of {truth.max_row_width} runtime tokens"
-            yield Violation(where=truth.split, found=found, allowed=f"at most {size}, packed_sequence_size")
+            yield wrong(truth.split, found, f"at most {size}, packed_sequence_size")
 
 
 def _size_made_for(facts: ArtifactFacts) -> int:
@@ -81,38 +67,26 @@ def _size_made_for(facts: ArtifactFacts) -> int:
     return known(size if type(size) is int else None, "the size that the artifact was packed for")
 
 
-@run_rule(
-    code="BP108",
-    name="artifact-packed-for-smaller-size",
-    severity=Severity.WARNING,
-    source="PSB108, PSB410",
-)
-def artifact_packed_for_smaller_size(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP108", WARNING, "PSB108, PSB410")
+def artifact_packed_for_smaller_size(run: Run) -> Found:
     """The artifact was packed for a smaller size than this run's packed_sequence_size.
 
     Why: Slow: every row is filled up with padding; a step trains fewer tokens than the settings say.
     Bad: an artifact for 4096, packed_sequence_size 8192.
     Good: an artifact for 8192, packed_sequence_size 8192.
     Fix: Use packed_sequence_size and seq_length of the artifact, or pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    made_for, size = _size_made_for(facts), subject.packed_sequence_size
+    made_for, size = _size_made_for(facts), run.packed_sequence_size
     if 0 < made_for < size:
         found = f"{size}, with packs for {made_for}"
-        yield Violation(where=f"{SPECS}.packed_sequence_size", found=found, allowed=str(made_for))
+        yield wrong(f"{SPECS}.packed_sequence_size", found, str(made_for))
 
 
-@run_rule(
-    code="BP121",
-    name="artifact-multiple-differs",
-    severity=Severity.WARNING,
-    source="PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239",
-)
-def artifact_multiple_differs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP121", WARNING, "PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239")
+def artifact_multiple_differs(run: Run) -> Found:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
     Why: Silent: with 1 the host takes padding inside sequences for tokens; with more than 1 it looks for padding at
@@ -120,60 +94,40 @@ def artifact_multiple_differs(subject: RunSubject) -> Iterator[Violation]:
     Bad: an artifact with pad_seq_to_mult 4, a run with 1.
     Good: an artifact with pad_seq_to_mult 4, a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's where this run's parallelism allows it, or pack again.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    made_with, multiple = (
-        known(facts.context.pad_seq_to_mult, "the artifact's pad_seq_to_mult"),
-        subject.pad_seq_to_mult,
-    )
+    made_with, multiple = (known(facts.context.pad_seq_to_mult, "the artifact's pad_seq_to_mult"), run.pad_seq_to_mult)
     if made_with == multiple or (multiple > 1 and made_with % multiple == 0):
         return
     where = f"{SPECS}.pad_seq_to_mult"
-    is_enough = made_with % subject.needed_sequence_multiple == 0
+    is_enough = made_with % run.needed_sequence_multiple == 0
     why = "the artifact was packed with it"
-    yield Violation(
-        where=where,
-        found=f"{multiple}, with packs padded to {made_with}",
-        allowed=str(made_with) if is_enough else "packs made with this multiple",
-        changes=change(where, made_with, why) if is_enough else (),
-    )
+    found = f"{multiple}, with packs padded to {made_with}"
+    allowed = str(made_with) if is_enough else "packs made with this multiple"
+    yield wrong(where, found, allowed, changes=change(where, made_with, why) if is_enough else ())
 
 
-@run_rule(
-    code="BP122",
-    name="artifact-lacks-validation",
-    severity=Severity.WARNING,
-    source="PSB206",
-)
-def artifact_lacks_validation(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence="executed with the real 0.6.2")
+def artifact_lacks_validation(run: Run) -> Found:
     """The run validates, and the artifact has no validation split.
 
     Why: Crash when the dataset is built, or silent: the host looks for other packs, or packs validation.jsonl itself.
     Bad: do_validation true, an artifact with the split training only.
     Good: do_validation true, an artifact with the splits training and validation.
     Fix: Build the artifact with validation data, or set dataset.do_validation to false.
-    Noticed: dataset build, or never.
-    Evidence: executed with the real 0.6.2.
     """
-    facts = packs_of(subject)
-    if facts is None or not subject.settings.flag("dataset.do_validation"):
+    facts = packs_of(run)
+    if facts is None or not run.flag("dataset.do_validation"):
         return
     if TRAIN in facts.shards and VALIDATION not in facts.shards:
         found = f"an artifact with {', '.join(facts.shards)} only"
-        yield Violation(where=PATH_SETTINGS[VALIDATION], found=found, allowed="an artifact with a validation split")
+        yield wrong(PATH_SETTINGS[VALIDATION], found, "an artifact with a validation split")
 
 
-@run_rule(
-    code="BP220",
-    name="artifact-sequences-longer-than-run",
-    severity=Severity.WARNING,
-    source="PSB220, PSB216, PSB616",
-)
-def artifact_sequences_longer_than_run(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP220", WARNING, "PSB220, PSB216, PSB616")
+def artifact_sequences_longer_than_run(run: Run) -> Found:
     """The artifact has sequences longer than this run would pack.
 
     Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them. A
@@ -181,26 +135,19 @@ def artifact_sequences_longer_than_run(subject: RunSubject) -> Iterator[Violatio
     Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048.
     Good: a sequence of 2048 runtime tokens, dataset.seq_length 2048.
     Fix: Make the settings those of the artifact, or pack again with them.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    limit = longest_sequence(subject)
+    limit = longest_sequence(run)
     for truth in facts.require_truths():
         if truth.max_runtime_length > limit:
             found = f"a sequence of {truth.max_runtime_length} runtime tokens"
-            yield Violation(where=truth.split, found=found, allowed=f"at most {limit}, as this run would pack")
+            yield wrong(truth.split, found, f"at most {limit}, as this run would pack")
 
 
-@run_rule(
-    code="BP421",
-    name="padded-boundaries-without-metadata",
-    severity=Severity.ERROR,
-    source="PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79",
-)
-def padded_boundaries_without_metadata(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP421", ERROR, "PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+def padded_boundaries_without_metadata(run: Run) -> Found:
     """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
 
     Why: Crash when the dataset is built, or at the first row that has more sequences than the metadata knows.
@@ -210,27 +157,16 @@ def padded_boundaries_without_metadata(subject: RunSubject) -> Iterator[Violatio
     Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
-    if not subject.has_specs or not subject.settings.flag(f"{SPECS}.pad_cu_seqlens"):
+    if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
-    if subject.settings.text_or_none(PATH_SETTINGS[TRAIN]) is None:
+    if run.text_or_none(PATH_SETTINGS[TRAIN]) is None:
         return
-    metadata = subject.settings.text_or_none(METADATA_SETTING)
-    is_seen = metadata is not None and subject.files is not None and "://" not in metadata
+    metadata = run.text_or_none(METADATA_SETTING)
+    is_seen = metadata is not None and run.files is not None and "://" not in metadata
     if metadata is None:
-        yield Violation(where=METADATA_SETTING, found="null, with pad_cu_seqlens", allowed="the packs' metadata file")
-    elif is_seen and subject.files is not None and not subject.files.exists(metadata):
-        yield Violation(where=METADATA_SETTING, found=f"{metadata}, no such file", allowed="a file that exists")
-    if subject.artifact is not None and not subject.artifact.metadata.exists:
+        yield wrong(METADATA_SETTING, "null, with pad_cu_seqlens", "the packs' metadata file")
+    elif is_seen and run.files is not None and not run.files.exists(metadata):
+        yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
+    if run.artifact is not None and not run.artifact.metadata.exists:
         found = "no such file, with pad_cu_seqlens"
-        yield Violation(where=subject.artifact.metadata.path, found=found, allowed=f"a file beside {MANIFEST_FILE}")
-
-
-RULES: tuple[RunRule, ...] = (
-    artifact_sequences_not_divisible,
-    artifact_row_exceeds_pack,
-    artifact_packed_for_smaller_size,
-    artifact_multiple_differs,
-    artifact_lacks_validation,
-    artifact_sequences_longer_than_run,
-    padded_boundaries_without_metadata,
-)
+        yield wrong(run.artifact.metadata.path, found, f"a file beside {MANIFEST_FILE}")

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from bridgepack.records import SPLITS, TRAIN, Files
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.run_subject import SPECS, RunSubject
-from bridgepack.rules.versions import BRIDGE
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.subject import SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 #: Versions since which the host's own packs are Parquet files, and have a fingerprint in their folder's name.
 _FIRST_WITH_PARQUET, _FIRST_WITH_FINGERPRINT = Version("0.4.dev0"), Version("0.6.dev0")
 VALIDATION = SPLITS[1]
-PATH_SETTINGS = {
-    TRAIN: f"{SPECS}.packed_train_data_path",
-    VALIDATION: f"{SPECS}.packed_val_data_path",
-}
+PATH_SETTINGS = {TRAIN: f"{SPECS}.packed_train_data_path", VALIDATION: f"{SPECS}.packed_val_data_path"}
 METADATA_SETTING = f"{SPECS}.packed_metadata_path"
 
 
@@ -61,11 +58,11 @@ def is_parquet_name(name: str) -> bool:
     return name.lower().endswith((".parquet", ".pq"))
 
 
-def explicit_paths(subject: RunSubject) -> tuple[PackedPath, ...]:
+def explicit_paths(run: Run) -> tuple[PackedPath, ...]:
     """Return the paths to packs that the settings name; none without offline packing."""
-    if not subject.has_specs:
+    if not run.has_specs:
         return ()
-    texts = {split: subject.settings.text_or_none(setting) for split, setting in PATH_SETTINGS.items()}
+    texts = {split: run.text_or_none(setting) for split, setting in PATH_SETTINGS.items()}
     return tuple(
         PackedPath(split=split, setting=PATH_SETTINGS[split], text=text)
         for split, text in texts.items()
@@ -73,31 +70,31 @@ def explicit_paths(subject: RunSubject) -> tuple[PackedPath, ...]:
     )
 
 
-def visible_paths(subject: RunSubject) -> tuple[tuple[PackedPath, Files], ...]:
+def visible_paths(run: Run) -> tuple[tuple[PackedPath, Files], ...]:
     """Return the explicit paths that lie in the file system, each with the file system; none where none is named.
 
     Raises:
         CannotJudgeError: files were not looked at, or every path is a URI.
     """
-    paths = explicit_paths(subject)
+    paths = explicit_paths(run)
     if not paths:
         return ()
-    files = subject.require_files()
+    files = run.require_files()
     visible = tuple((path, files) for path in paths if not path.is_remote)
     if not visible:
         raise CannotJudgeError("the packs lie at a URI, which is not looked at")
     return visible
 
 
-def splits_packed_by_host(subject: RunSubject) -> tuple[str, ...]:
+def splits_packed_by_host(run: Run) -> tuple[str, ...]:
     """Return the splits that the host packs itself: those with offline packing and no explicit path.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:622-635.
     """
-    if not subject.has_specs:
+    if not run.has_specs:
         return ()
-    named = {path.split for path in explicit_paths(subject)}
-    wanted = SPLITS if subject.settings.flag("dataset.do_validation") else (TRAIN,)
+    named = {path.split for path in explicit_paths(run)}
+    wanted = SPLITS if run.flag("dataset.do_validation") else (TRAIN,)
     return tuple(split for split in wanted if split not in named)
 
 
@@ -114,15 +111,15 @@ def resolved(path: PackedPath, files: Files) -> tuple[str, ...]:
     return (path.text,) if files.exists(path.text) else ()
 
 
-def raw_root(subject: RunSubject) -> str:
+def raw_root(run: Run) -> str:
     """Return the folder of the raw JSON Lines files, under which the host keeps the packs that it makes.
 
     Raises:
         CannotJudgeError: it is not stated, or a URI.
     """
-    root = subject.settings.text_or_none("dataset.dataset_root")
+    root = run.text_or_none("dataset.dataset_root")
     if root is None:
-        root = subject.settings.text_or_none("dataset.hf_output_root")
+        root = run.text_or_none("dataset.hf_output_root")
     if root is None:
         raise CannotJudgeError("neither dataset.dataset_root nor dataset.hf_output_root is set")
     if "://" in root:
@@ -130,35 +127,35 @@ def raw_root(subject: RunSubject) -> str:
     return root.rstrip("/")
 
 
-def cached_packs(subject: RunSubject, split: str, files: Files) -> tuple[str, ...]:
+def cached_packs(run: Run, split: str, files: Files) -> tuple[str, ...]:
     """Return the host's own packs of this size and multiple under the raw root, whatever the rest of their key.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:796-850; finetuning_dataset.py:339-407 before 0.6.
     """
-    ending = "npy" if subject.versions[BRIDGE] < _FIRST_WITH_PARQUET else "idx.parquet"
-    return files.matches(f"{_cache_folder(subject)}/{split}_{subject.packed_sequence_size}.{ending}")
+    ending = "npy" if run.versions[BRIDGE] < _FIRST_WITH_PARQUET else "idx.parquet"
+    return files.matches(f"{_cache_folder(run)}/{split}_{run.packed_sequence_size}.{ending}")
 
 
-def cached_metadata(subject: RunSubject, files: Files) -> tuple[str, ...]:
+def cached_metadata(run: Run, files: Files) -> tuple[str, ...]:
     """Return the metadata files beside the host's own packs of this size and multiple."""
-    return files.matches(f"{_cache_folder(subject)}/{subject.packed_sequence_size}_metadata.jsonl")
+    return files.matches(f"{_cache_folder(run)}/{run.packed_sequence_size}_metadata.jsonl")
 
 
-def cache_folders(subject: RunSubject, files: Files) -> tuple[str, ...]:
+def cache_folders(run: Run, files: Files) -> tuple[str, ...]:
     """Return the folders for the host's own packs of this multiple that exist."""
-    return tuple(path for path in files.matches(_cache_folder(subject)) if files.is_folder(path))
+    return tuple(path for path in files.matches(_cache_folder(run)) if files.is_folder(path))
 
 
-def _cache_folder(subject: RunSubject) -> str:
-    multiple = subject.settings.value(f"{SPECS}.pad_seq_to_mult")
-    fingerprint = "" if subject.versions[BRIDGE] < _FIRST_WITH_FINGERPRINT else "_sft_*"
-    return f"{raw_root(subject)}/packed/*_pad_seq_to_mult{multiple}{fingerprint}"
+def _cache_folder(run: Run) -> str:
+    multiple = run.value(f"{SPECS}.pad_seq_to_mult")
+    fingerprint = "" if run.versions[BRIDGE] < _FIRST_WITH_FINGERPRINT else "_sft_*"
+    return f"{raw_root(run)}/packed/*_pad_seq_to_mult{multiple}{fingerprint}"
 
 
-def longest_sequence(subject: RunSubject) -> int:
+def longest_sequence(run: Run) -> int:
     """Return the most tokens a sequence may have when the host packs.
 
     Source: megatron/bridge/data/builders/gpt_sft.py:668-684.
     """
-    longest = subject.settings.integer_or_none(f"{SPECS}.max_single_sequence_length")
-    return longest or subject.settings.integer("dataset.seq_length")
+    longest = run.integer_or_none(f"{SPECS}.max_single_sequence_length")
+    return longest or run.integer("dataset.seq_length")

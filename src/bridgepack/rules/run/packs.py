@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
-from bridgepack.rules.versions import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 #: Whole numbers up to here are exact in float32.
 MAX_EXACT_FLOAT32 = 1 << 24
 
 
-@run_rule(
-    code="BP402",
-    name="padded-cu-seqlens-without-full-width",
-    severity=Severity.ERROR,
-    source="PSB402; megatron/bridge/training/config.py:1169, megatron/bridge/data/packing/gpt_sft.py:79",
-)
-def padded_cu_seqlens_without_full_width(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP402", ERROR, when=HAS_SPECS)
+def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on and rows are not padded to their full width.
 
     Why: Crash at start: validate() refuses it; static cu_seqlens are of use only with rows of static width.
@@ -27,25 +20,19 @@ def padded_cu_seqlens_without_full_width(subject: RunSubject) -> Iterator[Violat
     Good: pad_cu_seqlens true, dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
     Noticed: validate().
-    Evidence: read in the source.
+    Source: PSB402; megatron/bridge/training/config.py:1169, megatron/bridge/data/packing/gpt_sft.py:79
     """
-    if subject.has_specs and subject.settings.flag(f"{SPECS}.pad_cu_seqlens") and not subject.pads_to_max_length:
-        yield Violation(
-            where=f"{SPECS}.pad_cu_seqlens",
-            found="true with rows that are not padded to their full width",
-            allowed="dataset_kwargs.pad_to_max_length true",
+    if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
+        yield wrong(
+            f"{SPECS}.pad_cu_seqlens",
+            "true with rows that are not padded to their full width",
+            "dataset_kwargs.pad_to_max_length true",
             changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "pad_cu_seqlens needs it"),
         )
 
 
-@run_rule(
-    code="BP324",
-    name="blend-of-packs",
-    severity=Severity.ERROR,
-    source="PSB324; megatron/bridge/data/packing/config.py",
-    versions={BRIDGE: "<0.7"},
-)
-def blend_of_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP324", ERROR, "PSB324; megatron/bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+def blend_of_packs(run: Run) -> Found:
     """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
 
     Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
@@ -55,20 +42,13 @@ def blend_of_packs(subject: RunSubject) -> Iterator[Violation]:
     Noticed: construction.
     Evidence: Megatron-Bridge #5289, open.
     """
-    if not subject.packs_offline:
-        return
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
-        if subject.settings.is_stated(f"{SPECS}.{field}") and subject.settings.value(f"{SPECS}.{field}") is not None:
-            yield Violation(where=f"{SPECS}.{field}", found="set", allowed="not set; packed_train_data_path")
+        if run.is_stated(f"{SPECS}.{field}") and run.value(f"{SPECS}.{field}") is not None:
+            yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 
-@run_rule(
-    code="BP521",
-    name="absolute-positions-with-packs",
-    severity=Severity.ADVICE,
-    source="PSB521; megatron/bridge/data/packing/gpt_sft.py:201",
-)
-def absolute_positions_with_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP521", ADVICE, "PSB521; megatron/bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
+def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
     Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
@@ -76,48 +56,29 @@ def absolute_positions_with_packs(subject: RunSubject) -> Iterator[Violation]:
     Bad: position_embedding_type learned_absolute with offline packing.
     Good: position_embedding_type rope with offline packing.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 collate.
     """
-    if not subject.packs_offline:
-        return
-    kind = subject.settings.text_or_none("model.position_embedding_type")
+    kind = run.text_or_none("model.position_embedding_type")
     if kind in ("learned_absolute", "mrope"):
-        yield Violation(
-            where="model.position_embedding_type", found=str(kind), allowed="rope, or positions per sequence"
-        )
+        yield wrong("model.position_embedding_type", str(kind), "rope, or positions per sequence")
 
 
-@run_rule(
-    code="BP522",
-    name="numpy-seeded-by-dataset",
-    severity=Severity.ADVICE,
-    source="PSB522; megatron/bridge/data/packing/gpt_sft.py:68",
-)
-def numpy_seeded_by_dataset(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP522", ADVICE, "PSB522; megatron/bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
+def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
 
     Why: Silent: code of yours that draws from numpy's generator draws the same on every rank, whatever rng.seed.
     Bad: dataset.seed 1234, rng.seed 5678.
     Good: both 5678.
     Fix: Give such code a generator of its own.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline:
-        return
-    seed, expected = subject.settings.value("dataset.seed"), subject.settings.value("rng.seed")
+    seed, expected = run.value("dataset.seed"), run.value("rng.seed")
     if seed != expected:
-        yield Violation(where="dataset.seed", found=str(seed), allowed=f"{expected}, as rng.seed")
+        yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
 
 
-@run_rule(
-    code="BP523",
-    name="nan-not-looked-for",
-    severity=Severity.ADVICE,
-    source="PSB523; megatron/bridge/training/losses.py:68",
-)
-def nan_not_looked_for(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP523", ADVICE, "PSB523; megatron/bridge/training/losses.py:68", when=IS_PACKED)
+def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
     Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
@@ -125,43 +86,21 @@ def nan_not_looked_for(subject: RunSubject) -> Iterator[Violation]:
     Bad: rerun_state_machine.check_for_nan_in_loss false.
     Good: rerun_state_machine.check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
-    Noticed: never.
     Evidence: read in the source; Megatron-Bridge #2914, #3117.
     """
-    if not subject.is_packed:
-        return
-    if not subject.settings.flag("rerun_state_machine.check_for_nan_in_loss"):
-        yield Violation(where="rerun_state_machine.check_for_nan_in_loss", found="false", allowed="true")
+    if not run.flag("rerun_state_machine.check_for_nan_in_loss"):
+        yield wrong("rerun_state_machine.check_for_nan_in_loss", "false", "true")
 
 
-@run_rule(
-    code="BP524",
-    name="token-counts-beyond-float32",
-    severity=Severity.ADVICE,
-    source="PSB524; megatron/bridge/training/losses.py:102",
-)
-def token_counts_beyond_float32(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP524", ADVICE, "PSB524; megatron/bridge/training/losses.py:102", when=HAS_SPECS)
+def token_counts_beyond_float32(run: Run) -> Found:
     """A step can train more tokens than float32 counts exactly.
 
     Why: Silent: the reported loss is a sum divided by a count that is rounded; the gradient is not affected.
     Bad: global_batch_size 8192 with packed_sequence_size 4096: 33554432 tokens.
     Good: global_batch_size 8 with packed_sequence_size 4096.
     Fix: Nothing; do not compare reported losses beyond the seventh digit.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.has_specs:
-        return
-    num_tokens = subject.global_batch_size * subject.packed_sequence_size
+    num_tokens = run.global_batch_size * run.packed_sequence_size
     if num_tokens > MAX_EXACT_FLOAT32:
-        yield Violation(where="train.global_batch_size", found=f"{num_tokens} tokens", allowed=str(MAX_EXACT_FLOAT32))
-
-
-RULES: tuple[RunRule, ...] = (
-    padded_cu_seqlens_without_full_width,
-    blend_of_packs,
-    absolute_positions_with_packs,
-    numpy_seeded_by_dataset,
-    nan_not_looked_for,
-    token_counts_beyond_float32,
-)
+        yield wrong("train.global_batch_size", f"{num_tokens} tokens", str(MAX_EXACT_FLOAT32))

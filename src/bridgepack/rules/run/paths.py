@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PackedPath,
@@ -19,21 +20,14 @@ from bridgepack.rules.run.packed_paths import (
     splits_packed_by_host,
     visible_paths,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
 
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
 _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@run_rule(
-    code="BP201",
-    name="packed-path-of-unknown-kind",
-    severity=Severity.ERROR,
-    source="PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46",
-)
-def packed_path_of_unknown_kind(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP201", ERROR, "PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46")
+def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
     Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, it is not checked, and the
@@ -44,24 +38,19 @@ def packed_path_of_unknown_kind(subject: RunSubject) -> Iterator[Violation]:
     Noticed: construction of the config.
     Evidence: executed with the real 0.6.2.
     """
-    for path in explicit_paths(subject):
+    for path in explicit_paths(run):
         if path.is_npy or path.is_parquet or path.is_remote:
             continue
         if path.is_pattern:
             is_known = ".parquet" in path.text.lower() or ".pq" in path.text.lower()
         else:
-            is_known = subject.require_files().is_folder(path.text)
+            is_known = run.require_files().is_folder(path.text)
         if not is_known:
-            yield Violation(where=path.setting, found=path.text, allowed=_KINDS)
+            yield wrong(path.setting, path.text, _KINDS)
 
 
-@run_rule(
-    code="BP203",
-    name="packed-npy-missing",
-    severity=Severity.ERROR,
-    source="PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402",
-)
-def packed_npy_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP203", ERROR, "PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402")
+def packed_npy_missing(run: Run) -> Found:
     """An explicit .npy file of packs does not exist.
 
     Why: Silent: set after construction, the host prints a warning, skips training and exits with 0. At construction it
@@ -72,18 +61,13 @@ def packed_npy_missing(subject: RunSubject) -> Iterator[Violation]:
     Noticed: construction of the config; never where it is set later.
     Evidence: executed with the real 0.6.2.
     """
-    for path, files in visible_paths(subject):
+    for path, files in visible_paths(run):
         if path.is_npy and not files.exists(path.text):
-            yield Violation(where=path.setting, found=f"{path.text}, no such file", allowed="a file that exists")
+            yield wrong(path.setting, f"{path.text}, no such file", "a file that exists")
 
 
-@run_rule(
-    code="BP204",
-    name="packed-parquet-missing",
-    severity=Severity.ERROR,
-    source="PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76",
-)
-def packed_parquet_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP204", ERROR, "PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76")
+def packed_parquet_missing(run: Run) -> Found:
     """An explicit path to Parquet packs leads to no file.
 
     Why: Silent: set after construction, the host packs dataset_root/training.jsonl into that path and trains on it. At
@@ -94,21 +78,14 @@ def packed_parquet_missing(subject: RunSubject) -> Iterator[Violation]:
     Noticed: construction of the config; never where it is set later.
     Evidence: executed with the real 0.6.2.
     """
-    for path, files in visible_paths(subject):
+    for path, files in visible_paths(run):
         has_files = bool(resolved(path, files))
         if not path.is_npy and (path.is_parquet or path.is_pattern or files.is_folder(path.text)) and not has_files:
-            yield Violation(
-                where=path.setting, found=f"{path.text}, no Parquet file there", allowed="at least one .parquet or .pq"
-            )
+            yield wrong(path.setting, f"{path.text}, no Parquet file there", "at least one .parquet or .pq")
 
 
-@run_rule(
-    code="BP205",
-    name="metadata-path-is-text",
-    severity=Severity.ERROR,
-    source="PSB205; megatron/bridge/data/packing/offline.py:293",
-)
-def metadata_path_is_text(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP205", ERROR, "PSB205; megatron/bridge/data/packing/offline.py:293", noticed="dataset build, on rank 0")
+def metadata_path_is_text(run: Run) -> Found:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
     Why: Crash after the packs were written: 'str' object has no attribute 'open'. The next run finds the packs, skips
@@ -116,20 +93,15 @@ def metadata_path_is_text(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_metadata_path "/data/meta.json", no path to packs.
     Good: packed_metadata_path Path("/data/meta.json"), no path to packs.
     Fix: Give a pathlib.Path, or build the packs before the run and name them.
-    Noticed: dataset build, on rank 0.
     Evidence: executed with the real 0.6.2.
     """
-    splits = splits_packed_by_host(subject)
+    splits = splits_packed_by_host(run)
     if not splits:
         return
-    value = subject.settings.value(METADATA_SETTING)
+    value = run.value(METADATA_SETTING)
     if isinstance(value, str) and not isinstance(value, PurePath):
-        yield Violation(
-            where=METADATA_SETTING,
-            found=f"the text {value!r}, to be written for {' and '.join(splits)}",
-            allowed="a pathlib.Path",
-            changes=change(METADATA_SETTING, Path(value), "the host opens it as a path"),
-        )
+        found = f"the text {value!r}, to be written for {' and '.join(splits)}"
+        yield wrong(METADATA_SETTING, found, "a pathlib.Path", to=Path(value), because="the host opens it as a path")
 
 
 def _strangers(path: PackedPath, files: Files) -> list[str]:
@@ -140,60 +112,42 @@ def _strangers(path: PackedPath, files: Files) -> list[str]:
     return [name for name, match in matched if match is not None and match[wrong]]
 
 
-@run_rule(
-    code="BP212",
-    name="packed-path-mixes-splits",
-    severity=Severity.ERROR,
-    source="PSB212; megatron/bridge/data/packing/paths.py:154",
-)
-def packed_path_mixes_splits(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP212", ERROR, "PSB212; megatron/bridge/data/packing/paths.py:154", evidence="executed with the real 0.6.2")
+def packed_path_mixes_splits(run: Run) -> Found:
     """A folder or pattern of packs takes in files whose names belong to another split.
 
     Why: Silent: the host reads every Parquet file there; validation data is trained, or training data validated.
     Bad: packed_train_data_path /data/packs, which holds training_4096.idx.parquet and validation_4096.idx.parquet.
     Good: packed_train_data_path /data/packs/training_*.idx.parquet.
     Fix: Name the files, e.g. with a pattern that begins like the split.
-    Noticed: never.
-    Evidence: executed with the real 0.6.2.
     """
-    for path, files in visible_paths(subject):
+    for path, files in visible_paths(run):
         takes_several = path.is_pattern or files.is_folder(path.text)
         strangers = _strangers(path, files) if takes_several else []
         if strangers:
             found = f"{path.text} takes in {strangers[0]}"
-            yield Violation(where=path.setting, found=found, allowed=f"files of {path.split} only", group=path.setting)
+            yield wrong(path.setting, found, f"files of {path.split} only", group=path.setting)
 
 
-@run_rule(
-    code="BP213",
-    name="packed-path-with-brackets",
-    severity=Severity.ERROR,
-    source="PSB213; megatron/bridge/data/packing/paths.py:120",
-)
-def packed_path_with_brackets(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP213", ERROR, "PSB213; megatron/bridge/data/packing/paths.py:120", noticed="construction of the config")
+def packed_path_with_brackets(run: Run) -> Found:
     """A path to packs is a pattern of brackets alone, which the host takes for a file name.
 
     Why: Crash at construction: Packed Parquet file not found.
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet.
     Good: packed_train_data_path /data/packs/shard-?.parquet.
     Fix: Use * or ?; with one of them in it the host expands brackets too.
-    Noticed: construction of the config.
     Evidence: executed with the real 0.6.2.
     """
-    for path in explicit_paths(subject):
+    for path in explicit_paths(run):
         if path.is_pattern or not _BRACKETS.search(path.text):
             continue
-        if subject.files is None or not subject.files.exists(path.text):
-            yield Violation(where=path.setting, found=path.text, allowed="* or ? in place of brackets")
+        if run.files is None or not run.files.exists(path.text):
+            yield wrong(path.setting, path.text, "* or ? in place of brackets")
 
 
-@run_rule(
-    code="BP214",
-    name="packed-path-with-double-star",
-    severity=Severity.WARNING,
-    source="PSB214; megatron/bridge/data/packing/paths.py:142",
-)
-def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP214", WARNING, "PSB214; megatron/bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
+def packed_path_with_double_star(run: Run) -> Found:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
     Why: Silent: packs at any other depth are left out.
@@ -201,26 +155,16 @@ def packed_path_with_double_star(subject: RunSubject) -> Iterator[Violation]:
     Good: packed_train_data_path /data/packs/*/*.parquet.
     Fix: Write one * for each level, or put all shards into one folder.
     Noticed: never, as long as one file matches.
-    Evidence: executed with the real 0.6.2.
     """
-    for path in explicit_paths(subject):
+    for path in explicit_paths(run):
         if "**" in path.text:
             single = path.text.replace("**", "*")
-            yield Violation(
-                where=path.setting,
-                found=path.text,
-                allowed=f"{single}, which is what it means to the host",
-                changes=change(path.setting, single, "the host reads ** as *"),
-            )
+            allowed = f"{single}, which is what it means to the host"
+            yield wrong(path.setting, path.text, allowed, to=single, because="the host reads ** as *")
 
 
-@run_rule(
-    code="BP215",
-    name="npy-without-metadata",
-    severity=Severity.ERROR,
-    source="PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84",
-)
-def npy_without_metadata(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP215", ERROR, "PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84")
+def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy, and there is no metadata file for them.
 
     Why: Crash when the dataset is built: FileNotFoundError. The host opens the metadata of every .npy file, also where
@@ -231,44 +175,32 @@ def npy_without_metadata(subject: RunSubject) -> Iterator[Violation]:
     Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
-    if not any(path.is_npy for path in explicit_paths(subject)):
+    if not any(path.is_npy for path in explicit_paths(run)):
         return
-    metadata, files = subject.settings.text_or_none(METADATA_SETTING), subject.files
+    metadata, files = run.text_or_none(METADATA_SETTING), run.files
     if metadata is None:
-        if files is None or not cached_metadata(subject, files):
-            yield Violation(where=METADATA_SETTING, found="null, with .npy packs", allowed="the packs' metadata file")
+        if files is None or not cached_metadata(run, files):
+            yield wrong(METADATA_SETTING, "null, with .npy packs", "the packs' metadata file")
     elif files is not None and "://" not in metadata and not files.exists(metadata):
-        yield Violation(where=METADATA_SETTING, found=f"{metadata}, no such file", allowed="a file that exists")
+        yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
 
 
-@run_rule(
-    code="BP222",
-    name="validation-packs-are-training-packs",
-    severity=Severity.WARNING,
-    source="PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868",
-)
-def validation_packs_are_training_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP222", WARNING, "PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868")
+def validation_packs_are_training_packs(run: Run) -> Found:
     """packed_val_data_path is the same as packed_train_data_path.
 
     Why: Silent: the validation loss is measured on training data.
     Bad: both paths are /data/packs/training_4096.idx.parquet.
     Good: /data/packs/training_4096.idx.parquet and /data/packs/validation_4096.idx.parquet.
     Fix: Name the validation packs, or set dataset.do_validation to false.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    texts = [path.text.rstrip("/") for path in explicit_paths(subject)]
-    if len(texts) == 2 and texts[0] == texts[1] and subject.settings.flag("dataset.do_validation"):
-        yield Violation(where=explicit_paths(subject)[1].setting, found=texts[1], allowed="packs of its own")
+    texts = [path.text.rstrip("/") for path in explicit_paths(run)]
+    if len(texts) == 2 and texts[0] == texts[1] and run.flag("dataset.do_validation"):
+        yield wrong(explicit_paths(run)[1].setting, texts[1], "packs of its own")
 
 
-@run_rule(
-    code="BP223",
-    name="shards-out-of-number-order",
-    severity=Severity.ADVICE,
-    source="PSB214; megatron/bridge/data/packing/paths.py:142",
-)
-def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP223", ADVICE, "PSB214; megatron/bridge/data/packing/paths.py:142")
+def shards_out_of_number_order(run: Run) -> Found:
     """Shards are numbered without leading zeros, so the host's order of names is not that of numbers.
 
     Why: Silent: shard_10 comes before shard_2. It matters to whoever looks for a row by its number, or adds shards
@@ -276,31 +208,15 @@ def shards_out_of_number_order(subject: RunSubject) -> Iterator[Violation]:
     Bad: shard_2.parquet and shard_10.parquet.
     Good: shard_02.parquet and shard_10.parquet.
     Fix: Number the shards with leading zeros.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    for path, files in visible_paths(subject):
+    for path, files in visible_paths(run):
         names = [name for name in resolved(path, files) if is_parquet_name(name)]
         swapped = [pair for pair in pairwise(names) if _by_number(pair[0]) > _by_number(pair[1])]
         if swapped:
             found = " before ".join(name.rpartition("/")[2] for name in swapped[0])
-            yield Violation(where=path.setting, found=found, allowed="numbers with leading zeros", group=path.setting)
+            yield wrong(path.setting, found, "numbers with leading zeros", group=path.setting)
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Return a key that orders names by the numbers in them."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
-
-
-RULES: tuple[RunRule, ...] = (
-    packed_path_of_unknown_kind,
-    packed_npy_missing,
-    packed_parquet_missing,
-    metadata_path_is_text,
-    packed_path_mixes_splits,
-    packed_path_with_brackets,
-    packed_path_with_double_star,
-    npy_without_metadata,
-    validation_packs_are_training_packs,
-    shards_out_of_number_order,
-)

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.kernel_facts import pads_between_sequences, stated
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.run.kernel_facts import pads_between_sequences
 
 _LAYERS = "model.mtp_num_layers"
 
 
-@run_rule(
-    code="BP803",
-    name="prediction-labels-cross-sequences",
-    severity=Severity.ERROR,
-    source="PSB803; megatron/core/transformer/multi_token_prediction.py:238-268",
-)
-def prediction_labels_cross_sequences(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP803", ERROR, "PSB803; megatron/core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
+def prediction_labels_cross_sequences(run: Run) -> Found:
     """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
 
     Why: Silent: after the first padded sequence the labels of the prediction layers belong to other tokens.
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on.
     Good: mtp_num_layers not set, pad_seq_to_mult 4, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.19.2; the host's documentation calls it unsupported;
         Megatron-LM #6205, #4495, #4494.
     """
-    if subject.is_packed and subject.num_mtp_layers > 0 and pads_between_sequences(subject):
-        is_laid_out = stated(subject, "model.pipeline_model_parallel_layout") is not None
-        yield Violation(
-            where=_LAYERS,
-            found=f"{subject.num_mtp_layers} with padded sequences",
-            allowed="None with packed rows",
+    if run.num_mtp_layers > 0 and pads_between_sequences(run):
+        is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
+        yield wrong(
+            _LAYERS,
+            f"{run.num_mtp_layers} with padded sequences",
+            "None with packed rows",
             changes=() if is_laid_out else change(_LAYERS, None, "its labels are wrong over padded sequences"),
         )
 
 
-@run_rule(
-    code="BP804",
-    name="prediction-trains-prompts",
-    severity=Severity.WARNING,
-    source="PSB804, PSB803; megatron/bridge/training/gpt_step.py:432-437; "
-    "megatron/core/transformer/multi_token_prediction.py:825",
-)
-def prediction_trains_prompts(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP804", WARNING, when=IS_PACKED)
+def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
     Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
@@ -54,45 +40,30 @@ def prediction_trains_prompts(subject: RunSubject) -> Iterator[Violation]:
     Bad: mtp_num_layers 1, packing on.
     Good: mtp_num_layers not set, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: read in the source; Bridge #6103, #6105.
+    Source: PSB804, PSB803; megatron/bridge/training/gpt_step.py:432-437;
+        megatron/core/transformer/multi_token_prediction.py:825
     """
-    if subject.is_packed and subject.num_mtp_layers > 0:
-        is_laid_out = stated(subject, "model.pipeline_model_parallel_layout") is not None
-        yield Violation(
-            where=_LAYERS,
-            found=f"{subject.num_mtp_layers} with packed rows",
-            allowed="None with packed rows",
+    if run.num_mtp_layers > 0:
+        is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
+        yield wrong(
+            _LAYERS,
+            f"{run.num_mtp_layers} with packed rows",
+            "None with packed rows",
             changes=() if is_laid_out else change(_LAYERS, None, "its loss ignores the loss mask"),
         )
 
 
-@run_rule(
-    code="BP805",
-    name="prediction-loss-under-context-parallelism",
-    severity=Severity.WARNING,
-    source="PSB805; megatron/core/transformer/multi_token_prediction.py:837-860",
-)
-def prediction_loss_under_context_parallelism(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP805", WARNING, "PSB805; megatron/core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
+def prediction_loss_under_context_parallelism(run: Run) -> Found:
     """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
 
     Why: Silent: the extra loss is divided by the tokens of one rank, not of the sequence.
     Bad: mtp_num_layers 1, context_parallel_size 2.
     Good: mtp_num_layers 1, context_parallel_size 1; or no prediction layers.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Noticed: never.
     Evidence: Megatron-LM #7498.
     """
-    if subject.is_packed and subject.num_mtp_layers > 0 and subject.context_parallel_size > 1:
-        yield Violation(
-            where=_LAYERS,
-            found=f"{subject.num_mtp_layers} with context parallelism {subject.context_parallel_size}",
-            allowed="None, or context parallelism 1",
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    prediction_labels_cross_sequences,
-    prediction_trains_prompts,
-    prediction_loss_under_context_parallelism,
-)
+    if run.num_mtp_layers > 0 and run.context_parallel_size > 1:
+        allowed = "None, or context parallelism 1"
+        yield wrong(_LAYERS, f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}", allowed)

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.run_subject import SPECS, TEXT_DATASETS, RunSubject
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.subject import SPECS, TEXT_DATASETS, Run
 
 CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
 _KINDS = {"ChatSFTPreprocessingConfig": CHAT, "PromptCompletionSFTPreprocessingConfig": PROMPT_COMPLETION}
 
 
-def host_packs(subject: RunSubject) -> bool:
+def host_packs(run: Run) -> bool:
     """Return whether the host packs training rows itself: no packs are named."""
-    return subject.packs_offline and subject.settings.value(f"{SPECS}.packed_train_data_path") is None
+    return run.packs_offline and run.value(f"{SPECS}.packed_train_data_path") is None
 
 
-def preprocessing_kind(subject: RunSubject) -> str:
+def preprocessing_kind(run: Run) -> str:
     """Return `chat`, `prompt_completion`, or `legacy` for prompts by `dataset_kwargs`.
 
     Source: megatron/bridge/data/builders/gpt_sft.py, resolve_gpt_sft_preprocessing.
     """
-    if subject.dataset_kind not in TEXT_DATASETS:
-        raise CannotJudgeError(f"the dataset is a {subject.dataset_kind}")
-    name = subject.settings.class_name("dataset.preprocessing")
+    if run.dataset_kind not in TEXT_DATASETS:
+        raise CannotJudgeError(f"the dataset is a {run.dataset_kind}")
+    name = run.class_name("dataset.preprocessing")
     if name is not None:
         return _KINDS.get(name, name)
-    if subject.settings.value("dataset.hf_dataset") is not None:
+    if run.value("dataset.hf_dataset") is not None:
         return CHAT
-    return CHAT if subject.dataset_kwargs.get("chat") else LEGACY
+    return CHAT if run.dataset_kwargs.get("chat") else LEGACY
 
 
-def prompt_completion(subject: RunSubject) -> Mapping[str, Any]:
+def prompt_completion(run: Run) -> Mapping[str, Any]:
     """Return the settings of prompt-completion preprocessing that a run tokenises with; empty where it does not."""
-    if not host_packs(subject) or preprocessing_kind(subject) != PROMPT_COMPLETION:
+    if not host_packs(run) or preprocessing_kind(run) != PROMPT_COMPLETION:
         return {}
-    return subject.settings.mapping("dataset.preprocessing")
+    return run.mapping("dataset.preprocessing")

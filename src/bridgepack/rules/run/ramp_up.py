@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.versions import CORE
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
 
-
-@run_rule(
-    code="BP006",
-    name="batch-size-ramp-up-with-packing",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882",
-    versions={"megatron-core": "<0.18"},
-)
-def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP006", ERROR, "PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
+def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
     Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
@@ -28,25 +21,15 @@ def batch_size_ramp_up_with_packing(subject: RunSubject) -> Iterator[Violation]:
     Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
     """
     path = "train.rampup_batch_size"
-    if not subject.packs_offline or subject.settings.value(path) is None:
+    if not run.packs_offline or run.value(path) is None:
         return
-    if subject.settings.value("dataset.dataloader_type") == "batch":
-        yield Violation(
-            where=path,
-            found=str(subject.settings.value(path)),
-            allowed="null with offline packing",
-            changes=change(path, None, "the loader always gives the full batch"),
-        )
+    if run.value("dataset.dataloader_type") == "batch":
+        allowed = "null with offline packing"
+        yield wrong(path, str(run.value(path)), allowed, to=None, because="the loader always gives the full batch")
 
 
-@run_rule(
-    code="BP038",
-    name="batch-size-ramp-up-ignored",
-    severity=Severity.WARNING,
-    source="PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115",
-    versions={"megatron-core": ">=0.18"},
-)
-def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP038", WARNING, versions={CORE: ">=0.18"})
+def batch_size_ramp_up_ignored(run: Run) -> Found:
     """A growing batch is asked for, in a way that megatron-core no longer reads.
 
     Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
@@ -54,50 +37,27 @@ def batch_size_ramp_up_ignored(subject: RunSubject) -> Iterator[Violation]:
     Bad: rampup_batch_size [8, 8, 10000].
     Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
-    Noticed: never.
     Evidence: read in the source of megatron-core 0.18.1 and 0.19.2.
+    Source: PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115
     """
     for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
-        if subject.settings.is_stated(path) and subject.settings.value(path) is not None:
-            yield Violation(
-                where=path,
-                found=str(subject.settings.value(path)),
-                allowed="null",
-                changes=change(path, None, "nothing reads it"),
-            )
+        if run.is_stated(path) and run.value(path) is not None:
+            yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
 
 
-@run_rule(
-    code="BP622",
-    name="batch-size-ramp-up-with-epochs-or-samples",
-    severity=Severity.ERROR,
-    source="PSB006; megatron/bridge/training/config.py:484",
-)
-def batch_size_ramp_up_with_epochs_or_samples(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP622", ERROR, "PSB006; megatron/bridge/training/config.py:484", noticed="validate()")
+def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """The batch grows during training and its length is counted in epochs or samples.
 
     Why: Crash at start: validate() refuses it.
     Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
     Good: rampup_batch_size null with num_epochs 3.
     Fix: Remove rampup_batch_size.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "train.rampup_batch_size"
-    if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
+    if not run.is_stated(path) or run.value(path) is None:
         return
     for length in ("train.num_epochs", "train.train_samples"):
-        if subject.settings.value(length) is not None:
-            yield Violation(
-                where=path,
-                found=f"{subject.settings.value(path)} with {length}",
-                allowed="null",
-                changes=change(path, None, "not supported with epochs or samples"),
-            )
-
-
-RULES: tuple[RunRule, ...] = (
-    batch_size_ramp_up_with_packing,
-    batch_size_ramp_up_ignored,
-    batch_size_ramp_up_with_epochs_or_samples,
-)
+        if run.value(length) is not None:
+            found = f"{run.value(path)} with {length}"
+            yield wrong(path, found, "null", to=None, because="not supported with epochs or samples")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import TRAIN
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
@@ -17,17 +17,10 @@ from bridgepack.rules.run.packed_paths import (
     raw_root,
     splits_packed_by_host,
 )
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import DEFAULT_WIDTH_MULTIPLE, RunSubject
 
 
-@run_rule(
-    code="BP206",
-    name="validation-packed-by-host",
-    severity=Severity.WARNING,
-    source="PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868",
-)
-def validation_packed_by_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP206", WARNING, "PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")
+def validation_packed_by_host(run: Run) -> Found:
     """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
 
     Why: Silent: validation is packed with the run's own preprocessing, not with that of the training packs. Crash when
@@ -35,25 +28,16 @@ def validation_packed_by_host(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path set, packed_val_data_path null, do_validation true.
     Good: packed_train_data_path set, packed_val_data_path null, do_validation false.
     Fix: Name validation packs, or set dataset.do_validation to false.
-    Noticed: dataset build, or never.
     Evidence: executed with the real 0.6.2.
     """
-    splits = splits_packed_by_host(subject)
+    splits = splits_packed_by_host(run)
     if splits == (VALIDATION,):
-        yield Violation(
-            where=PATH_SETTINGS[VALIDATION],
-            found="null, with named training packs and do_validation",
-            allowed="a path to validation packs, or do_validation false",
-        )
+        allowed = "a path to validation packs, or do_validation false"
+        yield wrong(PATH_SETTINGS[VALIDATION], "null, with named training packs and do_validation", allowed)
 
 
-@run_rule(
-    code="BP207",
-    name="test-split-width-not-divisible",
-    severity=Severity.WARNING,
-    source="PSB207; megatron/bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641",
-)
-def test_split_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP207", WARNING, when=HAS_SPECS)
+def test_split_width_not_divisible(run: Run) -> Found:
     """do_test is on, and the width of test batches, which are never packed, does not divide.
 
     Why: Crash at the end of training, where dataset_root has a test.jsonl: its rows are rounded to 16 tokens, and
@@ -62,100 +46,79 @@ def test_split_width_not_divisible(subject: RunSubject) -> Iterator[Violation]:
     Good: do_test false.
     Fix: Set dataset.do_test to false; it is true by default.
     Noticed: end of training.
-    Evidence: read in the source.
+    Source: PSB207; megatron/bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641
     """
-    if not subject.has_specs or not subject.settings.flag("dataset.do_test"):
+    if not run.flag("dataset.do_test"):
         return
-    needed = subject.needed_width_multiple
-    width = subject.dataset_kwargs.get("pad_seq_length_to_mult", DEFAULT_WIDTH_MULTIPLE)
-    if subject.dataset_kwargs.get("pad_to_max_length"):
-        width = subject.settings.integer("dataset.seq_length")
+    needed = run.needed_width_multiple
+    width = run.dataset_kwargs.get("pad_seq_length_to_mult", DEFAULT_WIDTH_MULTIPLE)
+    if run.dataset_kwargs.get("pad_to_max_length"):
+        width = run.integer("dataset.seq_length")
     if type(width) is not int:
         raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {width!r}")
-    if width % needed and _may_have_test_data(subject):
-        yield Violation(
-            where="dataset.do_test",
-            found=f"true, with test rows a multiple of {width} wide",
-            allowed=f"false, or rows a multiple of {needed} wide",
-            changes=change("dataset.do_test", False, "the test split is never packed"),
-        )
+    if width % needed and _may_have_test_data(run):
+        found = f"true, with test rows a multiple of {width} wide"
+        allowed = f"false, or rows a multiple of {needed} wide"
+        yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is never packed")
 
 
-def _may_have_test_data(subject: RunSubject) -> bool:
+def _may_have_test_data(run: Run) -> bool:
     """Say whether there may be a test split: there is, or it was not looked at."""
-    if subject.files is None or subject.settings.value("dataset.hf_dataset") is not None:
+    if run.files is None or run.value("dataset.hf_dataset") is not None:
         return True
-    return subject.files.exists(f"{raw_root(subject)}/test.jsonl")
+    return run.files.exists(f"{raw_root(run)}/test.jsonl")
 
 
-@run_rule(
-    code="BP219",
-    name="raw-folder-not-writable",
-    severity=Severity.ERROR,
-    source="PSB219; megatron/bridge/data/builders/gpt_sft.py:802",
-)
-def raw_folder_not_writable(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP219", ERROR, "PSB219; megatron/bridge/data/builders/gpt_sft.py:802", noticed="dataset build")
+def raw_folder_not_writable(run: Run) -> Found:
     """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
 
     Why: Crash when the dataset is built: PermissionError. With explicit packs too, where packed_metadata_path is null.
     Bad: a dataset_root that only others may write, packed_metadata_path null.
     Good: a dataset_root that only others may write, and all three packed paths named.
     Fix: Name packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
-    unnamed = _unnamed(subject)
+    unnamed = _unnamed(run)
     if not unnamed:
         return
-    files, root = subject.require_files(), raw_root(subject)
-    if not files.is_writable(f"{root}/packed") and not cache_folders(subject, files):
+    files, root = run.require_files(), raw_root(run)
+    if not files.is_writable(f"{root}/packed") and not cache_folders(run, files):
         found = f"{root} is not writable, and {unnamed[0]} is null"
-        yield Violation(where="dataset.dataset_root", found=found, allowed="a writable folder, or all paths named")
+        yield wrong("dataset.dataset_root", found, "a writable folder, or all paths named")
 
 
-def _unnamed(subject: RunSubject) -> list[str]:
+def _unnamed(run: Run) -> list[str]:
     """Return the settings of packed paths for which the host takes its own folder."""
-    if not subject.has_specs:
+    if not run.has_specs:
         return []
-    unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(subject)]
-    return unnamed + [METADATA_SETTING] * (subject.settings.value(METADATA_SETTING) is None)
+    unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
+    return unnamed + [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
 
 
-@run_rule(
-    code="BP221",
-    name="raw-data-missing",
-    severity=Severity.ERROR,
-    source="PSB206, PSB201; megatron/bridge/data/packing/offline.py:204",
-)
-def raw_data_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP221", ERROR, "PSB206, PSB201; megatron/bridge/data/packing/offline.py:204", noticed="dataset build")
+def raw_data_missing(run: Run) -> Found:
     """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
 
     Why: Crash when the dataset is built: GPT SFT input path does not exist. The other ranks wait for rank 0.
     Bad: packed_val_data_path null, do_validation true, and no validation.jsonl in dataset_root.
     Good: packed_val_data_path null, do_validation true, and a validation.jsonl in dataset_root.
     Fix: Name the packs of that split, put its JSON Lines into dataset_root, or switch the split off.
-    Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
-    splits = splits_packed_by_host(subject)
-    if not splits or subject.settings.value("dataset.hf_dataset") is not None:
+    splits = splits_packed_by_host(run)
+    if not splits or run.value("dataset.hf_dataset") is not None:
         return
-    if subject.dataset_kind == "HFDatasetConfig":
+    if run.dataset_kind == "HFDatasetConfig":
         raise CannotJudgeError("the host writes the raw data itself")
-    files, root = subject.require_files(), raw_root(subject)
+    files, root = run.require_files(), raw_root(run)
     for split in splits:
         raw = f"{root}/{split}.jsonl"
-        if not files.exists(raw) and not cached_packs(subject, split, files):
-            yield Violation(where=PATH_SETTINGS[split], found=f"null, and no {raw}", allowed="packs, or that file")
+        if not files.exists(raw) and not cached_packs(run, split, files):
+            yield wrong(PATH_SETTINGS[split], f"null, and no {raw}", "packs, or that file")
 
 
-@run_rule(
-    code="BP224",
-    name="metadata-path-left-to-host",
-    severity=Severity.ADVICE,
-    source="PSB219; megatron/bridge/data/builders/gpt_sft.py:827",
-)
-def metadata_path_left_to_host(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP224", ADVICE, "PSB219; megatron/bridge/data/builders/gpt_sft.py:827", noticed="dataset build, or never")
+def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
     Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing
@@ -163,18 +126,7 @@ def metadata_path_left_to_host(subject: RunSubject) -> Iterator[Violation]:
     Bad: packed_train_data_path set, packed_metadata_path null.
     Good: packed_train_data_path set, packed_metadata_path Path("/data/packs/bridge_metadata.json").
     Fix: Name the metadata file of the packs.
-    Noticed: dataset build, or never.
-    Evidence: read in the source.
     """
-    named = {path.split for path in explicit_paths(subject)}
-    if TRAIN in named and subject.settings.value(METADATA_SETTING) is None:
-        yield Violation(where=METADATA_SETTING, found="null, with named packs", allowed="the packs' metadata file")
-
-
-RULES: tuple[RunRule, ...] = (
-    validation_packed_by_host,
-    test_split_width_not_divisible,
-    raw_folder_not_writable,
-    raw_data_missing,
-    metadata_path_left_to_host,
-)
+    named = {path.split for path in explicit_paths(run)}
+    if TRAIN in named and run.value(METADATA_SETTING) is None:
+        yield wrong(METADATA_SETTING, "null, with named packs", "the packs' metadata file")

@@ -2,223 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
-@run_rule(
-    code="BP026",
-    name="epochs-without-finite-batches",
-    severity=Severity.ERROR,
-    source="PSB026; megatron/bridge/training/config.py:1142",
-)
-def epochs_without_finite_batches(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP026", ERROR, "PSB026; megatron/bridge/training/config.py:1142", noticed="validate()")
+def epochs_without_finite_batches(run: Run) -> Found:
     """Training is counted in epochs with a dataset or a loader that has none.
 
     Why: Crash at start: validate() refuses it; only GPTSFTDatasetConfig with the batch loader knows its size.
     Bad: train.num_epochs 3 with dataset.dataloader_type cyclic.
     Good: train.num_epochs 3 with dataset.dataloader_type batch.
     Fix: Set dataloader_type to batch, or count train_iters.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if not subject.settings.is_stated(_LENGTHS[2]) or subject.settings.value(_LENGTHS[2]) is None:
+    if not run.is_stated(_LENGTHS[2]) or run.value(_LENGTHS[2]) is None:
         return
-    loader = subject.settings.text_or_none("dataset.dataloader_type")
-    if not is_text(subject):
-        yield Violation(where=_LENGTHS[2], found=f"set with {subject.dataset_kind}", allowed="train.train_iters")
+    loader = run.text_or_none("dataset.dataloader_type")
+    if not run.is_text:
+        yield wrong(_LENGTHS[2], f"set with {run.dataset_kind}", "train.train_iters")
     elif loader != "batch":
-        yield Violation(
-            where="dataset.dataloader_type",
-            found=f"{loader} with train.num_epochs",
-            allowed="batch",
-            changes=change("dataset.dataloader_type", "batch", "epochs need the batch loader"),
-        )
+        found = f"{loader} with train.num_epochs"
+        yield wrong("dataset.dataloader_type", found, "batch", to="batch", because="epochs need the batch loader")
 
 
-@run_rule(
-    code="BP632",
-    name="dataloader-type-unknown",
-    severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111",
-)
-def dataloader_type_unknown(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP632", ERROR, "PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
+def dataloader_type_unknown(run: Run) -> Found:
     """The loader's type is none that the host has.
 
     Why: Crash at dataset build.
     Bad: dataset.dataloader_type random.
     Good: dataset.dataloader_type batch.
     Fix: Use batch for fine-tuning.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
-    loader = subject.settings.text_or_none("dataset.dataloader_type")
-    if loader not in _LOADERS and subject.dataset_kind != "None":
-        yield Violation(where="dataset.dataloader_type", found=str(loader), allowed=", ".join(_LOADERS))
+    loader = run.text_or_none("dataset.dataloader_type")
+    if loader not in _LOADERS and run.dataset_kind != "None":
+        yield wrong("dataset.dataloader_type", str(loader), ", ".join(_LOADERS))
 
 
-@run_rule(
-    code="BP620",
-    name="training-length-not-said-once",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:480",
-)
-def training_length_not_said_once(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP620", ERROR, "PSB612; megatron/bridge/training/config.py:480", noticed="validate()")
+def training_length_not_said_once(run: Run) -> Found:
     """The length of training is not given, or given twice.
 
     Why: Crash at start: validate() takes exactly one of train_iters, train_samples and num_epochs.
     Bad: train_iters 1000 and num_epochs 3.
     Good: train_iters null and num_epochs 3.
     Fix: Keep one of them.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    given = [path for path in _LENGTHS if subject.settings.value(path) is not None]
+    given = [path for path in _LENGTHS if run.value(path) is not None]
     if len(given) != 1:
-        yield Violation(where=_LENGTHS[0], found=" and ".join(given) or "none of the three", allowed="one of the three")
+        yield wrong(_LENGTHS[0], " and ".join(given) or "none of the three", "one of the three")
 
 
-@run_rule(
-    code="BP621",
-    name="training-length-not-positive",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:483,487,1654",
-)
-def training_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP621", ERROR, "PSB612; megatron/bridge/training/config.py:483,487,1654", noticed="validate()")
+def training_length_not_positive(run: Run) -> Found:
     """The run, or the decay of its learning rate, has no steps.
 
     Why: Crash at start: validate() refuses it.
     Bad: train.train_iters 0.
     Good: train.train_iters 1000.
     Fix: Set a positive length; a decay that is not set is as long as training.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     for path in ("train.train_samples", "train.num_epochs"):
-        length = subject.settings.number_or_none(path)
+        length = run.number_or_none(path)
         if length is not None and length <= 0:
-            yield Violation(where=path, found=f"{length:g}", allowed="a positive number")
-    is_left_to_data = subject.settings.value(_LENGTHS[2]) is not None
-    if subject.global_batch_size > 0 and not is_left_to_data and stated_integer(subject, "scheduler.max_steps") is None:
-        yield from _empty_decay(subject)
+            yield wrong(path, f"{length:g}", "a positive number")
+    is_left_to_data = run.value(_LENGTHS[2]) is not None
+    if run.global_batch_size > 0 and not is_left_to_data and run.stated_integer("scheduler.max_steps") is None:
+        yield from _empty_decay(run)
 
 
-def _empty_decay(subject: RunSubject) -> Iterator[Violation]:
-    kind = "samples" if subject.settings.value(_LENGTHS[1]) is not None else "iters"
-    decay = stated_integer(subject, f"scheduler.lr_decay_{kind}")
+def _empty_decay(run: Run) -> Found:
+    kind = "samples" if run.value(_LENGTHS[1]) is not None else "iters"
+    decay = run.stated_integer(f"scheduler.lr_decay_{kind}")
     path = f"train.train_{kind}" if decay is None else f"scheduler.lr_decay_{kind}"
-    steps = subject.settings.integer_or_none(path)
+    steps = run.integer_or_none(path)
     if (kind == "iters" or decay is not None) and steps is not None and steps <= 0:
-        yield Violation(where=path, found=str(steps), allowed="a positive number")
+        yield wrong(path, str(steps), "a positive number")
 
 
-@run_rule(
-    code="BP612",
-    name="schedule-shorter-than-training",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:1627,408",
-)
-def schedule_shorter_than_training(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP612", ERROR, "PSB612; megatron/bridge/training/config.py:1627,408", noticed="validate()")
+def schedule_shorter_than_training(run: Run) -> Found:
     """The schedule is made for fewer steps than the run has.
 
     Why: Crash at start, or with num_epochs once the dataset is built: max_steps must be at least train_iters.
     Bad: scheduler.max_steps 500 with train.train_iters 1000.
     Good: scheduler.max_steps 1000 with train.train_iters 500.
     Fix: Raise scheduler.max_steps, or leave it unset.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "scheduler.max_steps"
-    limit = stated_integer(subject, path)
+    limit = run.stated_integer(path)
     if limit is None:
         return
-    steps = subject.settings.integer_or_none("train.train_iters")
+    steps = run.integer_or_none("train.train_iters")
     if limit <= 0 or (steps is not None and limit < steps):
-        yield Violation(
-            where=path,
-            found=str(limit),
-            allowed="a positive number" if steps is None else f"{steps} or more (train.train_iters), or null",
-            changes=change(path, None, "an unset schedule is as long as training"),
-        )
+        allowed = "a positive number" if steps is None else f"{steps} or more (train.train_iters), or null"
+        yield wrong(path, str(limit), allowed, to=None, because="an unset schedule is as long as training")
 
 
-@run_rule(
-    code="BP623",
-    name="schedule-counts-both-steps-and-samples",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:420,1560",
-)
-def schedule_counts_both_steps_and_samples(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP623", ERROR, "PSB612; megatron/bridge/training/config.py:420,1560", noticed="validate()")
+def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     """The schedule is counted in samples and training in steps, or the other way round.
 
     Why: Crash at start: validate() refuses it.
     Bad: train_iters 1000 with scheduler.lr_warmup_samples 5000.
     Good: train_iters 1000 with scheduler.lr_warmup_iters 50.
     Fix: Count the schedule as training is counted; with train_samples set lr_warmup_iters to 0.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    counts_samples = subject.settings.value("train.train_samples") is not None
+    counts_samples = run.value("train.train_samples") is not None
     other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
     names = [f"lr_decay_{other}", f"lr_warmup_{other}", *(["max_steps"] if counts_samples else [])]
     wsd_other, wsd_own = f"lr_wsd_decay_{other}", f"lr_wsd_decay_{own}"
-    uses_own = any(_is_used(subject, name) for name in (f"lr_decay_{own}", f"lr_warmup_{own}", wsd_own))
+    uses_own = any(_is_used(run, name) for name in (f"lr_decay_{own}", f"lr_warmup_{own}", wsd_own))
     for name in (*names, *([wsd_other] if uses_own else [])):
-        if _is_used(subject, name):
-            yield Violation(
-                where=f"scheduler.{name}",
-                found=str(subject.settings.value(f"scheduler.{name}")),
-                allowed=f"{0 if 'warmup' in name else 'null'}, because training is counted in {own}",
-            )
+        if _is_used(run, name):
+            allowed = f"{0 if 'warmup' in name else 'null'}, because training is counted in {own}"
+            yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), allowed)
 
 
-def _is_used(subject: RunSubject, name: str) -> bool:
+def _is_used(run: Run, name: str) -> bool:
     path = f"scheduler.{name}"
-    if not subject.settings.is_stated(path):
+    if not run.is_stated(path):
         return False
-    value = subject.settings.value(path)
+    value = run.value(path)
     return value != 0 if "warmup" in name else value is not None
 
 
-@run_rule(
-    code="BP624",
-    name="warmup-said-twice",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:434",
-)
-def warmup_said_twice(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP624", ERROR, "PSB612; megatron/bridge/training/config.py:434", noticed="validate()")
+def warmup_said_twice(run: Run) -> Found:
     """The warmup is given as a fraction and as a number.
 
     Why: Crash at start: validate() refuses it.
     Bad: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 50.
     Good: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 0.
     Fix: Keep one; the unused numbers are 0.
-    Noticed: validate().
-    Evidence: read in the source.
     """
     path = "scheduler.lr_warmup_fraction"
-    if not subject.settings.is_stated(path) or subject.settings.value(path) is None:
+    if not run.is_stated(path) or run.value(path) is None:
         return
     for name in ("lr_warmup_iters", "lr_warmup_samples"):
-        if _is_used(subject, name):
-            found = f"{subject.settings.value(path)} with {name} {subject.settings.value(f'scheduler.{name}')}"
-            yield Violation(where=path, found=found, allowed=f"null, or {name} 0")
+        if _is_used(run, name):
+            found = f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}"
+            yield wrong(path, found, f"null, or {name} 0")
 
 
-@run_rule(
-    code="BP631",
-    name="warmup-longer-than-decay",
-    severity=Severity.WARNING,
-    source="PSB612; megatron/bridge/training/config.py:1660",
-)
-def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP631", WARNING, "PSB612; megatron/bridge/training/config.py:1660", noticed="a warning at start")
+def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
     Why: Silent: the host cuts the warmup to one sample less than the decay, with a warning on rank 0; the rate never
@@ -226,81 +158,45 @@ def warmup_longer_than_decay(subject: RunSubject) -> Iterator[Violation]:
     Bad: lr_warmup_iters 200 with train_iters 100.
     Good: lr_warmup_iters 10 with train_iters 100.
     Fix: Lower lr_warmup_iters.
-    Noticed: a warning at start.
-    Evidence: read in the source.
     """
-    if not subject.settings.is_stated("scheduler.lr_warmup_iters") or subject.settings.value(_LENGTHS[0]) is None:
+    if not run.is_stated("scheduler.lr_warmup_iters") or run.value(_LENGTHS[0]) is None:
         return
-    warmup = subject.settings.integer("scheduler.lr_warmup_iters")
-    limits = (stated_integer(subject, "scheduler.max_steps"), stated_integer(subject, "scheduler.lr_decay_iters"))
-    decay = next((limit for limit in limits if limit is not None), subject.settings.integer(_LENGTHS[0]))
+    warmup = run.integer("scheduler.lr_warmup_iters")
+    limits = (run.stated_integer("scheduler.max_steps"), run.stated_integer("scheduler.lr_decay_iters"))
+    decay = next((limit for limit in limits if limit is not None), run.integer(_LENGTHS[0]))
     if warmup >= decay > 0:
-        yield Violation(
-            where="scheduler.lr_warmup_iters", found=str(warmup), allowed=f"below {decay}, the decay's steps"
-        )
+        yield wrong("scheduler.lr_warmup_iters", str(warmup), f"below {decay}, the decay's steps")
 
 
-@run_rule(
-    code="BP626",
-    name="schedule-refused",
-    severity=Severity.ERROR,
-    source="PSB612; megatron/bridge/training/config.py:411",
-)
-def schedule_refused(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP626", ERROR, "PSB612; megatron/bridge/training/config.py:411", noticed="validate()")
+def schedule_refused(run: Run) -> Found:
     """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
 
     Why: Crash at start: validate() refuses it.
     Bad: scheduler.start_weight_decay 0.1 with end_weight_decay 0.01.
     Good: scheduler.start_weight_decay 0.01 with end_weight_decay 0.1.
     Fix: Order the two, and set one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    start = subject.settings.number_or_none("scheduler.start_weight_decay")
-    end = subject.settings.number_or_none("scheduler.end_weight_decay")
+    start = run.number_or_none("scheduler.start_weight_decay")
+    end = run.number_or_none("scheduler.end_weight_decay")
     if start is not None and (start < 0 or end is None or end < start):
         where = "scheduler.end_weight_decay" if start >= 0 else "scheduler.start_weight_decay"
-        yield Violation(where=where, found=f"from {start} to {end}", allowed="from 0 or more to no less than that")
+        yield wrong(where, f"from {start} to {end}", "from 0 or more to no less than that")
     switches = ("scheduler.override_opt_param_scheduler", "scheduler.use_checkpoint_opt_param_scheduler")
-    if all(subject.settings.flag(path) for path in switches):
-        yield Violation(where=switches[0], found=f"true, and {switches[1]} is true", allowed="one of them")
+    if all(run.flag(path) for path in switches):
+        yield wrong(switches[0], f"true, and {switches[1]} is true", "one of them")
 
 
-@run_rule(
-    code="BP618",
-    name="evaluation-steps-missing",
-    severity=Severity.ERROR,
-    source="PSB604; megatron/bridge/data/loaders.py:133,365",
-)
-def evaluation_steps_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP618", ERROR, "PSB604; megatron/bridge/data/loaders.py:133,365", noticed="dataset build")
+def evaluation_steps_missing(run: Run) -> Found:
     """The number of evaluation steps is null.
 
     Why: Crash at dataset build: the loader multiplies it by the batch (TypeError), with or without validation data.
     Bad: validation.eval_iters null.
     Good: validation.eval_iters 0, which turns evaluation off.
     Fix: Set validation.eval_iters; 0 for no evaluation.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
     path = "validation.eval_iters"
-    if subject.eval_iters is None and subject.dataset_kind != "None":
-        yield Violation(
-            where=path,
-            found="null",
-            allowed="a number; 0 turns evaluation off",
-            changes=change(path, 0, "null was meant to turn evaluation off"),
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    epochs_without_finite_batches,
-    schedule_shorter_than_training,
-    evaluation_steps_missing,
-    training_length_not_said_once,
-    training_length_not_positive,
-    schedule_counts_both_steps_and_samples,
-    warmup_said_twice,
-    schedule_refused,
-    warmup_longer_than_decay,
-    dataloader_type_unknown,
-)
+    if run.eval_iters is None and run.dataset_kind != "None":
+        allowed = "a number; 0 turns evaluation off"
+        yield wrong(path, "null", allowed, to=0, because="null was meant to turn evaluation off")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import TEXT_DATASETS, RunSubject
-from bridgepack.rules.versions import BRIDGE
 
 _KWARGS = "dataset.dataset_kwargs"
 #: A template with this block says itself what the assistant wrote.
@@ -19,13 +18,8 @@ _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 
 
-@run_rule(
-    code="BP502",
-    name="stored-mask-ignored",
-    severity=Severity.ERROR,
-    source="PSB502; megatron/bridge/data/packing/gpt_sft.py:131",
-)
-def stored_mask_ignored(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP502", ERROR, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
+def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
     Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, and the rows that fill up a
@@ -36,48 +30,32 @@ def stored_mask_ignored(subject: RunSubject) -> Iterator[Violation]:
     Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
     Evidence: executed with the real 0.6.2.
     """
-    if not subject.packs_offline:
-        return
-    value = subject.dataset_kwargs.get("answer_only_loss", True)
+    value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
         path = f"{_KWARGS}.answer_only_loss"
         mended = change(path, True, "the mask in the packs is then used")
-        yield Violation(where=path, found=str(value), allowed="true, or not set", changes=mended)
+        yield wrong(path, str(value), "true, or not set", changes=mended)
 
 
-@run_rule(
-    code="BP505",
-    name="completions-without-eos",
-    severity=Severity.WARNING,
-    source="PSB505; megatron/bridge/data/sft_processing.py:406",
-)
-def completions_without_eos(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP505", WARNING, "PSB505; megatron/bridge/data/sft_processing.py:406", when=host_packs)
+def completions_without_eos(run: Run) -> Found:
     """The host packs prompts and completions without an EOS after them.
 
     Why: Silent: the model never learns to stop.
     Bad: preprocessing.add_eos false.
     Good: preprocessing.add_eos true.
     Fix: Set add_eos to true, unless the completions end with a stop token of their own.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not host_packs(subject):
-        return
-    is_legacy = preprocessing_kind(subject) == LEGACY
-    settings = subject.dataset_kwargs if is_legacy else prompt_completion(subject)
+    is_legacy = preprocessing_kind(run) == LEGACY
+    settings = run.dataset_kwargs if is_legacy else prompt_completion(run)
     if settings.get("add_eos") is False:
         path = f"{_KWARGS if is_legacy else 'dataset.preprocessing'}.add_eos"
         mended = change(path, True, "the model learns to stop", needs_repack=True)
-        yield Violation(where=path, found="False", allowed="true", changes=mended)
+        yield wrong(path, "False", "true", changes=mended)
 
 
-@run_rule(
-    code="BP507",
-    name="chat-template-in-dataset-kwargs",
-    severity=Severity.ERROR,
-    source="PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515",
-)
-def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP507", ERROR, "PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515")
+def chat_template_in_dataset_kwargs(run: Run) -> Found:
     """dataset_kwargs holds a chat_template.
 
     Why: Crash at dataset init on every rank but the one that packs, and on that one too once packs exist: TypeError,
@@ -88,18 +66,12 @@ def chat_template_in_dataset_kwargs(subject: RunSubject) -> Iterator[Violation]:
     Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
-    if subject.dataset_kind in TEXT_DATASETS and "chat_template" in subject.dataset_kwargs:
-        yield Violation(where=f"{_KWARGS}.chat_template", found="set", allowed="not set; tokenizer.chat_template")
+    if run.dataset_kind in TEXT_DATASETS and "chat_template" in run.dataset_kwargs:
+        yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
 
 
-@run_rule(
-    code="BP513",
-    name="legacy-mask",
-    severity=Severity.WARNING,
-    source="PSB513; megatron/bridge/data/packing/algorithms.py:286",
-    versions={BRIDGE: ">=0.6"},
-)
-def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP513", WARNING, when=host_packs, versions={BRIDGE: ">=0.6"})
+def legacy_mask(run: Run) -> Found:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
 
     Why: Silent: everything after the start of the answer is trained, the first padding token too; truncation is not
@@ -107,20 +79,14 @@ def legacy_mask(subject: RunSubject) -> Iterator[Violation]:
     Bad: dataset_root set, preprocessing null, no packs named.
     Good: preprocessing PromptCompletionSFTPreprocessingConfig or ChatSFTPreprocessingConfig.
     Fix: Set dataset.preprocessing to what the rows are.
-    Noticed: never.
-    Evidence: read in the source.
+    Source: PSB513; megatron/bridge/data/packing/algorithms.py:286
     """
-    if host_packs(subject) and preprocessing_kind(subject) == LEGACY:
-        yield Violation(where="dataset.preprocessing", found="None", allowed="chat or prompt-completion preprocessing")
+    if preprocessing_kind(run) == LEGACY:
+        yield wrong("dataset.preprocessing", "None", "chat or prompt-completion preprocessing")
 
 
-@run_rule(
-    code="BP515",
-    name="prompt-glued-to-completion",
-    severity=Severity.WARNING,
-    source="PSB515; megatron/bridge/data/sft_processing.py:389",
-)
-def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP515", WARNING, "PSB515; megatron/bridge/data/sft_processing.py:389")
+def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
     Why: Silent: both are tokenised alone and joined, so the boundary is one that joint tokenisation at inference does
@@ -128,69 +94,49 @@ def prompt_glued_to_completion(subject: RunSubject) -> Iterator[Violation]:
     Bad: prompt_template "{prompt}", separator "".
     Good: prompt_template "{prompt}", separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    preprocessing = prompt_completion(subject)
+    preprocessing = prompt_completion(run)
     template, separator = preprocessing.get("prompt_template", ""), preprocessing.get("separator")
     if separator == "" and str(template).endswith("}") and not preprocessing.get("add_sep"):
         path = "dataset.preprocessing.separator"
         mended = change(path, " ", "the host's own recipes do so", needs_repack=True)
-        yield Violation(where=path, found="empty", allowed="a space or a line end", changes=mended)
+        yield wrong(path, "empty", "a space or a line end", changes=mended)
 
 
-@run_rule(
-    code="BP516",
-    name="prompts-without-bos",
-    severity=Severity.ADVICE,
-    source="PSB516; megatron/bridge/data/sft_processing.py:393",
-)
-def prompts_without_bos(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP516", ADVICE, "PSB516; megatron/bridge/data/sft_processing.py:393")
+def prompts_without_bos(run: Run) -> Found:
     """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
 
     Why: Silent: inference begins with BOS, training does not; Gemma models degrade badly.
     Bad: preprocessing.add_bos false with a Gemma tokenizer.
     Good: preprocessing.add_bos true with a Gemma tokenizer.
     Fix: Set add_bos to true where inference adds BOS.
-    Noticed: never.
     Evidence: read in the source: add_bos is false by default.
     """
-    if prompt_completion(subject).get("add_bos") is False and subject.family.name.startswith(_BEGIN_WITH_BOS):
+    if prompt_completion(run).get("add_bos") is False and run.family.name.startswith(_BEGIN_WITH_BOS):
         path = "dataset.preprocessing.add_bos"
         mended = change(path, True, "the tokenizer begins every text with BOS", needs_repack=True)
-        yield Violation(where=path, found=f"False with {subject.family.evidence}", allowed="true", changes=mended)
+        yield wrong(path, f"False with {run.family.evidence}", "true", changes=mended)
 
 
-@run_rule(
-    code="BP517",
-    name="bos-wanted-but-missing",
-    severity=Severity.WARNING,
-    source="PSB517; megatron/bridge/data/sft_processing.py:395",
-)
-def bos_wanted_but_missing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP517", WARNING, "PSB517; megatron/bridge/data/sft_processing.py:395", noticed="dataset build")
+def bos_wanted_but_missing(run: Run) -> Found:
     """The host is to add BOS, and tokenizers of the model's family have none.
 
     Why: Crash at dataset build: the tokenizer has no BOS token.
     Bad: preprocessing.add_bos true with a Qwen3 tokenizer.
     Good: preprocessing.add_bos false with a Qwen3 tokenizer.
     Fix: Set add_bos to false.
-    Noticed: dataset build.
     Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were looked at.
     """
-    if prompt_completion(subject).get("add_bos") is True and subject.family.name.startswith(_WITHOUT_BOS):
+    if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
         path = "dataset.preprocessing.add_bos"
         mended = change(path, False, "there is no BOS token", needs_repack=True)
-        yield Violation(where=path, found=f"True with {subject.family.evidence}", allowed="false", changes=mended)
+        yield wrong(path, f"True with {run.family.evidence}", "false", changes=mended)
 
 
-@run_rule(
-    code="BP520",
-    name="tokenizer-not-hugging-face",
-    severity=Severity.WARNING,
-    source="PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739",
-    versions={BRIDGE: "<0.7"},
-)
-def tokenizer_not_hugging_face(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"})
+def tokenizer_not_hugging_face(run: Run) -> Found:
     """The host packs rows with a tokenizer that is not of Hugging Face.
 
     Why: Crash at dataset build: preprocessing asks the tokenizer for methods that only Hugging Face's have.
@@ -199,48 +145,37 @@ def tokenizer_not_hugging_face(subject: RunSubject) -> Iterator[Violation]:
     Fix: Use the Hugging Face form of the tokenizer, or build packs beforehand.
     Noticed: dataset build.
     Evidence: Megatron-Bridge #5190, on main only.
+    Source: PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
     """
-    if not host_packs(subject) or preprocessing_kind(subject) == LEGACY:
+    if preprocessing_kind(run) == LEGACY:
         return
-    kind = subject.settings.text_or_none("tokenizer.tokenizer_type")
+    kind = run.text_or_none("tokenizer.tokenizer_type")
     if kind != "HuggingFaceTokenizer":
-        yield Violation(where="tokenizer.tokenizer_type", found=str(kind), allowed="HuggingFaceTokenizer")
+        yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@run_rule(
-    code="BP526",
-    name="template-without-generation-block",
-    severity=Severity.WARNING,
-    source="PSB526; megatron/bridge/data/datasets/utils.py:950 of 0.4.2",
-    versions={BRIDGE: "<0.5"},
-)
-def template_without_generation_block(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP526", WARNING, "PSB526; megatron/bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
+def template_without_generation_block(run: Run) -> Found:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
     Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
     Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}.
     Good: the same with a tokenizer.chat_template that has `{% generation %}` around what the assistant wrote.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
-    Noticed: never.
     Evidence: Megatron-Bridge #3359, read in the source of 0.4.2.
     """
-    kwargs = subject.dataset_kwargs
+    kwargs = run.dataset_kwargs
     uses_template = kwargs.get("use_hf_tokenizer_chat_template") and kwargs.get("chat", True)
-    if not (uses_template and host_packs(subject) and preprocessing_kind(subject) == CHAT):
+    if not (uses_template and host_packs(run) and preprocessing_kind(run) == CHAT):
         return
-    template = subject.settings.text_or_none("tokenizer.chat_template")
+    template = run.text_or_none("tokenizer.chat_template")
     if template is None or not _GENERATION_BLOCK.search(template):
         found = "the tokenizer's own" if template is None else "no {% generation %} block"
-        yield Violation(where="tokenizer.chat_template", found=found, allowed="a template with {% generation %} blocks")
+        yield wrong("tokenizer.chat_template", found, "a template with {% generation %} blocks")
 
 
-@run_rule(
-    code="BP539",
-    name="host-drops-or-cuts-silently",
-    severity=Severity.ADVICE,
-    source="PSB510, PSB511, PSB514; megatron/bridge/data/packing/offline.py:78, data/sft_processing.py:411",
-)
-def host_drops_or_cuts_silently(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP539", ADVICE, "PSB510, PSB511, PSB514; megatron/bridge/data/packing/offline.py:78, data/sft_processing.py:411")
+def host_drops_or_cuts_silently(run: Run) -> Found:
     """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
 
     Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so that another context
@@ -248,24 +183,9 @@ def host_drops_or_cuts_silently(subject: RunSubject) -> Iterator[Violation]:
     Bad: chat preprocessing, pad_seq_to_mult 4, no packs named.
     Good: packs named that were built with a drop ledger.
     Fix: Build packs beforehand, and look at what was dropped.
-    Noticed: never.
     Evidence: executed with the real 0.6.2; Model-Optimizer #2113.
     """
-    if host_packs(subject):
-        is_dropped = preprocessing_kind(subject) == CHAT and subject.pad_seq_to_mult == 1
+    if host_packs(run):
+        is_dropped = preprocessing_kind(run) == CHAT and run.pad_seq_to_mult == 1
         found = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
-        yield Violation(where="dataset.offline_packing_specs", found=found, allowed="packs built with a drop ledger")
-
-
-RULES: tuple[RunRule, ...] = (
-    stored_mask_ignored,
-    completions_without_eos,
-    chat_template_in_dataset_kwargs,
-    legacy_mask,
-    prompt_glued_to_completion,
-    prompts_without_bos,
-    bos_wanted_but_missing,
-    tokenizer_not_hugging_face,
-    template_without_generation_block,
-    host_drops_or_cuts_silently,
-)
+        yield wrong("dataset.offline_packing_specs", found, "packs built with a drop ledger")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import Change
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS, is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import COLLATE_DATASETS, SPECS, RunSubject
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
+from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
 _COLLATE_SIZES = (
     "pad_to_multiple_of",
@@ -23,13 +22,8 @@ _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 
-@run_rule(
-    code="BP003",
-    name="packed-sequence-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463",
-)
-def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP003", ERROR, "PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
+def packed_sequence_size_not_positive(run: Run) -> Found:
     """A pack can hold no tokens.
 
     Why: Crash at start: validate() refuses it. The host's default is -1, so it must be set.
@@ -37,62 +31,45 @@ def packed_sequence_size_not_positive(subject: RunSubject) -> Iterator[Violation
     Good: offline_packing_specs.packed_sequence_size 4096 with seq_length 4096.
     Fix: Set packed_sequence_size to seq_length.
     Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.has_specs and subject.packed_sequence_size <= 0:
-        length = stated_integer(subject, "model.seq_length")
-        yield Violation(
-            where=_SIZE,
-            found=str(subject.packed_sequence_size),
-            allowed="a positive number of tokens, equal to seq_length",
+    if run.packed_sequence_size <= 0:
+        length = run.stated_integer("model.seq_length")
+        yield wrong(
+            _SIZE,
+            str(run.packed_sequence_size),
+            "a positive number of tokens, equal to seq_length",
             changes=change(_SIZE, length, "packs are as long as the model's rows") if length and length > 0 else (),
         )
 
 
-@run_rule(
-    code="BP007",
-    name="sequence-lengths-differ",
-    severity=Severity.ERROR,
-    source="PSB007; megatron/bridge/training/config.py:1505",
-)
-def sequence_lengths_differ(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP007", ERROR, "PSB007; megatron/bridge/training/config.py:1505", noticed="validate()")
+def sequence_lengths_differ(run: Run) -> Found:
     """The model and the dataset have different sequence lengths.
 
     Why: Crash at start: validate() refuses it.
     Bad: model.seq_length 8192, dataset.seq_length 4096.
     Good: both 8192.
     Fix: Set both; an override of one must touch the other, and packed_sequence_size.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS:
+    if run.dataset_kind not in FINETUNING_DATASETS | PRETRAINING_DATASETS:
         return
-    length = subject.settings.integer("dataset.seq_length")
-    if length != subject.seq_length:
-        yield Violation(
-            where="dataset.seq_length",
-            found=f"{length}, and model.seq_length is {subject.seq_length}",
-            allowed="the same length in both",
-            changes=_same_length(subject, length),
-        )
+    length = run.integer("dataset.seq_length")
+    if length != run.seq_length:
+        found = f"{length}, and model.seq_length is {run.seq_length}"
+        yield wrong("dataset.seq_length", found, "the same length in both", changes=_same_length(run, length))
 
 
-def _same_length(subject: RunSubject, dataset_length: int) -> tuple[Change, ...]:
+def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
     """Return the change that makes both equal, where packed_sequence_size says which of them is meant."""
-    size = stated_integer(subject, _SIZE)
+    size = run.stated_integer(_SIZE)
     why = "packed_sequence_size is that long too"
     if size == dataset_length:
         return change("model.seq_length", size, why)
-    return change("dataset.seq_length", size, why) if size == subject.seq_length else ()
+    return change("dataset.seq_length", size, why) if size == run.seq_length else ()
 
 
-@run_rule(
-    code="BP008",
-    name="packs-shorter-than-their-sequences",
-    severity=Severity.ERROR,
-    source="PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md",
-)
-def packs_shorter_than_their_sequences(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP008", ERROR, when=HAS_SPECS)
+def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host is to pack sequences that may be longer than a pack.
 
     Why: Crash while rank 0 packs: a sequence that is longer than packed_sequence_size is a KeyError. Where none is, the
@@ -102,26 +79,15 @@ def packs_shorter_than_their_sequences(subject: RunSubject) -> Iterator[Violatio
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal.
     Noticed: dataset build, or never.
     Evidence: executed with the real 0.6.2 (KeyError); read in the source.
+    Source: PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
     """
-    if not subject.has_specs:
-        return
-    size, length = subject.packed_sequence_size, subject.seq_length
-    if 0 < size < length and not _fits_narrow_packs(subject, size):
-        yield Violation(
-            where=_SIZE,
-            found=f"{size}, and model.seq_length is {length}",
-            allowed=f"{length}, the length of the model's rows",
-        )
+    size, length = run.packed_sequence_size, run.seq_length
+    if 0 < size < length and not _fits_narrow_packs(run, size):
+        yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, the length of the model's rows")
 
 
-@run_rule(
-    code="BP042",
-    name="packs-wider-than-model",
-    severity=Severity.WARNING,
-    source="PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def packs_wider_than_model(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"})
+def packs_wider_than_model(run: Run) -> Found:
     """Packs are longer than model.seq_length.
 
     Why: Crash or silent wherever something is sized by model.seq_length: buffers of overlapped tensor parallelism, and
@@ -133,21 +99,15 @@ def packs_wider_than_model(subject: RunSubject) -> Iterator[Violation]:
         max_single_sequence_length.
     Noticed: first step, or never.
     Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
+    Source: PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882
     """
-    if not subject.has_specs:
-        return
-    size, length = subject.packed_sequence_size, subject.seq_length
+    size, length = run.packed_sequence_size, run.seq_length
     if size > length > 0:
-        yield Violation(where="model.seq_length", found=f"{length}, and packs hold {size} tokens", allowed=str(size))
+        yield wrong("model.seq_length", f"{length}, and packs hold {size} tokens", str(size))
 
 
-@run_rule(
-    code="BP031",
-    name="packs-narrower-than-model",
-    severity=Severity.WARNING,
-    source="PSB008; docs/training/packed-sequences.md",
-)
-def packs_narrower_than_model(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP031", WARNING, "PSB008; docs/training/packed-sequences.md", when=HAS_SPECS)
+def packs_narrower_than_model(run: Run) -> Found:
     """Packs are shorter than model.seq_length, which nothing but their sequences' own cap makes possible.
 
     Why: Slow: no row is ever as long as the model was sized for; memory and batches are planned for rows that do not
@@ -155,33 +115,25 @@ def packs_narrower_than_model(subject: RunSubject) -> Iterator[Violation]:
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already.
     Good: seq_length 4096, packed_sequence_size 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
-    Noticed: never.
     Evidence: read in the source; the host's documentation asks for equal lengths.
     """
-    if not subject.has_specs:
-        return
-    size, length = subject.packed_sequence_size, subject.seq_length
-    if 0 < size < length and _fits_narrow_packs(subject, size):
-        yield Violation(where="model.seq_length", found=f"{length}, and packs hold {size} tokens", allowed=str(size))
+    size, length = run.packed_sequence_size, run.seq_length
+    if 0 < size < length and _fits_narrow_packs(run, size):
+        yield wrong("model.seq_length", f"{length}, and packs hold {size} tokens", str(size))
 
 
-def _fits_narrow_packs(subject: RunSubject, size: int) -> bool:
+def _fits_narrow_packs(run: Run, size: int) -> bool:
     """Say whether no sequence longer than a pack will be packed: they are capped, or the packs exist."""
-    cap = stated_integer(subject, _CAP)
+    cap = run.stated_integer(_CAP)
     if cap is not None and cap <= size:
         return True
     paths = [f"{SPECS}.packed_train_data_path"]
-    paths += [f"{SPECS}.packed_val_data_path"] if subject.settings.flag("dataset.do_validation") else []
-    return all(subject.settings.value(path) is not None for path in paths)
+    paths += [f"{SPECS}.packed_val_data_path"] if run.flag("dataset.do_validation") else []
+    return all(run.value(path) is not None for path in paths)
 
 
-@run_rule(
-    code="BP009",
-    name="sequence-cap-out-of-range",
-    severity=Severity.ERROR,
-    source="PSB009; megatron/bridge/data/packing/config.py:49",
-)
-def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP009", ERROR, "PSB009; megatron/bridge/data/packing/config.py:49", when=HAS_SPECS)
+def sequence_cap_out_of_range(run: Run) -> Found:
     """The cap on one sequence's length is not positive, or above what a pack can hold.
 
     Why: Crash where the specs are made, or, where the cap is set afterwards, while packing: a sequence longer than a
@@ -190,22 +142,14 @@ def sequence_cap_out_of_range(subject: RunSubject) -> Iterator[Violation]:
     Good: packed_sequence_size 4096, max_single_sequence_length 2048.
     Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
     Noticed: construction of PackedSequenceSpecs.
-    Evidence: read in the source.
     """
-    if not subject.has_specs:
-        return
-    cap, size = subject.settings.integer_or_none(_CAP), subject.packed_sequence_size
+    cap, size = run.integer_or_none(_CAP), run.packed_sequence_size
     if cap is not None and (cap <= 0 or cap > size > 0):
-        yield Violation(where=_CAP, found=str(cap), allowed=f"1 to {size}" if size > 0 else "a positive number")
+        yield wrong(_CAP, str(cap), f"1 to {size}" if size > 0 else "a positive number")
 
 
-@run_rule(
-    code="BP010",
-    name="pad-seq-to-mult-not-positive",
-    severity=Severity.ERROR,
-    source="PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205",
-)
-def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP010", ERROR, "PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205", when=HAS_SPECS)
+def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """The multiple that sequences are padded to is null, zero or negative.
 
     Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a DataLoader
@@ -216,52 +160,38 @@ def pad_seq_to_mult_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Noticed: first step.
     Evidence: executed with the real 0.6.2.
     """
-    if not subject.has_specs:
-        return
-    multiple = subject.settings.integer_or_none(_MULTIPLE)
+    multiple = run.integer_or_none(_MULTIPLE)
     if multiple is None or multiple <= 0:
-        needed = subject.recommended_pad_seq_to_mult
-        yield Violation(
-            where=_MULTIPLE,
-            found="null" if multiple is None else str(multiple),
-            allowed=f"a positive number; {needed} here",
-            changes=change(
-                _MULTIPLE, needed, "the smallest multiple that this topology needs", needs_repack=needed > 1
-            ),
+        needed = run.recommended_pad_seq_to_mult
+        yield wrong(
+            _MULTIPLE,
+            "null" if multiple is None else str(multiple),
+            f"a positive number; {needed} here",
+            to=needed,
+            because="the smallest multiple that this topology needs",
+            needs_repack=needed > 1,
         )
 
 
-@run_rule(
-    code="BP036",
-    name="seq-length-not-positive",
-    severity=Severity.ERROR,
-    source="PSB007; megatron/bridge/data/builders/gpt_sft.py:191",
-)
-def seq_length_not_positive(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP036", ERROR, "PSB007; megatron/bridge/data/builders/gpt_sft.py:191", noticed="validate()")
+def seq_length_not_positive(run: Run) -> Found:
     """The dataset's rows, or the model's, hold no tokens.
 
     Why: Crash at start: validate() refuses it.
     Bad: dataset.seq_length 0.
     Good: dataset.seq_length 4096.
     Fix: Set model.seq_length and dataset.seq_length to the tokens of a row.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.dataset_kind not in FINETUNING_DATASETS:
+    if run.dataset_kind not in FINETUNING_DATASETS:
         return
     for path in ("model.seq_length", "dataset.seq_length"):
-        length = subject.settings.integer_or_none(path)
+        length = run.integer_or_none(path)
         if length is None or length <= 0:
-            yield Violation(where=path, found=str(length), allowed="a positive number of tokens")
+            yield wrong(path, str(length), "a positive number of tokens")
 
 
-@run_rule(
-    code="BP039",
-    name="collate-size-not-positive",
-    severity=Severity.ERROR,
-    source="PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92",
-)
-def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP039", ERROR, "PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92")
+def collate_size_not_positive(run: Run) -> Found:
     """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
 
     Why: Crash at start: validate() refuses it.
@@ -269,23 +199,17 @@ def collate_size_not_positive(subject: RunSubject) -> Iterator[Violation]:
     Good: DirectHFSFTDatasetConfig with pad_to_multiple_of 128.
     Fix: Set it to a positive number; 1 for a multiple that does nothing.
     Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.dataset_kind not in COLLATE_DATASETS:
+    if run.dataset_kind not in COLLATE_DATASETS:
         return
     for name in _COLLATE_SIZES:
-        size = stated_integer(subject, f"dataset.{name}")
+        size = run.stated_integer(f"dataset.{name}")
         if size is not None and size <= 0:
-            yield Violation(where=f"dataset.{name}", found=str(size), allowed="a positive number")
+            yield wrong(f"dataset.{name}", str(size), "a positive number")
 
 
-@run_rule(
-    code="BP022",
-    name="text-not-packed",
-    severity=Severity.ADVICE,
-    source="PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150",
-)
-def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP022", ADVICE, "PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
+def text_not_packed(run: Run) -> Found:
     """Text is fine-tuned without packing.
 
     Why: Slow: every row is one sequence and padding. Packing may have been lost: the runner's --dataset presets replace
@@ -293,22 +217,6 @@ def text_not_packed(subject: RunSubject) -> Iterator[Violation]:
     Bad: a recipe that packs, run with --dataset tulu3.
     Good: dataset.enable_offline_packing true after --dataset tulu3, with offline_packing_specs.
     Fix: Turn offline packing on, or leave it off knowingly. Look at the config after overrides, not at the recipe.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if is_text(subject) and not subject.is_packed:
-        yield Violation(where="dataset.enable_offline_packing", found="off", allowed="true, to fill rows with text")
-
-
-RULES: tuple[RunRule, ...] = (
-    packed_sequence_size_not_positive,
-    sequence_lengths_differ,
-    packs_shorter_than_their_sequences,
-    sequence_cap_out_of_range,
-    pad_seq_to_mult_not_positive,
-    text_not_packed,
-    packs_narrower_than_model,
-    packs_wider_than_model,
-    seq_length_not_positive,
-    collate_size_not_positive,
-)
+    if not run.is_packed:
+        yield wrong("dataset.enable_offline_packing", "off", "true, to fill rows with text")

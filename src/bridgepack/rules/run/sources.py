@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import FINETUNING_DATASETS, is_on, is_text
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
+from bridgepack.rules.run.reading import FINETUNING_DATASETS
 
 _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
@@ -33,14 +34,8 @@ _REPORTED_ELSEWHERE = frozenset({"max_num_samples", "chat_template"})
 _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "train.train_iters": 1000}
 
 
-@run_rule(
-    code="BP017",
-    name="data-source-not-exactly-one",
-    severity=Severity.ERROR,
-    source="PSB017; megatron/bridge/data/builders/gpt_sft.py:137",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def data_source_not_exactly_one(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP017", ERROR, "PSB017; megatron/bridge/data/builders/gpt_sft.py:137", when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+def data_source_not_exactly_one(run: Run) -> Found:
     """The dataset has no source, or two.
 
     Why: Crash at start: validate() refuses it, also where explicit packs make the source unnecessary.
@@ -50,52 +45,34 @@ def data_source_not_exactly_one(subject: RunSubject) -> Iterator[Violation]:
     Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if not is_text(subject):
-        return
-    root, source = subject.settings.value("dataset.dataset_root"), subject.settings.value("dataset.hf_dataset")
+    root, source = run.value("dataset.dataset_root"), run.value("dataset.hf_dataset")
     if (root is None) == (source is None):
         found = "neither dataset_root nor hf_dataset" if root is None else "dataset_root and hf_dataset"
-        yield Violation(where="dataset.dataset_root", found=found, allowed="exactly one of them")
+        yield wrong("dataset.dataset_root", found, "exactly one of them")
     elif root is not None and not str(root).strip():
-        yield Violation(where="dataset.dataset_root", found=repr(root), allowed="a folder")
+        yield wrong("dataset.dataset_root", repr(root), "a folder")
 
 
-@run_rule(
-    code="BP018",
-    name="rewrite-of-explicit-packs",
-    severity=Severity.ERROR,
-    source="PSB018; megatron/bridge/data/builders/gpt_sft.py:200",
-)
-def rewrite_of_explicit_packs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP018", ERROR, "PSB018; megatron/bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed="validate()")
+def rewrite_of_explicit_packs(run: Run) -> Found:
     """The source is to be written anew and the packs are files that were named.
 
     Why: Crash at start: validate() refuses it, because it would overwrite them.
     Bad: hf_rewrite true with packed_train_data_path set.
     Good: hf_rewrite false with packed_train_data_path set.
     Fix: Set hf_rewrite to false, or leave the packed paths out.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if not subject.has_specs or not is_on(subject, "dataset.hf_rewrite"):
+    if not run.is_on("dataset.hf_rewrite"):
         return
-    named = [name for name in _PACK_PATHS if subject.settings.value(f"{SPECS}.{name}") is not None]
+    named = [name for name in _PACK_PATHS if run.value(f"{SPECS}.{name}") is not None]
     if named:
-        yield Violation(
-            where="dataset.hf_rewrite",
-            found=f"true with {', '.join(named)}",
-            allowed="false where packs are named",
-            changes=change("dataset.hf_rewrite", False, "named packs are not rewritten"),
-        )
+        found = f"true with {', '.join(named)}"
+        allowed = "false where packs are named"
+        yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="named packs are not rewritten")
 
 
-@run_rule(
-    code="BP019",
-    name="dataset-option-unknown",
-    severity=Severity.ERROR,
-    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def dataset_option_unknown(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs holds an option that no dataset of the host takes.
 
     Why: Crash at dataset build: TypeError, unexpected keyword argument.
@@ -104,23 +81,16 @@ def dataset_option_unknown(subject: RunSubject) -> Iterator[Violation]:
     Fix: Remove the option, or spell it as allowed.
     Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
+    Source: PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
-    if not is_text(subject):
-        return
     allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
-    for option in subject.dataset_kwargs:
+    for option in run.dataset_kwargs:
         if option not in allowed | _REPORTED_ELSEWHERE:
-            yield Violation(where=f"{_OPTIONS}.{option}", found="set", allowed=", ".join(sorted(allowed)))
+            yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
 
 
-@run_rule(
-    code="BP035",
-    name="dataset-option-refused",
-    severity=Severity.ERROR,
-    source="PSB019; megatron/bridge/data/builders/gpt_sft.py:210, data/base.py:102",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def dataset_option_refused(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+def dataset_option_refused(run: Run) -> Found:
     """dataset_kwargs holds an option that has another place, or something else than plain values.
 
     Why: Crash at start: validate() refuses max_num_samples, options that say what preprocessing says, and objects.
@@ -128,21 +98,19 @@ def dataset_option_refused(subject: RunSubject) -> Iterator[Violation]:
     Good: preprocessing set, with its own loss_mode.
     Fix: Use max_train_samples and preprocessing instead.
     Noticed: validate().
-    Evidence: read in the source.
+    Source: PSB019; megatron/bridge/data/builders/gpt_sft.py:210, data/base.py:102
     """
-    if not is_text(subject) or not subject.dataset_kwargs:
+    if not run.dataset_kwargs:
         return
-    options = subject.dataset_kwargs
+    options = run.dataset_kwargs
     if "max_num_samples" in options:
-        yield Violation(where=f"{_OPTIONS}.max_num_samples", found="set", allowed="dataset.max_train_samples")
+        yield wrong(f"{_OPTIONS}.max_num_samples", "set", "dataset.max_train_samples")
     for option in sorted(_SEMANTIC_OPTIONS & set(options)):
-        if subject.settings.value("dataset.preprocessing") is not None:
-            yield Violation(
-                where=f"{_OPTIONS}.{option}", found="set beside preprocessing", allowed="preprocessing alone"
-            )
+        if run.value("dataset.preprocessing") is not None:
+            yield wrong(f"{_OPTIONS}.{option}", "set beside preprocessing", "preprocessing alone")
     for option, value in options.items():
         if _holds_object(value) or not isinstance(option, str):
-            yield Violation(where=f"{_OPTIONS}.{option}", found="an object", allowed="plain values under names")
+            yield wrong(f"{_OPTIONS}.{option}", "an object", "plain values under names")
 
 
 def _holds_object(value: Any) -> bool:
@@ -151,83 +119,48 @@ def _holds_object(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_holds_object(item) for item in value)
 
 
-@run_rule(
-    code="BP023",
-    name="base-recipe-values-with-own-data",
-    severity=Severity.ADVICE,
-    source="PSB023; megatron/bridge/recipes/common.py:163",
-)
-def base_recipe_values_with_own_data(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP023", ADVICE, "PSB023; megatron/bridge/recipes/common.py:163", when=IS_TEXT)
+def base_recipe_values_with_own_data(run: Run) -> Found:
     """Own data is trained with the lengths, batch and steps of the host's base recipe, which are for SQuAD.
 
     Why: Silent: examples are cut at 2048 tokens, and 1000 steps of 128 packs are many epochs over a small set.
     Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000.
     Good: own dataset_root with values chosen for it.
     Fix: Choose seq_length, packed_sequence_size, global_batch_size and train_iters for the data.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not is_text(subject) or subject.settings.value("dataset.dataset_root") is None:
+    if run.value("dataset.dataset_root") is None:
         return
-    if all(subject.settings.value(path) == value for path, value in _BASE_RECIPE.items()):
-        yield Violation(
-            where="dataset.dataset_root",
-            found="own data with seq_length 2048, global_batch_size 128, train_iters 1000",
-            allowed="values chosen for the data",
-        )
+    if all(run.value(path) == value for path, value in _BASE_RECIPE.items()):
+        found = "own data with seq_length 2048, global_batch_size 128, train_iters 1000"
+        yield wrong("dataset.dataset_root", found, "values chosen for the data")
 
 
-@run_rule(
-    code="BP024",
-    name="adapter-without-pretrained-weights",
-    severity=Severity.ERROR,
-    source="PSB024; megatron/bridge/training/config.py:1488",
-)
-def adapter_without_pretrained_weights(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP024", ERROR, "PSB024; megatron/bridge/training/config.py:1488", noticed="validate()")
+def adapter_without_pretrained_weights(run: Run) -> Found:
     """An adapter is trained and no pretrained checkpoint is named.
 
     Why: Crash at start: validate() refuses it. The host's recipes leave it open, it must be filled in.
     Bad: peft LoRA with checkpoint.pretrained_checkpoint null.
     Good: peft LoRA with checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if not subject.settings.is_stated("peft") or subject.settings.value("peft") is None:
+    if not run.is_stated("peft") or run.value("peft") is None:
         return
-    if subject.settings.value("checkpoint.pretrained_checkpoint") is None:
-        yield Violation(where="checkpoint.pretrained_checkpoint", found="none", allowed="the checkpoint to adapt")
+    if run.value("checkpoint.pretrained_checkpoint") is None:
+        yield wrong("checkpoint.pretrained_checkpoint", "none", "the checkpoint to adapt")
 
 
-@run_rule(
-    code="BP034",
-    name="no-weights-to-start-from",
-    severity=Severity.ADVICE,
-    source="PSB024; megatron/bridge/training/finetune.py:50",
-)
-def no_weights_to_start_from(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP034", ADVICE, "PSB024; megatron/bridge/training/finetune.py:50", noticed="finetune(), or never")
+def no_weights_to_start_from(run: Run) -> Found:
     """The run fine-tunes and names no checkpoint.
 
     Why: Crash or silent: finetune() refuses it; pretrain() with the same config trains from random weights.
     Bad: checkpoint.pretrained_checkpoint null and checkpoint.load null.
     Good: checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
-    Noticed: finetune(), or never.
-    Evidence: read in the source.
     """
-    if subject.dataset_kind not in FINETUNING_DATASETS or subject.settings.value("peft") is not None:
+    if run.dataset_kind not in FINETUNING_DATASETS or run.value("peft") is not None:
         return
     paths = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
-    if all(subject.settings.value(path) is None for path in paths):
-        yield Violation(where=paths[0], found="none, and checkpoint.load is none", allowed="a checkpoint")
-
-
-RULES: tuple[RunRule, ...] = (
-    data_source_not_exactly_one,
-    rewrite_of_explicit_packs,
-    dataset_option_unknown,
-    base_recipe_values_with_own_data,
-    adapter_without_pretrained_weights,
-    no_weights_to_start_from,
-    dataset_option_refused,
-)
+    if all(run.value(path) is None for path in paths):
+        yield wrong(paths[0], "none, and checkpoint.load is none", "a checkpoint")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bridgepack.records import TRAIN, VALIDATION
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_text, stated_integer
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import RunSubject
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10
@@ -19,68 +17,52 @@ _USUAL_EPOCHS = range(1, 6)
 _LARGE_BATCH_SEQUENCES = 1024
 
 
-def num_packs(subject: RunSubject, split: str) -> int:
+def num_packs(run: Run, split: str) -> int:
     """Return the packs of a split of the artifact.
 
     Raises:
         CannotJudgeError: no artifact was given, or the split or one of its files cannot be counted.
     """
-    shards = subject.require_artifact().shards.get(split, ())
+    shards = run.require_artifact().shards.get(split, ())
     counts = [shard.num_rows for shard in shards]
     if not counts or None in counts:
         raise CannotJudgeError(f"the artifact's {split} packs cannot be counted")
     return sum(count for count in counts if count is not None)
 
 
-def _num_sequences(subject: RunSubject, split: str) -> int:
-    truth = subject.require_artifact().truths.get(split)
+def _num_sequences(run: Run, split: str) -> int:
+    truth = run.require_artifact().truths.get(split)
     if truth is None or not truth.is_complete or not truth.num_rows:
         raise CannotJudgeError(f"the artifact's {split} packs are not all sound")
     return truth.num_sequences
 
 
-def _loader(subject: RunSubject) -> str | None:
-    return subject.settings.text_or_none("dataset.dataloader_type")
+def _loader(run: Run) -> str | None:
+    return run.text_or_none("dataset.dataloader_type")
 
 
-@run_rule(
-    code="BP601",
-    name="fewer-packs-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB601; megatron/bridge/data/loaders.py:285",
-)
-def fewer_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP601", ERROR, "PSB601; megatron/bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed="dataset build")
+def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than one global batch takes.
 
     Why: Crash at dataset build. Packing makes the dataset as many times smaller as there are sequences in a pack.
     Bad: 40 training packs with global_batch_size 128.
     Good: 40 training packs with global_batch_size 8.
     Fix: Lower global_batch_size, use num_epochs (the last batch is filled up), or make smaller packs.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline or subject.settings.value("train.num_epochs") is not None:
+    if run.value("train.num_epochs") is not None:
         return
-    if subject.settings.value("dataset.drop_last") is False or _loader(subject) == "external":
+    if run.value("dataset.drop_last") is False or _loader(run) == "external":
         return
-    limit = stated_integer(subject, "dataset.max_train_samples")
-    packs = num_packs(subject, TRAIN) if limit is None else limit
-    if packs < subject.global_batch_size:
-        yield Violation(
-            where="train.global_batch_size",
-            found=f"{subject.global_batch_size}, and {packs} training packs are read",
-            allowed=f"at most {packs}",
-        )
+    limit = run.stated_integer("dataset.max_train_samples")
+    packs = num_packs(run, TRAIN) if limit is None else limit
+    if packs < run.global_batch_size:
+        allowed = f"at most {packs}"
+        yield wrong("train.global_batch_size", f"{run.global_batch_size}, and {packs} training packs are read", allowed)
 
 
-@run_rule(
-    code="BP604",
-    name="fewer-validation-packs-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365",
-    versions={"megatron-bridge": "<0.7"},
-)
-def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP604", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
     Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and
@@ -90,26 +72,18 @@ def fewer_validation_packs_than_a_batch(subject: RunSubject) -> Iterator[Violati
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
     Noticed: first evaluation.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
+    Source: PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365
     """
-    if not subject.packs_offline or not subject.evaluates or _loader(subject) != "batch":
+    if not run.evaluates or _loader(run) != "batch":
         return
-    packs = num_packs(subject, VALIDATION)
-    if packs < subject.eval_global_batch_size:
-        yield Violation(
-            where="validation.eval_global_batch_size",
-            found=f"{subject.eval_global_batch_size}, and there are {packs} validation packs",
-            allowed=f"at most {packs}",
-        )
+    packs = num_packs(run, VALIDATION)
+    if packs < run.eval_global_batch_size:
+        found = f"{run.eval_global_batch_size}, and there are {packs} validation packs"
+        yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
 
 
-@run_rule(
-    code="BP605",
-    name="fewer-test-rows-than-a-batch",
-    severity=Severity.ERROR,
-    source="PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384",
-    versions={"megatron-bridge": "<0.7"},
-)
-def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"})
+def fewer_test_rows_than_a_batch(run: Run) -> Found:
     """There are fewer test rows than one evaluation batch takes.
 
     Why: Crash at the end of training, when the test split is read. Its rows are single examples, it is never packed.
@@ -118,33 +92,25 @@ def fewer_test_rows_than_a_batch(subject: RunSubject) -> Iterator[Violation]:
     Fix: Set dataset.do_test to false, or give test.jsonl at least one batch of rows.
     Noticed: end of training.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
+    Source: PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384
     """
-    if not is_text(subject) or not subject.settings.flag("dataset.do_test") or _loader(subject) != "batch":
+    if not run.flag("dataset.do_test") or _loader(run) != "batch":
         return
-    if not subject.eval_iters:
+    if not run.eval_iters:
         return
-    root = subject.settings.text_or_none("dataset.dataset_root")
+    root = run.text_or_none("dataset.dataset_root")
     if root is None:
         raise CannotJudgeError("the test rows come from a Hugging Face data set")
     path = f"{root.rstrip('/')}/test.jsonl"
-    rows = subject.require_files().num_lines(path, at_most=subject.eval_global_batch_size)
-    if rows is not None and rows < subject.eval_global_batch_size:
-        yield Violation(
-            where="dataset.do_test",
-            found=f"true, and {path} has {rows} rows for a batch of {subject.eval_global_batch_size}",
-            allowed="false, or at least one batch of rows",
-            changes=change("dataset.do_test", False, "the test split is smaller than a batch"),
-        )
+    rows = run.require_files().num_lines(path, at_most=run.eval_global_batch_size)
+    if rows is not None and rows < run.eval_global_batch_size:
+        found = f"true, and {path} has {rows} rows for a batch of {run.eval_global_batch_size}"
+        allowed = "false, or at least one batch of rows"
+        yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is smaller than a batch")
 
 
-@run_rule(
-    code="BP606",
-    name="validation-packs-left-out",
-    severity=Severity.ADVICE,
-    source="PSB606; megatron/bridge/data/samplers.py:291",
-    versions={"megatron-bridge": "<0.7"},
-)
-def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP606", ADVICE, "PSB606; megatron/bridge/data/samplers.py:291", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+def validation_packs_left_out(run: Run) -> Found:
     """An evaluation does not read every validation pack.
 
     Why: Silent: packs beyond the last complete batch, or beyond eval_iters batches, are left out; which ones changes
@@ -152,31 +118,22 @@ def validation_packs_left_out(subject: RunSubject) -> Iterator[Violation]:
     Bad: 20 validation packs with eval_global_batch_size 8 and eval_iters 1.
     Good: 16 validation packs with eval_global_batch_size 8 and eval_iters 2.
     Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
-    Noticed: never.
     Evidence: read in the source; Bridge #4914.
     """
-    if not subject.packs_offline or not subject.evaluates:
+    if not run.evaluates:
         return
-    packs, batch = num_packs(subject, VALIDATION), subject.eval_global_batch_size
-    if subject.eval_iters is None:
+    packs, batch = num_packs(run, VALIDATION), run.eval_global_batch_size
+    if run.eval_iters is None:
         raise CannotJudgeError("validation.eval_iters is null")
-    steps = subject.eval_iters
+    steps = run.eval_iters
     read = min(steps * batch, packs // batch * batch) if batch > 0 else packs
     if 0 < read < packs:
-        yield Violation(
-            where="validation.eval_iters",
-            found=f"{steps} x {batch} packs, of {packs}",
-            allowed=f"{max(packs // batch, 1)}, with a batch that divides {packs}",
-        )
+        allowed = f"{max(packs // batch, 1)}, with a batch that divides {packs}"
+        yield wrong("validation.eval_iters", f"{steps} x {batch} packs, of {packs}", allowed)
 
 
-@run_rule(
-    code="BP607",
-    name="steps-of-an-unpacked-run",
-    severity=Severity.WARNING,
-    source="PSB607; megatron/bridge/data/loaders.py:109, data/samplers.py:326",
-)
-def steps_of_an_unpacked_run(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP607", WARNING, "PSB607; megatron/bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)
+def steps_of_an_unpacked_run(run: Run) -> Found:
     """The steps are many times as many as the packs ask for.
 
     Why: Silent: a step reads packs, not examples. Steps, warmup and intervals taken over from an unpacked run train as
@@ -184,63 +141,45 @@ def steps_of_an_unpacked_run(subject: RunSubject) -> Iterator[Violation]:
     Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs.
     Good: 1000 packs of 8 sequences, global_batch_size 8, train_iters 125: 1 epoch.
     Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set train.num_epochs.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
-    if not subject.packs_offline or subject.settings.value("train.train_iters") is None:
+    if run.value("train.train_iters") is None:
         return
-    if subject.settings.value("train.num_epochs") is not None or subject.global_batch_size <= 0:
+    if run.value("train.num_epochs") is not None or run.global_batch_size <= 0:
         return
-    packs, sequences = num_packs(subject, TRAIN), _num_sequences(subject, TRAIN)
-    steps, batch = subject.settings.integer("train.train_iters"), subject.global_batch_size
+    packs, sequences = num_packs(run, TRAIN), _num_sequences(run, TRAIN)
+    steps, batch = run.integer("train.train_iters"), run.global_batch_size
     epochs = steps * batch / packs
     counts_sequences = sequences >= 2 * packs and any(
         abs(steps * batch - whole * sequences) <= max(batch, sequences // 100) for whole in _USUAL_EPOCHS
     )
     if epochs > _MANY_EPOCHS or (counts_sequences and epochs >= 2):
-        yield Violation(
-            where="train.train_iters",
-            found=f"{steps} steps of {batch} packs: {epochs:.1f} epochs over {packs} packs",
-            allowed=f"{-(-packs // batch)} steps per epoch",
-        )
+        found = f"{steps} steps of {batch} packs: {epochs:.1f} epochs over {packs} packs"
+        yield wrong("train.train_iters", found, f"{-(-packs // batch)} steps per epoch")
 
 
-@run_rule(
-    code="BP608",
-    name="batch-of-many-sequences",
-    severity=Severity.ADVICE,
-    source="PSB608; docs/training/packed-sequences.md",
-)
-def batch_of_many_sequences(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP608", ADVICE, "PSB608; docs/training/packed-sequences.md", when=PACKS_OFFLINE)
+def batch_of_many_sequences(run: Run) -> Found:
     """A step reads far more sequences than the batch size says.
 
     Why: Silent: global_batch_size counts packs, so a learning rate tuned for as many examples is too small for it.
     Bad: global_batch_size 512 with 20 sequences in a pack: 10240 sequences a step.
     Good: global_batch_size 32 with 20 sequences in a pack.
     Fix: Divide the unpacked batch by the sequences in a pack, or tune the learning rate anew.
-    Noticed: never.
     Evidence: the host's documentation; validate() proposes global_batch_size // micro_batch_size.
     """
-    if not subject.packs_offline:
-        return
-    per_pack = _num_sequences(subject, TRAIN) / num_packs(subject, TRAIN)
-    sequences = round(subject.global_batch_size * per_pack)
+    per_pack = _num_sequences(run, TRAIN) / num_packs(run, TRAIN)
+    sequences = round(run.global_batch_size * per_pack)
     if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2:
-        yield Violation(
-            where="train.global_batch_size",
-            found=f"{subject.global_batch_size} packs: about {sequences} sequences a step",
-            allowed=f"{max(round(subject.global_batch_size / per_pack), 1)}, if {subject.global_batch_size} sequences "
-            "a step are meant",
+        yield wrong(
+            "train.global_batch_size",
+            f"{run.global_batch_size} packs: about {sequences} sequences a step",
+            f"{max(round(run.global_batch_size / per_pack), 1)}, if {run.global_batch_size} sequences a step are meant",
         )
 
 
-@run_rule(
-    code="BP614",
-    name="packs-run-out",
-    severity=Severity.ERROR,
-    source="PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456",
-)
-def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP614", ERROR, "PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE)
+def packs_run_out(run: Run) -> Found:
     """The loader reads the packs once, and they are fewer than the steps take.
 
     Why: Crash in mid-run (StopIteration), or on resume (no samples left to consume): the single loader does not begin
@@ -249,28 +188,13 @@ def packs_run_out(subject: RunSubject) -> Iterator[Violation]:
     Good: dataloader_type batch, 100 packs, 50 steps of 8.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
     Noticed: mid-run.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline or _loader(subject) != "single":
+    if _loader(run) != "single":
         return
-    needed = subject.settings.integer("train.train_iters") * subject.global_batch_size
-    limit = stated_integer(subject, "dataset.max_train_samples")
-    packs = num_packs(subject, TRAIN) if limit is None else limit
+    needed = run.integer("train.train_iters") * run.global_batch_size
+    limit = run.stated_integer("dataset.max_train_samples")
+    packs = num_packs(run, TRAIN) if limit is None else limit
     if needed > packs:
-        yield Violation(
-            where="dataset.dataloader_type",
-            found=f"single, with {packs} packs for {needed}",
-            allowed="batch, which begins anew",
-            changes=change("dataset.dataloader_type", "batch", "the batch loader begins anew"),
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    fewer_packs_than_a_batch,
-    fewer_validation_packs_than_a_batch,
-    fewer_test_rows_than_a_batch,
-    validation_packs_left_out,
-    steps_of_an_unpacked_run,
-    batch_of_many_sequences,
-    packs_run_out,
-)
+        found = f"single, with {packs} packs for {needed}"
+        allowed = "batch, which begins anew"
+        yield wrong("dataset.dataloader_type", found, allowed, to="batch", because="the batch loader begins anew")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.rules.rule import Severity, Violation
-from bridgepack.rules.run.reading import is_text
-from bridgepack.rules.run_rule import RunRule, change, run_rule
-from bridgepack.rules.run_subject import SPECS, RunSubject
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.versions import BRIDGE
 
 #: Name in 0.3-0.5 -> what replaced it.
 _OLD_NAMES = {
@@ -19,37 +19,21 @@ _OLD_NAMES = {
 _OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
 
 
-@run_rule(
-    code="BP001",
-    name="both-kinds-of-packing-on",
-    severity=Severity.ERROR,
-    source="PSB001; megatron/bridge/training/config.py:1155",
-)
-def both_kinds_of_packing_on(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP001", ERROR, "PSB001; megatron/bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed="validate()")
+def both_kinds_of_packing_on(run: Run) -> Found:
     """Offline packing and packing inside the batch are both on.
 
     Why: Crash at start: validate() refuses it, because rows that are packs already cannot be packed again.
     Bad: enable_offline_packing true and enable_in_batch_packing true.
     Good: enable_offline_packing true alone.
     Fix: Keep offline packing for text, packing inside the batch for vision-language and direct Hugging Face data.
-    Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.packs_offline and subject.packs_in_batch:
-        yield Violation(
-            where="dataset.enable_in_batch_packing",
-            found="true, and enable_offline_packing is true",
-            allowed="one of them",
-        )
+    if run.packs_in_batch:
+        yield wrong("dataset.enable_in_batch_packing", "true, and enable_offline_packing is true", "one of them")
 
 
-@run_rule(
-    code="BP002",
-    name="packing-switch-without-specs",
-    severity=Severity.ERROR,
-    source="PSB002; megatron/bridge/training/config.py:1157, data/builders/gpt_sft.py:194",
-)
-def packing_switch_without_specs(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP002", ERROR, "PSB002; megatron/bridge/training/config.py:1157, data/builders/gpt_sft.py:194")
+def packing_switch_without_specs(run: Run) -> Found:
     """Offline packing is on and not described, or described and off.
 
     Why: Crash at start: validate() refuses the one without the other.
@@ -57,50 +41,30 @@ def packing_switch_without_specs(subject: RunSubject) -> Iterator[Violation]:
     Good: enable_offline_packing true, offline_packing_specs with a packed_sequence_size.
     Fix: Set both, or neither.
     Noticed: validate().
-    Evidence: read in the source.
     """
-    if subject.packs_offline and subject.settings.value(SPECS) is None:
-        yield Violation(
-            where=SPECS, found="none", allowed="PackedSequenceSpecs, because enable_offline_packing is true"
-        )
-    elif not subject.packs_offline and subject.settings.is_stated(SPECS) and subject.settings.value(SPECS) is not None:
-        yield Violation(
-            where="dataset.enable_offline_packing", found="off", allowed="true, because offline_packing_specs is set"
-        )
+    if run.packs_offline and run.value(SPECS) is None:
+        yield wrong(SPECS, "none", "PackedSequenceSpecs, because enable_offline_packing is true")
+    elif not run.packs_offline and run.is_stated(SPECS) and run.value(SPECS) is not None:
+        yield wrong("dataset.enable_offline_packing", "off", "true, because offline_packing_specs is set")
 
 
-@run_rule(
-    code="BP004",
-    name="micro-batch-size-not-one",
-    severity=Severity.ERROR,
-    source="PSB004; megatron/bridge/training/config.py:1466",
-)
-def micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP004", ERROR, "PSB004; megatron/bridge/training/config.py:1466", when=PACKS_OFFLINE, noticed="validate()")
+def micro_batch_size_not_one(run: Run) -> Found:
     """Offline packing is on and a micro batch holds more than one pack.
 
     Why: Crash at start: validate() refuses it, because a row of packed sequences already is a whole micro batch.
     Bad: enable_offline_packing true, train.micro_batch_size 2.
     Good: enable_offline_packing true, train.micro_batch_size 1.
     Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
-    if subject.packs_offline and subject.micro_batch_size > 1:
-        yield Violation(
-            where="train.micro_batch_size",
-            found=str(subject.micro_batch_size),
-            allowed="1 with offline packing",
-            changes=change("train.micro_batch_size", 1, "a pack is a whole micro batch"),
-        )
+    if run.micro_batch_size > 1:
+        why = "a pack is a whole micro batch"
+        yield wrong("train.micro_batch_size", str(run.micro_batch_size), "1 with offline packing", to=1, because=why)
 
 
-@run_rule(
-    code="BP005",
-    name="evaluation-micro-batch-size-not-one",
-    severity=Severity.ERROR,
-    source="PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98",
-)
-def evaluation_micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP005", ERROR, "PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98")
+def evaluation_micro_batch_size_not_one(run: Run) -> Found:
     """Validation packs are read more than one to a micro batch.
 
     Why: Crash at the first evaluation, which may be hours into the run: a forward takes the boundaries of one pack.
@@ -111,62 +75,42 @@ def evaluation_micro_batch_size_not_one(subject: RunSubject) -> Iterator[Violati
     Evidence: shapes executed with the real 0.6.2; the failure read in the source.
     """
     path = "validation.eval_micro_batch_size"
-    if not subject.packs_offline:
+    if not run.packs_offline:
         return
-    size = subject.settings.integer_or_none(path)
-    if size is not None and size > 1 and subject.evaluates:
-        yield Violation(
-            where=path,
-            found=str(size),
-            allowed="1 with offline packing",
-            changes=change(path, 1, "a pack is a whole micro batch"),
-        )
+    size = run.integer_or_none(path)
+    if size is not None and size > 1 and run.evaluates:
+        yield wrong(path, str(size), "1 with offline packing", to=1, because="a pack is a whole micro batch")
 
 
-@run_rule(
-    code="BP015",
-    name="attribute-name-of-old-version",
-    severity=Severity.ERROR,
-    source="PSB015; megatron/bridge/data/builders/gpt_sft.py:104",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def attribute_name_of_old_version(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP015", ERROR, "PSB015; megatron/bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
+def attribute_name_of_old_version(run: Run) -> Found:
     """Packing is asked for under a name that megatron-bridge 0.6 does not read.
 
     Why: Silent: an attribute that the dataset config does not have is set and ignored; the run trains without packing.
     Bad: cfg.dataset.packed_sequence_specs = PackedSequenceSpecs(...).
     Good: cfg.dataset.enable_offline_packing = True; cfg.dataset.offline_packing_specs = PackedSequenceSpecs(...).
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
-    Noticed: never.
-    Evidence: read in the source.
     """
     for name, replacement in _OLD_NAMES.items():
         path = f"dataset.{name}"
-        if subject.settings.is_stated(path) and subject.settings.value(path):
-            yield Violation(where=path, found="set", allowed=f"{replacement}, which replaced it in 0.6")
+        if run.is_stated(path) and run.value(path):
+            yield wrong(path, "set", f"{replacement}, which replaced it in 0.6")
 
 
-@run_rule(
-    code="BP016",
-    name="import-path-of-old-version",
-    severity=Severity.ERROR,
-    source="PSB016; megatron/bridge/data/packing/__init__.py",
-    versions={"megatron-bridge": ">=0.6"},
-)
-def import_path_of_old_version(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP016", ERROR, "PSB016; megatron/bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
+def import_path_of_old_version(run: Run) -> Found:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
     Fix: Name the class where it is now.
-    Noticed: import.
     Evidence: the module is not in 0.6.2.
     """
-    for path, target in _targets(subject.config.values):
+    for path, target in _targets(run.config.values):
         module, _, name = target.rpartition(".")
         if module in _OLD_MODULES:
-            yield Violation(where=f"{path}._target_", found=target, allowed=f"{_OLD_MODULES[module]}.{name}")
+            yield wrong(f"{path}._target_", target, f"{_OLD_MODULES[module]}.{name}")
 
 
 def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -177,13 +121,8 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _targets(value, f"{prefix}{name}.")
 
 
-@run_rule(
-    code="BP020",
-    name="padding-switch-not-literally-true",
-    severity=Severity.WARNING,
-    source="PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79",
-)
-def padding_switch_not_literally_true(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP020", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
+def padding_switch_not_literally_true(run: Run) -> Found:
     """Padding to the full width is asked for in a place or with a value that the host does not take for true.
 
     Why: Silent or crash at start: validate() looks for the literal true, the collate takes any value that is not
@@ -192,35 +131,27 @@ def padding_switch_not_literally_true(subject: RunSubject) -> Iterator[Violation
     Good: dataset.dataset_kwargs.pad_to_max_length true.
     Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
     Noticed: never, or validate() with pad_cu_seqlens.
-    Evidence: read in the source.
     """
     path = "dataset.dataset_kwargs.pad_to_max_length"
-    if not is_text(subject):
+    if not run.is_text:
         return
-    value = subject.dataset_kwargs.get("pad_to_max_length")
-    beside = subject.settings.is_stated("dataset.pad_to_max_length") and subject.settings.value(
-        "dataset.pad_to_max_length"
-    )
+    value = run.dataset_kwargs.get("pad_to_max_length")
+    beside = run.is_stated("dataset.pad_to_max_length") and run.value("dataset.pad_to_max_length")
     mended = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")
-        yield Violation(where=path, found=repr(value), allowed="true or false", changes=mended if is_meant else ())
+        yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
     elif beside and value is not True:
-        yield Violation(
-            where="dataset.pad_to_max_length",
-            found=f"{beside!r} beside dataset_kwargs",
-            allowed="dataset.dataset_kwargs.pad_to_max_length true",
+        yield wrong(
+            "dataset.pad_to_max_length",
+            f"{beside!r} beside dataset_kwargs",
+            "dataset.dataset_kwargs.pad_to_max_length true",
             changes=mended if beside is True and value is None else (),
         )
 
 
-@run_rule(
-    code="BP021",
-    name="boundaries-of-sequences-withheld",
-    severity=Severity.ERROR,
-    source="PSB021; megatron/bridge/data/packing/gpt_sft.py:52,279",
-)
-def boundaries_of_sequences_withheld(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP021", ERROR, "PSB021; megatron/bridge/data/packing/gpt_sft.py:52,279")
+def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
     Why: Silent: every pack becomes one causal sequence, so each sequence attends to those before it. Where packs
@@ -228,52 +159,22 @@ def boundaries_of_sequences_withheld(subject: RunSubject) -> Iterator[Violation]
     Bad: dataset.dataset_kwargs.return_cu_seqlen false.
     Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    options = subject.dataset_kwargs
-    if subject.packs_offline and "return_cu_seqlen" in options and not options["return_cu_seqlen"]:
-        yield Violation(
-            where="dataset.dataset_kwargs.return_cu_seqlen",
-            found=repr(options["return_cu_seqlen"]),
-            allowed="not set",
-        )
+    options = run.dataset_kwargs
+    if run.packs_offline and "return_cu_seqlen" in options and not options["return_cu_seqlen"]:
+        yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(options["return_cu_seqlen"]), "not set")
 
 
-@run_rule(
-    code="BP025",
-    name="virtual-tokens-with-packing",
-    severity=Severity.ERROR,
-    source="PSB025; megatron/bridge/data/packing/gpt_sft.py:70",
-)
-def virtual_tokens_with_packing(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP025", ERROR, "PSB025; megatron/bridge/data/packing/gpt_sft.py:70", noticed="dataset build")
+def virtual_tokens_with_packing(run: Run) -> Found:
     """Rows are packs and virtual tokens of prompt tuning are asked for.
 
     Why: Crash at dataset build: a pack has no place for them.
     Bad: dataset.dataset_kwargs.virtual_tokens 20.
     Good: virtual_tokens 0 or not set.
     Fix: Set virtual_tokens to 0, or turn packing off.
-    Noticed: dataset build.
-    Evidence: read in the source.
     """
-    number = subject.dataset_kwargs.get("virtual_tokens")
-    if subject.packs_offline and number:
-        yield Violation(
-            where="dataset.dataset_kwargs.virtual_tokens",
-            found=repr(number),
-            allowed="0 with offline packing",
-            changes=change("dataset.dataset_kwargs.virtual_tokens", 0, "packs have no place for virtual tokens"),
-        )
-
-
-RULES: tuple[RunRule, ...] = (
-    both_kinds_of_packing_on,
-    packing_switch_without_specs,
-    micro_batch_size_not_one,
-    evaluation_micro_batch_size_not_one,
-    attribute_name_of_old_version,
-    import_path_of_old_version,
-    padding_switch_not_literally_true,
-    boundaries_of_sequences_withheld,
-    virtual_tokens_with_packing,
-)
+    number = run.dataset_kwargs.get("virtual_tokens")
+    if run.packs_offline and number:
+        why = "packs have no place for virtual tokens"
+        yield wrong("dataset.dataset_kwargs.virtual_tokens", repr(number), "0 with offline packing", to=0, because=why)

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from bridgepack import geometry
-from bridgepack.rules.context import CannotJudgeError
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.preprocessing import preprocessing_kind
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import RunSubject
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 #: Folder of a model in the cache of Hugging Face: `models--meta-llama--Llama-3.2-1B`.
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
-@run_rule(
-    code="BP503",
-    name="tokenizer-without-eos",
-    severity=Severity.ERROR,
-    source="PSB503; megatron/core/tokenizers/text/libraries/null_tokenizer.py:90, "
-    "megatron/bridge/data/packing/gpt_sft.py:261",
-)
-def tokenizer_without_eos(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP503", ERROR, when=PACKS_OFFLINE)
+def tokenizer_without_eos(run: Run) -> Found:
     """Packs are read with a tokenizer that has an end of document but no EOS.
 
     Why: Crash at the first batch: the host fills rows up with tokenizer.eos_id, which this tokenizer does not have.
@@ -35,21 +29,16 @@ def tokenizer_without_eos(subject: RunSubject) -> Iterator[Violation]:
     Fix: Set the tokenizer that made the packs.
     Noticed: first step.
     Evidence: executed: NullTokenizer of megatron-core 0.19.2 has eod and no eos_id.
+    Source: PSB503; megatron/core/tokenizers/text/libraries/null_tokenizer.py:90,
+        megatron/bridge/data/packing/gpt_sft.py:261
     """
-    if not subject.packs_offline:
-        return
-    kind = subject.settings.text_or_none("tokenizer.tokenizer_type")
+    kind = run.text_or_none("tokenizer.tokenizer_type")
     if kind in _NULL_TOKENIZERS:
-        yield Violation(where="tokenizer.tokenizer_type", found=str(kind), allowed="HuggingFaceTokenizer")
+        yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@run_rule(
-    code="BP525",
-    name="model-vocabulary-smaller-than-tokenizer",
-    severity=Severity.ERROR,
-    source="PSB525; megatron/bridge/training/setup.py:707",
-)
-def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP525", ERROR, "PSB525; megatron/bridge/training/setup.py:707")
+def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
 
     Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
@@ -58,23 +47,17 @@ def model_vocabulary_smaller_than_tokenizer(subject: RunSubject) -> Iterator[Vio
     Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
         the tokenizer of the checkpoint.
     Noticed: setup, after the model parallel groups are made.
-    Evidence: read in the source.
     """
-    size = subject.settings.integer_or_none("model.vocab_size")
-    if size is None or subject.settings.flag("tokenizer.use_tokenizer_vocab_size"):
+    size = run.integer_or_none("model.vocab_size")
+    if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
         return
-    needed = _tokenizer_vocab_size(subject)
+    needed = _tokenizer_vocab_size(run)
     if size < needed:
-        yield Violation(where="model.vocab_size", found=str(size), allowed=f"at least {needed}, the tokenizer's size")
+        yield wrong("model.vocab_size", str(size), f"at least {needed}, the tokenizer's size")
 
 
-@run_rule(
-    code="BP530",
-    name="token-beyond-model-vocabulary",
-    severity=Severity.ERROR,
-    source="PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45",
-)
-def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP530", ERROR, when=PACKS_OFFLINE)
+def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs lies beyond the model's embedding.
 
     Why: Silent with tensor parallelism: the embedding is zero and so is the label's logit. Crash without: CUDA error,
@@ -83,29 +66,22 @@ def token_beyond_model_vocabulary(subject: RunSubject) -> Iterator[Violation]:
     Good: model.vocab_size 128, packs with the id 120.
     Fix: Use packs made with the model's tokenizer.
     Noticed: first step, or never.
-    Evidence: read in the source.
+    Source: PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45
     """
-    if not subject.packs_offline:
-        return
-    truths = subject.require_artifact().require_truths()
-    size = subject.settings.integer_or_none("model.vocab_size")
-    if size is None or subject.settings.flag("tokenizer.use_tokenizer_vocab_size"):
+    truths = run.require_artifact().require_truths()
+    size = run.integer_or_none("model.vocab_size")
+    if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
         raise CannotJudgeError("the model's vocabulary is the tokenizer's, whose size is not known")
-    if subject.settings.flag("model.should_pad_vocab"):
-        multiple = subject.settings.integer("model.make_vocab_size_divisible_by", default=1)
-        size = geometry.ceil_to_multiple(size, max(1, multiple) * subject.tensor_model_parallel_size)
+    if run.flag("model.should_pad_vocab"):
+        multiple = run.integer("model.make_vocab_size_divisible_by", default=1)
+        size = geometry.ceil_to_multiple(size, max(1, multiple) * run.tensor_model_parallel_size)
     for truth in truths:
         if truth.max_token_id >= size:
-            yield Violation(where=truth.split, found=f"token id {truth.max_token_id}", allowed=f"0 to {size - 1}")
+            yield wrong(truth.split, f"token id {truth.max_token_id}", f"0 to {size - 1}")
 
 
-@run_rule(
-    code="BP534",
-    name="packs-of-another-tokenizer",
-    severity=Severity.WARNING,
-    source="PSB209; megatron/bridge/data/builders/gpt_sft.py:796",
-)
-def packs_of_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP534", WARNING, "PSB209; megatron/bridge/data/builders/gpt_sft.py:796", when=PACKS_OFFLINE)
+def packs_of_another_tokenizer(run: Run) -> Found:
     """The packs were made with a tokenizer of another name than the run's.
 
     Why: Silent: ids mean other tokens, or EOS is another id, and then padding is attended to and trained. The host
@@ -113,23 +89,14 @@ def packs_of_another_tokenizer(subject: RunSubject) -> Iterator[Violation]:
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B, tokenizer_model meta-llama/Llama-3.2-1B.
     Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline:
-        return
-    made_with, run_with = _tokenizers(subject)
+    made_with, run_with = _tokenizers(run)
     if _short_name(made_with) != _short_name(run_with):
-        yield Violation(where="tokenizer.tokenizer_model", found=run_with, allowed=f"{made_with}, as in the packs")
+        yield wrong("tokenizer.tokenizer_model", run_with, f"{made_with}, as in the packs")
 
 
-@run_rule(
-    code="BP533",
-    name="loss-of-packs-differs-from-run",
-    severity=Severity.WARNING,
-    source="PSB502; megatron/bridge/data/packing/gpt_sft.py:131",
-)
-def loss_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP533", WARNING, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
+def loss_of_packs_differs_from_run(run: Run) -> Found:
     """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
 
     Why: Silent: the mask in the packs decides; the run's preprocessing is used for the test split only, whose loss is
@@ -137,28 +104,21 @@ def loss_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
     Bad: packs with loss_mode assistant, a run with ChatSFTPreprocessingConfig loss_mode full.
     Good: both assistant.
     Fix: State in the run what the packs hold, or build them again.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline or subject.settings.value("dataset.preprocessing") is None:
+    if run.value("dataset.preprocessing") is None:
         return
-    made = subject.require_artifact().require_manifest().recipe.get("preprocessing")
+    made = run.require_artifact().require_manifest().recipe.get("preprocessing")
     if not isinstance(made, Mapping) or made.get("kind", "tokenized") == "tokenized":
         raise CannotJudgeError("the manifest does not say how rows became tokens")
-    stated = (preprocessing_kind(subject), subject.settings.value("dataset.preprocessing.loss_mode"))
+    stated = (preprocessing_kind(run), run.value("dataset.preprocessing.loss_mode"))
     packed = (made["kind"], made.get("loss_mode"))
     if stated != packed:
         found, allowed = (f"{kind}, loss_mode {loss}" for kind, loss in (stated, packed))
-        yield Violation(where="dataset.preprocessing", found=found, allowed=f"{allowed}, as in the packs")
+        yield wrong("dataset.preprocessing", found, f"{allowed}, as in the packs")
 
 
-@run_rule(
-    code="BP536",
-    name="chat-template-of-packs-differs-from-run",
-    severity=Severity.WARNING,
-    source="PSB210; megatron/bridge/data/builders/gpt_sft.py:83",
-)
-def chat_template_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP536", WARNING, "PSB210; megatron/bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)
+def chat_template_of_packs_differs_from_run(run: Run) -> Found:
     """The run sets a chat template that the packs were not made with.
 
     Why: Silent: training is on the packs' template; the exported checkpoint, and the test split, get the run's. Neither
@@ -166,29 +126,23 @@ def chat_template_of_packs_differs_from_run(subject: RunSubject) -> Iterator[Vio
     Bad: tokenizer.chat_template other than the one in the packs' manifest.
     Good: tokenizer.chat_template null, or the same.
     Fix: Build the packs again with this template, or remove it from the run.
-    Noticed: never.
-    Evidence: read in the source.
     """
-    if not subject.packs_offline:
-        return
-    template = subject.settings.text_or_none("tokenizer.chat_template")
+    template = run.text_or_none("tokenizer.chat_template")
     if template is None:
         return
-    made_with = subject.require_artifact().require_manifest().tokenizer.get("chat_template_sha256")
+    made_with = run.require_artifact().require_manifest().tokenizer.get("chat_template_sha256")
     if not isinstance(made_with, str):
         raise CannotJudgeError("the manifest does not name the chat template")
     run_with = hashlib.sha256(template.encode()).hexdigest()
     if run_with != made_with:
         found = f"sha256 {run_with[:12]}"
-        yield Violation(
-            where="tokenizer.chat_template", found=found, allowed=f"sha256 {made_with[:12]}, as in the packs"
-        )
+        yield wrong("tokenizer.chat_template", found, f"sha256 {made_with[:12]}, as in the packs")
 
 
-def _tokenizers(subject: RunSubject) -> tuple[str, str]:
+def _tokenizers(run: Run) -> tuple[str, str]:
     """Return the tokenizer of the packs and that of the run."""
-    made_with = subject.require_artifact().require_manifest().tokenizer.get("name_or_path")
-    run_with = subject.settings.text_or_none("tokenizer.tokenizer_model")
+    made_with = run.require_artifact().require_manifest().tokenizer.get("name_or_path")
+    run_with = run.text_or_none("tokenizer.tokenizer_model")
     if not isinstance(made_with, str) or not run_with:
         raise CannotJudgeError("the tokenizer of the packs or of the run has no name")
     return made_with, run_with
@@ -201,23 +155,13 @@ def _short_name(name_or_path: str) -> str:
     return (cached or (parts[-1] if parts else "")).lower()
 
 
-def _tokenizer_vocab_size(subject: RunSubject) -> int:
+def _tokenizer_vocab_size(run: Run) -> int:
     """Return the number of ids of the run's tokenizer, added tokens included."""
-    if subject.settings.text_or_none("tokenizer.tokenizer_type") in _NULL_TOKENIZERS:
-        return subject.settings.integer("tokenizer.vocab_size")
-    manifest = subject.require_artifact().require_manifest()
-    made_with, run_with = _tokenizers(subject)
+    if run.text_or_none("tokenizer.tokenizer_type") in _NULL_TOKENIZERS:
+        return run.integer("tokenizer.vocab_size")
+    manifest = run.require_artifact().require_manifest()
+    made_with, run_with = _tokenizers(run)
     size = manifest.tokenizer.get("vocab_size")
     if _short_name(made_with) != _short_name(run_with) or type(size) is not int:
         raise CannotJudgeError("the size of the run's tokenizer is not known")
     return size
-
-
-RULES: tuple[RunRule, ...] = (
-    tokenizer_without_eos,
-    model_vocabulary_smaller_than_tokenizer,
-    token_beyond_model_vocabulary,
-    packs_of_another_tokenizer,
-    loss_of_packs_differs_from_run,
-    chat_template_of_packs_differs_from_run,
-)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bridgepack.rules.rule import Severity, Violation
+from bridgepack.rules.engine.rule import WARNING, Found, wrong
+from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_artifact import packs_of
-from bridgepack.rules.run_rule import RunRule, run_rule
-from bridgepack.rules.run_subject import RunSubject
 
 #: Rows of a split from which its fill says something about the packing, and the fill that is worth a look.
 #: Source: rule catalogue PSB115.
@@ -16,13 +14,8 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@run_rule(
-    code="BP115",
-    name="packs-poorly-filled",
-    severity=Severity.WARNING,
-    source="PSB115; megatron/bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md",
-)
-def packs_poorly_filled(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP115", WARNING, "PSB115; megatron/bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
+def packs_poorly_filled(run: Run) -> Found:
     """Rows hold much less than packed_sequence_size, physically.
 
     Why: Slow: attention and matrix products run over the padding at the end of every row.
@@ -33,34 +26,28 @@ def packs_poorly_filled(subject: RunSubject) -> Iterator[Violation]:
     Noticed: never; the host logs it when it packs.
     Evidence: read in the source; splits of few rows are left out.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
-    size = subject.packed_sequence_size
+    size = run.packed_sequence_size
     for truth in facts.require_truths():
         fill = truth.mean_row_width / size if size > 0 else 1.0
         if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
             found = f"rows are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
-            yield Violation(where=truth.split, found=found, allowed=f"{_MIN_FILL_FRACTION:.0%} or more")
+            yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
-@run_rule(
-    code="BP120",
-    name="alignment-wastes-tokens",
-    severity=Severity.WARNING,
-    source="PSB115, PSB118",
-)
-def alignment_wastes_tokens(subject: RunSubject) -> Iterator[Violation]:
+@rule("BP120", WARNING, "PSB115, PSB118", noticed="never; the host's packing_efficiency counts the padding as use")
+def alignment_wastes_tokens(run: Run) -> Found:
     """A large share of the tokens in packs is padding to pad_seq_to_mult.
 
     Why: Slow: rows look full, but their useful fill is lower. Short sequences and a large multiple cost most.
     Bad: 1000 tokens, 200 of them padding inside sequences.
     Good: 1000 tokens, 20 of them padding inside sequences.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
-    Noticed: never; the host's packing_efficiency counts the padding as use.
     Evidence: inferred; the numbers are the manifest's.
     """
-    facts = packs_of(subject)
+    facts = packs_of(run)
     if facts is None:
         return
     for split in facts.require_manifest().splits:
@@ -69,7 +56,4 @@ def alignment_wastes_tokens(subject: RunSubject) -> Iterator[Violation]:
         if physical and padding / physical > _MAX_ALIGNMENT_FRACTION:
             useful = statistics.num_tokens / physical
             found = f"{padding} of {physical} tokens are alignment: {useful:.0%} useful"
-            yield Violation(where=split.name, found=found, allowed=f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")
-
-
-RULES: tuple[RunRule, ...] = (packs_poorly_filled, alignment_wastes_tokens)
+            yield wrong(split.name, found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")

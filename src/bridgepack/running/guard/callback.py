@@ -19,9 +19,9 @@ from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts
-from bridgepack.rules.guard import STEP_RULES
-from bridgepack.rules.tally import findings_of
-from bridgepack.rules.versions import BRIDGE
+from bridgepack.rules.engine.tally import findings_of
+from bridgepack.rules.engine.versions import BRIDGE
+from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.exchange import (
     exchanged,
     exchanged_evidence,

@@ -1,0 +1,288 @@
+"""Rules on what a manifest claims, against the rows that were streamed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from bridgepack import __version__
+from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
+from bridgepack.records.fingerprints import fingerprint_of_manifest
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.truth import SplitTruth
+
+#: cu_seqlens are int32.
+MAX_PACKED_SEQUENCE_SIZE = 2**31 - 1
+
+#: What `data.export` adds to an artifact's derived values.
+_EXPORT_NOTE = "bridge_version"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: What the host's loader finds in a folder. Source: megatron-bridge 0.6.2, data/packing/paths.py.
+_FOUND_BY_HOST = re.compile(r"[^./][^/]*\.(?:parquet|pq|npy)")
+
+
+@artifact_rule("BP302", ERROR, "PSB302, PSB512")
+def split_empty(facts: ArtifactFacts) -> Found:
+    """A split has no rows, or an artifact has no training split.
+
+    Why: Crash at start: the host refuses a packed dataset of 0 rows.
+    Bad: a training split whose only shard has 0 rows.
+    Good: a training split with at least one row.
+    Fix: Look in the drop ledger for why nothing was left, or leave the split out.
+    """
+    if facts.manifest is not None and TRAIN not in facts.shards:
+        yield wrong(MANIFEST_FILE, f"splits {', '.join(facts.shards) or 'none'}", TRAIN)
+    for split, shards in facts.shards.items():
+        if all(shard.num_rows == 0 for shard in shards):
+            yield wrong(split, f"0 rows in {len(shards)} shards", "at least 1 row")
+
+
+@artifact_rule("BP308", ERROR, "PSB308")
+def stored_lengths_aligned(facts: ArtifactFacts) -> Found:
+    """All stored lengths are multiples of pad_seq_to_mult, and the runtime lengths are not.
+
+    Why: Crash or silent: the model sees stored - 1 tokens, so every sequence is one short of the multiple. Packs of
+        megatron-bridge 0.5.1 and older, and of producers without the extra last token, look like this.
+    Bad: sequences of 4 and 8 stored tokens, pad_seq_to_mult 4.
+    Good: sequences of 5 and 9 stored tokens, pad_seq_to_mult 4.
+    Fix: Build again with this version; do not pad the stored lengths.
+    """
+    multiple = known(facts.context.pad_seq_to_mult, "pad_seq_to_mult")
+    for truth in facts.require_truths():
+        if truth.num_misaligned_runtime and not truth.num_misaligned_stored:
+            found = f"all {truth.num_sequences} stored lengths are multiples of {multiple}"
+            yield wrong(truth.split, found, f"stored lengths of 1 + a multiple of {multiple}")
+
+
+@artifact_rule("BP501", WARNING, "tokenizer probe")
+def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
+    """The tokenizer that made the rows does not give text back, although its own tokenizer.json does.
+
+    Why: Silent: the model is trained on text without spaces or line ends. transformers 5.12 loads DeepSeek-V3's files
+        as a class that does this, for Megatron-Bridge too.
+    Bad: a tokenizer that decodes its own encoding of "Hello world" to "Helloworld".
+    Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
+    Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
+    """
+    if facts.manifest is None:
+        raise CannotJudgeError("there is no manifest")
+    if facts.manifest.tokenizer.get("loses_text"):
+        yield wrong(MANIFEST_FILE, "tokenizer.loses_text is true", "false")
+
+
+@artifact_rule("BP320", WARNING, "PSB320")
+def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
+    """The same sequence lies in two splits.
+
+    Why: Silent: the validation loss is measured on training data.
+    Bad: input_ids [11, 12, 2] in training and in validation.
+    Good: input_ids [11, 12, 2] in training only.
+    Fix: Deduplicate the inputs before they are split.
+    """
+    if len(facts.require_truths()) < 2:
+        raise CannotJudgeError("there is only one split with rows")
+    for shared in facts.shared:
+        yield wrong(shared.where, shared.found, f"none of them in {shared.other}")
+
+
+@artifact_rule("BP321", ERROR, "PSB321")
+def pack_size_overflows_int32(facts: ArtifactFacts) -> Found:
+    """packed_sequence_size does not fit the host's cu_seqlens, which are int32, or holds no token.
+
+    Why: Crash at the first collate: overflow.
+    Bad: packed_sequence_size 2147483648.
+    Good: packed_sequence_size 8192.
+    Fix: Lower packed_sequence_size.
+    """
+    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    if not 1 <= size <= MAX_PACKED_SEQUENCE_SIZE:
+        where = f"{MANIFEST_FILE} packed_sequence_size"
+        yield wrong(where, str(size), f"1 to {MAX_PACKED_SEQUENCE_SIZE}")
+
+
+@artifact_rule("BP347", ERROR, "megatron-bridge 0.6.2, data/builders/gpt_sft.py")
+def split_name_unknown(facts: ArtifactFacts) -> Found:
+    """A split of the manifest is neither training nor validation, or is there twice.
+
+    Why: Silent: the host has no place for it, so it is never read.
+    Bad: a split named train.
+    Good: a split named training.
+    Fix: Build again; splits are named training and validation.
+    """
+    names = [split.name for split in facts.require_manifest().splits]
+    for position, name in enumerate(names):
+        where = f"{MANIFEST_FILE} splits[{position}].name"
+        if name not in SPLITS:
+            yield wrong(where, name, " or ".join(SPLITS))
+        elif name in names[:position]:
+            yield wrong(where, f"{name}, for the second time", "each split once")
+
+
+@artifact_rule("BP350", ERROR, "PSB212")
+def shard_in_wrong_folder(facts: ArtifactFacts) -> Found:
+    """A split lists a shard that does not lie in its own folder, or has a name that the host does not look for.
+
+    Why: Silent: the host reads folders, so validation rows are trained, or training rows are left out.
+    Bad: the split validation lists training/shard-00000-of-00001.idx.parquet; training/deeper/shard.idx.parquet.
+    Good: the split validation lists validation/shard-00000-of-00001.idx.parquet.
+    Fix: Build again; shards lie in the folder of their split.
+    """
+    for split in facts.require_manifest().splits:
+        for shard in split.shards:
+            folder, _, name = shard.path.rpartition("/")
+            if folder != split.name or not _FOUND_BY_HOST.fullmatch(name):
+                allowed = f"{split.name}/NAME.parquet or .pq"
+                yield wrong(shard.path, f"listed by {split.name}", allowed)
+
+
+@artifact_rule("BP348", ERROR, "bridgepack manifest")
+def statistics_differ(facts: ArtifactFacts) -> Found:
+    """A statistic of the manifest is not what the rows hold.
+
+    Why: Silent: step counts, batch sizes and the host's metadata are derived from it.
+    Bad: num_trained_tokens 5, the masks hold 4 ones.
+    Good: num_trained_tokens 4, the masks hold 4 ones.
+    Fix: Build again; where the checksums hold, report it as a bug of bridgepack.
+    """
+    manifest = facts.require_manifest()
+    for truth in facts.require_complete_truths():
+        split = manifest.split(truth.split)
+        if split is None:
+            continue
+        for name, claimed, actual in _claims(split.statistics, truth):
+            if claimed != actual:
+                where = f"{MANIFEST_FILE} {truth.split} {name}"
+                yield wrong(where, str(claimed), f"{actual}, from the rows", group=where)
+        most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
+        if facts.context.eos_token_id is not None and claimed > most:
+            where = f"{MANIFEST_FILE} {truth.split} num_alignment_tokens"
+            yield wrong(where, str(claimed), f"at most {most}, from the rows", group=where)
+        yield from _wrong_histogram(split, truth)
+
+
+@artifact_rule("BP349", ERROR, "bridgepack manifest")
+def drops_not_balanced(facts: ArtifactFacts) -> Found:
+    """Rows of the inputs are not rows read, or these are not sequences plus drops; or a count cannot be.
+
+    Why: Silent: examples were lost or repeated without a reason in the ledger.
+    Bad: 10 rows read, 7 sequences, 2 drops.
+    Good: 10 rows read, 7 sequences, 3 drops.
+    Fix: Build again; report it as a bug of bridgepack where it stays.
+    """
+    manifest = facts.require_manifest()
+    yield from _unbalanced_inputs(manifest)
+    for split in manifest.splits:
+        yield from _impossible_counts(split)
+        statistics, num_drops = split.statistics, sum(split.drops.values())
+        if statistics.num_rows_in != statistics.num_sequences + num_drops:
+            found = f"{statistics.num_rows_in} rows read"
+            allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
+            yield wrong(f"{MANIFEST_FILE} {split.name} num_rows_in", found, allowed)
+
+
+@artifact_rule("BP351", ERROR, "bridgepack manifest")
+def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
+    """A value of the manifest is none that a build writes, or not what its recipe says.
+
+    Why: Silent: rows are judged against it, so a wrong or missing value lets wrong rows pass.
+    Bad: pad_seq_to_mult 4, the recipe resolved to 8; a tokenizer without eos_token_id; an empty fingerprint.
+    Good: pad_seq_to_mult 8, the recipe resolved to 8.
+    Fix: Copy the manifest again, or build the artifact again; never edit a manifest.
+    """
+    manifest = facts.require_manifest()
+    packing, multiple = _part(manifest.recipe, "packing"), _part(manifest.resolved, "pad_seq_to_mult")
+    size = manifest.packed_sequence_size
+    vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
+    limit = vocab_size if type(vocab_size) is int else 0
+    expected = _expected_fingerprint(manifest)
+    for field, is_right, found, allowed in (
+        (
+            "fingerprint",
+            _SHA256.fullmatch(manifest.fingerprint),
+            manifest.fingerprint,
+            "a sha256, 64 hexadecimal digits",
+        ),
+        ("fingerprint", expected in (None, manifest.fingerprint), manifest.fingerprint, f"{expected}, of what it says"),
+        ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
+        _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
+        _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
+        ("tokenizer.vocab_size", limit > 0, vocab_size, "a number of token ids"),
+        ("tokenizer.eos_token_id", type(eos) is int and 0 <= eos < limit, eos, "an id of the vocabulary"),
+    ):
+        if not is_right:
+            yield wrong(f"{MANIFEST_FILE} {field}", repr(found), allowed, group=field)
+
+
+def _expected_fingerprint(manifest: Manifest) -> str | None:
+    """Return the fingerprint of what a manifest of this very bridgepack says; None for one of another, or an export."""
+    is_ours = manifest.versions.get("bridgepack") == __version__ and _EXPORT_NOTE not in manifest.resolved
+    return fingerprint_of_manifest(manifest) if is_ours else None
+
+
+def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, int, str]:
+    """Return whether a value is what another place of the manifest states, if it does."""
+    return field, stated in (None, value), value, f"{stated}, {whose}"
+
+
+def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = values.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _unbalanced_inputs(manifest: Manifest) -> Found:
+    """Yield where the input files have not as many rows as were read; splits share them where a fraction is set."""
+    is_shared = bool(_part(manifest.recipe, "data").get("validation_fraction"))
+    groups = [manifest.splits] if is_shared else [(split,) for split in manifest.splits]
+    for group in groups:
+        inputs = group[0].inputs if group else ()
+        num_rows, num_read = sum(file.num_rows for file in inputs), sum(split.statistics.num_rows_in for split in group)
+        if inputs and num_rows != num_read:
+            where = f"{MANIFEST_FILE} {group[0].name} inputs"
+            yield wrong(where, f"{num_rows} rows in the files", f"{num_read} rows read")
+
+
+def _impossible_counts(split: SplitRecord) -> Found:
+    for reason, count in split.drops.items():
+        if count < 0:
+            where = f"{MANIFEST_FILE} {split.name} drops.{reason}"
+            yield wrong(where, str(count), "at least 0")
+    num_truncated, num_sequences = split.statistics.num_truncated, split.statistics.num_sequences
+    if not 0 <= num_truncated <= num_sequences:
+        where = f"{MANIFEST_FILE} {split.name} num_truncated"
+        yield wrong(where, str(num_truncated), f"0 to {num_sequences}, its sequences")
+
+
+def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
+    """Yield where the buckets cannot hold as many tokens as there are, or the longest sequence is not in the last.
+
+    Buckets count logical lengths, which alignment makes longer by less than the multiple.
+    """
+    histogram = [(bound, count) for bound, count in split.statistics.length_histogram if count]
+    bounds = [bound for bound, _ in split.statistics.length_histogram]
+    below = dict(zip(bounds, [0, *bounds], strict=False))
+    least = sum((below[bound] + 1) * count for bound, count in histogram)
+    most = sum(bound * count for bound, count in histogram)
+    doubles = all(2 * one == other for one, other in pairwise(bounds)) and all(count > 0 for _, count in histogram)
+    longest = below[histogram[-1][0]] if histogram else 0
+    if doubles and least <= split.statistics.num_tokens <= most and longest < truth.max_runtime_length:
+        return
+    where = f"{MANIFEST_FILE} {split.name} length_histogram"
+    found = f"{least} to {most} tokens, the longest sequence above {longest}"
+    allowed = f"{split.statistics.num_tokens} tokens, the longest sequence {truth.max_runtime_length}"
+    yield wrong(where, found, allowed, group=where)
+
+
+def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, claimed, actual)."""
+    num_tokens = statistics.num_tokens + statistics.num_alignment_tokens
+    yield "num_packs", statistics.num_packs, truth.num_rows
+    yield "num_sequences", statistics.num_sequences, truth.num_sequences
+    yield "num_tokens + num_alignment_tokens", num_tokens, truth.num_tokens
+    yield "num_trained_tokens", statistics.num_trained_tokens, truth.num_trained_tokens
+    yield "max_runtime_length", statistics.max_runtime_length, truth.max_runtime_length
+    yield "max_sequences_per_pack", statistics.max_sequences_per_pack, truth.max_sequences_per_row
+    yield "min_pack_tokens", statistics.min_pack_tokens, truth.min_row_width
+    yield "sum of length_histogram", sum(count for _, count in statistics.length_histogram), truth.num_sequences

@@ -1,0 +1,191 @@
+"""Rules on the loss mask: its values and its alignment, row by row, and what it trains over a whole split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, row_rule, wrong
+from bridgepack.rules.engine.truth import TrainedRuns
+
+#: Fewest trained runs from which the alignment of a mask is inferred.
+MIN_RUNS = 8
+#: Share of runs whose token is the same, 0-1: above the first it is a prompt's end, below the second it is not.
+CONSTANT_FRACTION = 0.9
+VARIED_FRACTION = 0.5
+#: Share of a split's sequences with one repeated last token from which that token is taken for padding.
+PADDING_FRACTION = 0.01
+
+
+@row_rule("BP310", ERROR, "PSB310")
+def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
+    """A mask element is neither 0 nor 1.
+
+    Why: Silent: the host casts the mask to integers, so 0.5 trains nothing and 2 counts twice.
+    Bad: loss_mask [0, 0.5, 0].
+    Good: loss_mask [0, 1, 0].
+    Fix: Store 0 or 1; the packed format has no weights.
+    """
+    if rows.has_binary_mask:
+        return None
+    mask = rows.stored_mask
+    bad = np.flatnonzero((mask != 0) & (mask != 1))
+    return rows.offending_tokens(bad, lambda position: f"mask element {mask[position]}", "0 or 1")
+
+
+@row_rule("BP309", ERROR, "PSB309")
+def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
+    """The mask at the last stored token of a sequence is not 0.
+
+    Why: Silent: masks are stored rolled left by one, as labels are; without the roll the first token of every answer
+        is not trained and the token after its end is.
+    Bad: input_ids [11, 12, 2], loss_mask [0, 1, 1].
+    Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
+    Fix: Roll the mask inside each sequence: mask[1:] + [0].
+    """
+    bad = np.flatnonzero(rows.is_trained[rows.sequence_end - 1])
+    if not len(bad):
+        return None
+    return rows.offending_sequences(bad, lambda _: "mask 1 at the last stored token", "0: nothing follows it")
+
+
+@row_rule("BP335", WARNING, "PSB506")
+def padding_trained(rows: SoundRows) -> Offenders | None:
+    """The mask trains an EOS that follows an EOS: alignment padding.
+
+    Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
+    Bad: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 1, 1, 0], EOS 2.
+    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2.
+    Fix: Pad with mask 0 and build again.
+    """
+    eos = known(rows.context.eos_token_id, "eos_token_id")
+    positions = rows.eos_positions[rows.is_trained[rows.eos_positions] != 0]
+    positions = positions[positions + 1 < rows.sequence_end[rows.sequence_of(positions)]]
+    bad = positions[rows.input_ids[positions + 1] == eos]
+    if not len(bad):
+        return None
+    return rows.offending_tokens(bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
+
+
+@row_rule("BP318", WARNING, "PSB318")
+def row_without_trained_token(rows: SoundRows) -> Offenders | None:
+    """No token of a row is trained, EOS inputs not counted.
+
+    Why: Silent: the row costs a full forward and adds nothing; a whole step of such rows logs a loss of 0 or NaN.
+    Bad: input_ids [11, 12, 2], loss_mask [0, 0, 0].
+    Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
+    Fix: Drop sequences without a trained token before packing.
+    """
+    bad = np.flatnonzero(_trained_per_row(rows) == 0)
+    if not len(bad):
+        return None
+    return Offenders(rows=bad, found=lambda _: "0 trained tokens", allowed="at least 1 trained token")
+
+
+@row_rule("BP319", WARNING, "PSB319")
+def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
+    """No token of a sequence is trained, EOS inputs not counted, though its row trains others.
+
+    Why: Silent: pure waste; often the answer was cut off.
+    Bad: loss_mask [1, 0, 0, 0], seq_start_id [0, 2].
+    Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].
+    Fix: Drop sequences without a trained token before packing.
+    """
+    row_has_trained = _trained_per_row(rows)[rows.row_of_sequence] > 0
+    bad = np.flatnonzero((rows.effective_per_sequence == 0) & row_has_trained)
+    if not len(bad):
+        return None
+    return rows.offending_sequences(bad, lambda _: "0 trained tokens", "at least 1 trained token")
+
+
+@artifact_rule("BP332", WARNING, "PSB309")
+def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
+    """Trained runs begin right after a token that is nearly always the same, and they end on EOS.
+
+    Prompts end with the same token nearly always, e.g. the newline after `assistant`. In a label-aligned mask a run
+    begins on it, because its label is the answer's first token, and ends one before EOS, whose label is EOS. In a mask
+    that was not rolled a run begins on the answer's first token and ends on EOS.
+
+    Why: Silent: the first token of every answer is not trained.
+    Bad: eight sequences such as input_ids [11, 9, 31, 2, 5], loss_mask [0, 0, 1, 1, 0]: runs begin after 9.
+    Good: the same with loss_mask [0, 1, 1, 0, 0]: runs begin on 9.
+    Fix: Roll the mask inside each sequence: mask[1:] + [0].
+    """
+    known(facts.context.eos_token_id, "eos_token_id")
+    judged = [truth for truth in facts.require_truths() if truth.trained_runs.num_runs >= MIN_RUNS]
+    if not judged:
+        raise CannotJudgeError(f"fewer than {MIN_RUNS} trained runs begin inside a sequence")
+    for truth in judged:
+        if _looks_unshifted(truth.trained_runs):
+            found = f"{truth.trained_runs.before_fraction:.0%} of the trained runs begin after the same token"
+            yield wrong(truth.split, found, "runs that begin on a prompt's last token")
+
+
+@artifact_rule("BP333", WARNING, "PSB526")
+def loss_mask_trains_everything(facts: ArtifactFacts) -> Found:
+    """Every sequence of a split trains all its labels, prompts included.
+
+    Why: Silent: a chat template without a `{% generation %}` block gives masks of ones in old versions of the host,
+        and the model learns to write prompts.
+    Bad: loss_mask [1, 1, 1, 0] in every sequence of 4 stored tokens.
+    Good: loss_mask [0, 1, 1, 0] where the first label belongs to the prompt.
+    Fix: Mask the prompts, or set preprocessing.loss_mode to full where everything is meant to be trained.
+    """
+    truths = facts.require_truths()
+    if facts.context.loss_mode == "full":
+        raise CannotJudgeError("loss_mode is full: everything is meant to be trained")
+    for truth in truths:
+        if truth.num_fully_trained == truth.num_sequences:
+            found = f"all {truth.num_sequences} sequences train every label"
+            yield wrong(truth.split, found, "prompts with mask 0")
+
+
+@artifact_rule("BP334", WARNING, "PSB503")
+def padding_not_eos(facts: ArtifactFacts) -> Found:
+    """Sequences end with a repeated, untrained token that is not EOS: padding with another id.
+
+    Why: Silent: the host finds alignment padding by the EOS id; other padding is attended to and counted as tokens.
+    Bad: input_ids [11, 12, 2, 0, 0], loss_mask [1, 1, 0, 0, 0], EOS 2, pad_seq_to_mult 4.
+    Good: input_ids [11, 12, 2, 2, 2], loss_mask [1, 1, 0, 0, 0], EOS 2, pad_seq_to_mult 4.
+    Fix: Pad sequences with the tokenizer's EOS id and build again.
+    """
+    if known(facts.context.pad_seq_to_mult, "pad_seq_to_mult") == 1:
+        raise CannotJudgeError("pad_seq_to_mult is 1: sequences have no padding")
+    eos = known(facts.context.eos_token_id, "eos_token_id")
+    for truth in facts.require_truths():
+        for token, num_sequences in truth.repeated_tails.items():
+            if num_sequences >= PADDING_FRACTION * truth.num_sequences:
+                found = f"{num_sequences} of {truth.num_sequences} sequences end with token {token} repeated, untrained"
+                yield wrong(truth.split, found, f"padding with EOS, {eos}")
+
+
+@artifact_rule("BP336", WARNING, "PSB505, PSB506")
+def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
+    """No trained label of a split is EOS.
+
+    Where the manifest says that answers end with another token, e.g. `<|eot_id|>`, EOS is not expected: the rule is
+    skipped, and `end-of-turn-not-trained` judges.
+
+    Why: Silent: the model never learns to stop, unless its turns end with another token.
+    Bad: input_ids [11, 12, 2], loss_mask [1, 0, 0], EOS 2.
+    Good: input_ids [11, 12, 2], loss_mask [1, 1, 0], EOS 2.
+    Fix: Let the mask cover the token that ends an answer; check the chat template and the tokenizer's eos_token.
+    """
+    eos = known(facts.context.eos_token_id, "eos_token_id")
+    ends = facts.context.end_of_turn_ids
+    if ends and eos not in ends:
+        raise CannotJudgeError(f"answers end with {' or '.join(map(str, ends))}, not with EOS, {eos}")
+    for truth in facts.require_truths():
+        if truth.num_trained_tokens and not truth.num_trained_eos:
+            found = f"0 of {truth.num_trained_tokens} trained labels are EOS, {eos}"
+            yield wrong(truth.split, found, "answers that end with a trained EOS")
+
+
+def _looks_unshifted(runs: TrainedRuns) -> bool:
+    begins_after_prompt = runs.before_fraction >= CONSTANT_FRACTION and runs.first_fraction < VARIED_FRACTION
+    return begins_after_prompt and runs.ends_on_eos_fraction >= CONSTANT_FRACTION
+
+
+def _trained_per_row(rows: SoundRows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.add.reduceat(rows.effective_per_sequence, rows.start_offsets[:-1])

@@ -1,0 +1,238 @@
+"""Rules on the host's metadata file, against the rows that were streamed.
+
+The host reads three values, each over all entries: max(max_samples_per_bin), max(dataset_max_seqlen) and
+min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.truth import SplitTruth
+
+MAX_SEQUENCES = "max_samples_per_bin"
+MAX_LENGTH = "dataset_max_seqlen"
+MIN_WIDTH = "min_packed_seqlen"
+PACK_SIZE = "pack_size"
+REQUIRED_KEYS = (MAX_SEQUENCES, MAX_LENGTH, MIN_WIDTH)
+
+
+@artifact_rule("BP401", WARNING, "PSB401")
+def metadata_missing(facts: ArtifactFacts) -> Found:
+    """The artifact has no metadata file.
+
+    Why: Crash at start, with pad_cu_seqlens: a metadata json file is required. Without it the host does not look.
+    Bad: a manifest and shards only.
+    Good: a manifest, shards and bridge_metadata.json.
+    Fix: Copy the artifact again, completely, or build it again.
+    """
+    facts.require_manifest()
+    if not facts.metadata.exists:
+        yield wrong(facts.metadata.path, "no such file", "one JSON list, an object per split")
+
+
+@artifact_rule("BP403", ERROR, "PSB403")
+def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
+    """The metadata file is no JSON list of objects.
+
+    Why: Crash at start or at the first collate: JSONDecodeError, TypeError, or max() of an empty sequence.
+    Bad: an object at the top, one object per line, or [].
+    Good: [{...training...}, {...validation...}].
+    Fix: Write one JSON list with an object per split; `bridgepack build` does.
+    """
+    metadata = facts.metadata
+    if not metadata.exists:
+        raise CannotJudgeError("the metadata file is missing")
+    problem = metadata.read_error or _shape_problem(metadata.content)
+    if problem is not None:
+        yield wrong(metadata.path, problem, "one JSON list, an object per split")
+
+
+@artifact_rule("BP404", ERROR, "PSB404")
+def metadata_key_missing(facts: ArtifactFacts) -> Found:
+    """An entry lacks a value that the host reads, or it is no integer.
+
+    Why: Crash at the first collate with pad_cu_seqlens: KeyError.
+    Bad: [{"max_samples_per_bin": 2, "dataset_max_seqlen": 3}].
+    Good: [{"max_samples_per_bin": 2, "dataset_max_seqlen": 3, "min_packed_seqlen": 5}].
+    Fix: Build again; metadata of old versions lacks min_packed_seqlen.
+    """
+    for position, entry in enumerate(_entries(facts)):
+        for key in REQUIRED_KEYS:
+            if type(entry.get(key)) is not int:
+                found = repr(entry[key]) if key in entry else "no such key"
+                yield wrong(f"{facts.metadata.path}[{position}].{key}", found, "an integer")
+
+
+@artifact_rule("BP405", ERROR, "PSB405")
+def metadata_max_samples_too_small(facts: ArtifactFacts) -> Found:
+    """A row has more sequences than the metadata's largest max_samples_per_bin.
+
+    Why: Silent, with pad_cu_seqlens: cu_seqlens get another shape for this row, and CUDA graphs replay a stale one.
+    Bad: max_samples_per_bin 1, a row of 2 sequences.
+    Good: max_samples_per_bin 2, a row of 2 sequences.
+    Fix: Build again, or take max_samples_per_bin from the rows.
+    """
+    actual = max(truth.max_sequences_per_row for truth in facts.require_truths())
+    yield from _too_small(facts, MAX_SEQUENCES, actual)
+
+
+@artifact_rule("BP406", ERROR, "PSB406")
+def metadata_max_length_too_small(facts: ArtifactFacts) -> Found:
+    """A sequence is longer, in runtime tokens, than the metadata's largest dataset_max_seqlen.
+
+    Why: Silent, with pad_cu_seqlens: the attention kernel gets a max_seqlen that is too small; wrong results or an
+        illegal memory access.
+    Bad: dataset_max_seqlen 2, a sequence of 3 runtime tokens.
+    Good: dataset_max_seqlen 3, a sequence of 3 runtime tokens.
+    Fix: Build again, or take dataset_max_seqlen from the rows: stored length - 1.
+    """
+    actual = max(truth.max_runtime_length for truth in facts.require_truths())
+    yield from _too_small(facts, MAX_LENGTH, actual)
+
+
+@artifact_rule("BP407", WARNING, "PSB407")
+def metadata_min_width_too_large(facts: ArtifactFacts) -> Found:
+    """A row is narrower, in runtime tokens, than the metadata's smallest min_packed_seqlen.
+
+    Why: Silent, with pad_cu_seqlens: the padding at the row's end is longer than the max_seqlen the kernel is told.
+    Bad: min_packed_seqlen 6, a row of 5 runtime tokens.
+    Good: min_packed_seqlen 5, a row of 5 runtime tokens.
+    Fix: Build again, or take min_packed_seqlen from the rows.
+    """
+    smallest = min(_values(facts, MIN_WIDTH))
+    narrowest = min(truth.min_row_width for truth in facts.require_truths())
+    if smallest > narrowest:
+        where = f"{facts.metadata.path} {MIN_WIDTH}"
+        yield wrong(where, str(smallest), f"at most {narrowest}, the narrowest row")
+
+
+@artifact_rule("BP408", WARNING, "PSB408")
+def metadata_has_stale_entries(facts: ArtifactFacts) -> Found:
+    """The metadata has more entries than the artifact has splits.
+
+    Why: Silent: the host appends an entry per packing run; entries of older packs make max_seqlen too large, which
+        costs time and memory.
+    Bad: three entries, two splits.
+    Good: two entries, two splits.
+    Fix: Delete the metadata file together with the packs, and build again.
+    """
+    num_entries, num_splits = len(_entries(facts)), len(facts.shards)
+    if num_entries > num_splits:
+        yield wrong(facts.metadata.path, f"{num_entries} entries", f"{num_splits}, one per split")
+
+
+@artifact_rule("BP409", WARNING, "PSB409")
+def metadata_entry_missing(facts: ArtifactFacts) -> Found:
+    """The metadata has fewer entries than the artifact has splits.
+
+    Why: Silent, with pad_cu_seqlens: rows of the other split get other shapes.
+    Bad: one entry, two splits.
+    Good: two entries, two splits.
+    Fix: Build again; there is one entry per split.
+    """
+    num_entries, num_splits = len(_entries(facts)), len(facts.shards)
+    if num_entries < num_splits:
+        yield wrong(facts.metadata.path, f"{num_entries} entries", f"{num_splits}, one per split")
+
+
+@artifact_rule("BP410", WARNING, "PSB410")
+def metadata_pack_size_differs(facts: ArtifactFacts) -> Found:
+    """An entry's pack_size is not the artifact's packed_sequence_size.
+
+    Why: Silent: the host never compares them; the file belongs to other packs.
+    Bad: pack_size 4096, packed_sequence_size 8192.
+    Good: pack_size 8192, packed_sequence_size 8192.
+    Fix: Use the metadata file of this artifact, or build again.
+    """
+    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    for position, entry in enumerate(_entries(facts)):
+        if entry.get(PACK_SIZE) != size:
+            where = f"{facts.metadata.path}[{position}].{PACK_SIZE}"
+            yield wrong(where, str(entry.get(PACK_SIZE)), str(size))
+
+
+@artifact_rule("BP412", WARNING, "PSB411")
+def metadata_differs_from_rows(facts: ArtifactFacts) -> Found:
+    """A bound of a split's entry is wider than its rows need, or its factor or efficiency is not theirs.
+
+    Why: Slow, with pad_cu_seqlens: bounds that are too wide cost time and memory; factor and efficiency mislead.
+    Bad: dataset_max_seqlen 100, longest sequence 3 runtime tokens.
+    Good: dataset_max_seqlen 3, longest sequence 3 runtime tokens.
+    Fix: Build again, or take the values from the rows.
+    """
+    entries, splits = _entries(facts), list(facts.shards)
+    if len(entries) != len(splits):
+        raise CannotJudgeError("the metadata has not one entry per split")
+    size = known(facts.context.packed_sequence_size, "packed_sequence_size")
+    if size < 1:
+        raise CannotJudgeError("packed_sequence_size is less than 1 (BP321)")
+    for truth in facts.require_complete_truths():
+        position = splits.index(truth.split)
+        for key, actual in _expected(truth, size).items():
+            if _misleads(entries[position], key, actual, is_ours=facts.manifest is not None):
+                where = f"{facts.metadata.path}[{position}].{key}"
+                found = repr(entries[position][key]) if key in entries[position] else "no such key"
+                allowed = f"{actual}, from the rows of {truth.split}"
+                yield wrong(where, found, allowed, group=where)
+
+
+def _expected(truth: SplitTruth, size: int) -> Mapping[str, float]:
+    """Return an entry's values as the host computes them, but for pack_size.
+
+    Source: megatron-bridge 0.6.2, data/packing/algorithms.py (create_packing_strategy).
+    """
+    return {
+        MAX_LENGTH: truth.max_runtime_length,
+        MAX_SEQUENCES: truth.max_sequences_per_row,
+        MIN_WIDTH: truth.min_row_width,
+        "packing_factor": round(truth.num_sequences / truth.num_rows, 2),
+        "packing_efficiency": round(truth.num_tokens / truth.num_rows / size * 100, 2),
+    }
+
+
+def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: bool) -> bool:
+    """Return whether a value is off; bounds that are too narrow, or no integers, are other rules' findings."""
+    claimed = entry.get(key)
+    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+        return key not in REQUIRED_KEYS and (is_ours or key in entry)
+    if key in (MAX_LENGTH, MAX_SEQUENCES):
+        return claimed > actual
+    return claimed < actual if key == MIN_WIDTH else claimed != actual
+
+
+def _shape_problem(content: Any) -> str | None:
+    if not isinstance(content, list):
+        return f"{type(content).__name__} at the top"
+    if not content:
+        return "an empty list"
+    others = [type(entry).__name__ for entry in content if not isinstance(entry, dict)]
+    return f"{others[0]} in the list" if others else None
+
+
+def _entries(facts: ArtifactFacts) -> list[Mapping[str, Any]]:
+    metadata = facts.metadata
+    if not metadata.exists:
+        raise CannotJudgeError("the metadata file is missing")
+    if metadata.read_error is not None or _shape_problem(metadata.content) is not None:
+        raise CannotJudgeError("the metadata file is no list of objects (BP403)")
+    entries: list[Mapping[str, Any]] = metadata.content
+    return entries
+
+
+def _values(facts: ArtifactFacts, key: str) -> list[int]:
+    values = [entry.get(key) for entry in _entries(facts)]
+    integers = [value for value in values if type(value) is int]
+    if len(integers) < len(values):
+        raise CannotJudgeError(f"an entry of the metadata has no integer {key} (BP404)")
+    return integers
+
+
+def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:
+    claimed = max(_values(facts, key))
+    if claimed < actual:
+        where = f"{facts.metadata.path} {key}"
+        yield wrong(where, str(claimed), f"at least {actual}, from the rows")

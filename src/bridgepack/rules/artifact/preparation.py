@@ -1,0 +1,141 @@
+"""Rules on how an artifact was made, from its manifest: what was dropped or cut, and what the chat template does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.records import DropReason, SplitRecord
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rule import MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+
+#: Fewest input rows of which a share says something.
+MIN_ROWS = 100
+#: Share of a split's input rows, 0-1, from which rows that are lost or cut are reported.
+OVER_LONG_FRACTION = 0.05
+REFUSED_FRACTION = 0.01
+CUT_FRACTION = 0.01
+
+_OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
+_NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
+_REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK, DropReason.NO_TRAINED_TOKEN))
+
+
+@artifact_rule("BP508", WARNING, "PSB508; megatron/bridge/data/datasets/utils.py:957")
+def many_chats_without_mask(facts: ArtifactFacts) -> Found:
+    """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
+
+    Why: Silent here: their answers are missing. The host's own preparation stops at the first such row.
+    Bad: 110 rows read, 10 dropped as no_assistant_mask.
+    Good: 100 rows read, none dropped.
+    Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
+    Noticed: dataset build.
+    Evidence: read in the source.
+    """
+    for split in facts.require_manifest().splits:
+        yield from _share(split, _dropped(split, *_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
+
+
+@artifact_rule("BP510", WARNING, "PSB510; megatron/bridge/data/packing/algorithms.py:167")
+def many_rows_over_long(facts: ArtifactFacts) -> Found:
+    """At least 5% of a split's rows were dropped or cut because they are over-long.
+
+    Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
+    Bad: 110 rows read, 10 dropped as over_long.
+    Good: 101 rows read, 1 dropped as over_long.
+    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
+    Noticed: never; the host writes a log line.
+    Evidence: executed with the real 0.6.2.
+    """
+    for split in facts.require_manifest().splits:
+        num_rows = _dropped(split, *_OVER_LONG) + split.statistics.num_truncated
+        yield from _share(split, num_rows, OVER_LONG_FRACTION, "over-long rows")
+
+
+@artifact_rule("BP511", WARNING, "PSB511; megatron/bridge/data/sft_processing.py:445")
+def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
+    """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
+
+    Why: Silent: the model learns to stop in mid-sentence.
+    Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true.
+    Good: 20 of 100 sequences cut, ends_cut_completions false.
+    Fix: Set preprocessing.ends_cut_completions to false, or over_long to drop, and build again.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    preprocessing = _prompt_completion(facts)
+    if preprocessing.get("add_eos") is False or preprocessing.get("ends_cut_completions") is False:
+        return
+    for split in facts.require_manifest().splits:
+        yield from _share(
+            split, split.statistics.num_truncated, CUT_FRACTION, "cut sequences end with EOS all the same"
+        )
+
+
+@artifact_rule("BP514", WARNING, "PSB514; megatron/bridge/data/sft_processing.py:94")
+def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
+    """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
+
+    Why: Silent: the model is trained to answer questions that it does not see.
+    Bad: 20 of 100 sequences cut, truncation_method right.
+    Good: 20 of 100 sequences cut, truncation_method left.
+    Fix: Set preprocessing.truncation_method to left, or over_long to drop, and build again.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    if _prompt_completion(facts).get("truncation_method") != "right":
+        return
+    for split in facts.require_manifest().splits:
+        yield from _share(split, split.statistics.num_truncated, CUT_FRACTION, "sequences lost the end of their prompt")
+
+
+@artifact_rule("BP519", WARNING, "PSB518, PSB519; megatron/bridge/data/sft_processing.py:177")
+def many_rows_refused(facts: ArtifactFacts) -> Found:
+    """At least 1% of a split's rows were dropped because they are not what the recipe says they are.
+
+    Why: Silent here: part of the data is missing. The host's own preparation stops at the first such row: a missing
+        column, two schemas at once, fewer than two tokens.
+    Bad: 110 rows read, 10 dropped as missing_field.
+    Good: 100 rows read, none dropped.
+    Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
+    Noticed: dataset build.
+    Evidence: read in the source.
+    """
+    for split in facts.require_manifest().splits:
+        yield from _share(split, _dropped(split, *_REFUSED), REFUSED_FRACTION, "rows that could not be used")
+
+
+@artifact_rule("BP537", WARNING, "tokenizer probe")
+def template_drops_tool_names(facts: ArtifactFacts) -> Found:
+    """The chat template writes tool calls with their arguments and without the function's name.
+
+    Why: Silent: the model learns to call tools without saying which. Templates that write a call's id in place of its
+        name, as Kimi K2's does, need ids such as `functions.lookup:0`.
+    Bad: a template that renders a call of `lookup` with id `call00001` as `<|tool_call_begin|>call00001`.
+    Good: a template that renders it as `<|tool_call_begin|>lookup`.
+    Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without
+        tool calls in the data this does not matter.
+    Noticed: never.
+    Evidence: executed, with a probe conversation at build time.
+    """
+    if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
+        yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
+
+
+def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
+    """Return the recipe's preprocessing; raises `CannotJudgeError` where rows are no prompts with completions."""
+    preprocessing = facts.require_manifest().recipe.get("preprocessing")
+    if not isinstance(preprocessing, Mapping) or preprocessing.get("kind") != "prompt_completion":
+        raise CannotJudgeError("the rows were not made of prompts and completions")
+    return preprocessing
+
+
+def _dropped(split: SplitRecord, *reasons: DropReason) -> int:
+    return sum(split.drops.get(reason.value, 0) for reason in reasons)
+
+
+def _share(split: SplitRecord, num_rows: int, limit: float, what: str) -> Found:
+    num_all = split.statistics.num_rows_in
+    if num_all >= MIN_ROWS and num_rows >= limit * num_all:
+        found = f"{num_rows} of {num_all} rows: {what}"
+        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")

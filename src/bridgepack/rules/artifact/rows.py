@@ -1,0 +1,114 @@
+"""Rules on sound rows: widths, alignment, token ids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rule import ERROR, WARNING, row_rule
+
+#: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
+MAX_SEQUENCES_PER_ROW = 1024
+
+
+@row_rule("BP330", ERROR, "PSB107")
+def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
+    """A row has more runtime tokens than packed_sequence_size.
+
+    Why: Crash, later: the host's collate fails an assertion without a message, in a DataLoader worker, when the row
+        is drawn.
+    Bad: 7 stored tokens in 2 sequences (5 runtime tokens), packed_sequence_size 4.
+    Good: 6 stored tokens in 2 sequences (4 runtime tokens), packed_sequence_size 4.
+    Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
+    """
+    size = known(rows.context.packed_sequence_size, "packed_sequence_size")
+    bad = np.flatnonzero(rows.row_widths > size)
+    if not len(bad):
+        return None
+    return Offenders(
+        rows=bad,
+        found=lambda offence: f"{rows.row_widths[bad[offence]]} runtime tokens",
+        allowed=f"at most packed_sequence_size, {size}",
+    )
+
+
+@row_rule("BP331", ERROR, "PSB106")
+def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
+    """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
+
+    Why: Crash or silent: context parallelism cuts each sequence into 2 * CP equal parts; unfused RoPE fails at the
+        first step, fused RoPE trains on wrong positions.
+    Bad: a sequence of 6 stored tokens (5 runtime), pad_seq_to_mult 4.
+    Good: a sequence of 9 stored tokens (8 runtime), the last ones EOS with mask 0, pad_seq_to_mult 4.
+    Fix: Build again with the pad_seq_to_mult of the topology; runtime length is stored length - 1.
+    """
+    multiple = known(rows.context.pad_seq_to_mult, "pad_seq_to_mult")
+    if multiple < 1:
+        raise CannotJudgeError("pad_seq_to_mult is less than 1 (BP351)")
+    bad = np.flatnonzero(rows.runtime_lengths % multiple)
+    if not len(bad):
+        return None
+    return rows.offending_sequences(
+        bad,
+        lambda sequence: f"{rows.runtime_lengths[sequence]} runtime tokens",
+        f"a multiple of pad_seq_to_mult, {multiple}",
+    )
+
+
+@row_rule("BP311", ERROR, "PSB311")
+def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
+    """A token id is negative or not in the vocabulary.
+
+    Why: Silent with tensor parallelism: the embedding is zero and so is the label's logit. Crash without: CUDA error,
+        device-side assert triggered.
+    Bad: input_ids [11, 100, 2], vocabulary of 100.
+    Good: input_ids [11, 99, 2], vocabulary of 100.
+    Fix: Tokenise with the tokenizer that the model is trained with, and build again.
+    """
+    context = rows.context
+    limit = known(context.padded_vocab_size or context.vocab_size, "vocab_size")
+    ids = rows.input_ids
+    if ids.min() >= 0 and ids.max() < limit:
+        return None
+    bad = np.flatnonzero((ids < 0) | (ids >= limit))
+    return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
+
+
+@row_rule("BP312", WARNING, "PSB312")
+def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
+    """A token id lies beyond the tokenizer's vocabulary, in the padding of the model's embedding.
+
+    Why: Silent: these rows of the embedding were never trained.
+    Bad: input_ids [11, 101, 2], vocabulary of 100, padded to 128.
+    Good: input_ids [11, 99, 2], vocabulary of 100, padded to 128.
+    Fix: Tokenise with the tokenizer that the model is trained with, and build again.
+    """
+    padded = known(rows.context.padded_vocab_size, "padded_vocab_size")
+    limit = known(rows.context.vocab_size, "vocab_size")
+    ids = rows.input_ids
+    if ids.max() < limit:
+        return None
+    bad = np.flatnonzero((ids >= limit) & (ids < padded))
+    if not len(bad):
+        return None
+    return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
+
+
+@row_rule("BP322", WARNING, "PSB322")
+def too_many_sequences_in_row(rows: SoundRows) -> Offenders | None:
+    """A row has very many sequences.
+
+    Why: Slow: the unfused rotary embedding and some metrics loop over a row's sequences in Python, in every layer.
+    Bad: 4096 sequences of 2 tokens in one row.
+    Good: 512 sequences of 16 tokens in one row.
+    Fix: Cap max_sequences_per_pack, drop the shortest sequences, or keep the fused rotary embedding on.
+    """
+    bad = np.flatnonzero(rows.sequences_per_row > MAX_SEQUENCES_PER_ROW)
+    if not len(bad):
+        return None
+    return Offenders(
+        rows=bad,
+        found=lambda offence: f"{rows.sequences_per_row[bad[offence]]} sequences",
+        allowed=f"at most {MAX_SEQUENCES_PER_ROW} sequences",
+    )

@@ -1,0 +1,271 @@
+"""Rules on the files of an artifact: there, readable, the right columns, the bytes that the manifest promises."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from bridgepack.records import LOSS_MASK, ROW_COLUMNS, ShardFacts, ShardRecord
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+
+#: Stored tokens of a row group from which reading one row is slow: four times the best range, 32k to 64k.
+MAX_ROW_GROUP_TOKENS = 262_144
+#: Shards of a split: each stays open in every DataLoader worker, and 1024 open files is the usual limit.
+MAX_SHARDS = 128
+#: Arrow `list` offsets are int32.
+MAX_LIST_ELEMENTS = 2**31 - 1
+
+_LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
+_INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
+_MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
+
+
+def why_not_streamable(shard: ShardFacts) -> str | None:
+    """Return why a shard's rows cannot be read at all, or None where they can."""
+    if not shard.exists:
+        return "the file is missing"
+    if shard.read_error is not None:
+        return shard.read_error
+    wrong = [name for name in ROW_COLUMNS if not _is_usable(name, shard.columns.get(name, ""))]
+    return f"column {wrong[0]} is missing or no list of numbers" if wrong else None
+
+
+@artifact_rule("BP301", ERROR, "PSB301")
+def column_missing(facts: ArtifactFacts) -> Found:
+    """A shard lacks one of input_ids, loss_mask, seq_start_id.
+
+    Why: Crash at start: the host reads the schema of every shard and refuses.
+    Bad: a shard with the columns input_ids and loss_mask.
+    Good: a shard with the columns input_ids, loss_mask and seq_start_id.
+    Fix: Write all three columns; masks of ones are no substitute for a missing loss_mask.
+    """
+    for shard in _readable(facts):
+        missing = [name for name in ROW_COLUMNS if name not in shard.columns]
+        if missing:
+            yield wrong(shard.path, f"no {', no '.join(missing)}", ", ".join(ROW_COLUMNS))
+
+
+@artifact_rule("BP325", ERROR, "PSB307")
+def column_not_integer_list(facts: ArtifactFacts) -> Found:
+    """A column is no list of integers.
+
+    Why: Crash, later: the host slices a list per row and makes integer tensors of it, in a DataLoader worker.
+    Bad: input_ids of type list<element: string>.
+    Good: input_ids of type list<element: int32>.
+    Fix: Write input_ids and seq_start_id as lists of int32, loss_mask as a list of int8.
+    """
+    for shard in _readable(facts):
+        for name in ROW_COLUMNS:
+            if name in shard.columns and not _is_usable(name, shard.columns[name]):
+                yield wrong(f"{shard.path} column {name}", shard.columns[name], "a list of integers")
+
+
+@artifact_rule("BP326", WARNING, "PSB310")
+def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
+    """loss_mask is a list of floating-point numbers.
+
+    Why: Silent: weights between 0 and 1 become 0, because the host casts the mask to integers.
+    Bad: loss_mask of type list<element: float>.
+    Good: loss_mask of type list<element: int8>.
+    Fix: Write loss_mask as a list of int8.
+    """
+    for shard in _readable(facts):
+        element = _element(shard.columns.get(LOSS_MASK, ""))
+        if element.endswith(("float", "double")):
+            where = f"{shard.path} column {LOSS_MASK}"
+            yield wrong(where, shard.columns[LOSS_MASK], "a list of int8")
+
+
+@artifact_rule("BP316", WARNING, "PSB316")
+def row_group_too_large(facts: ArtifactFacts) -> Found:
+    """A row group of several rows holds very many tokens.
+
+    Why: Slow: the host reads a whole row group for each row, keeps one, and its sampler shuffles; with 500 rows of
+        4096 tokens a row takes 18 times as long to read as with 16.
+    Bad: row groups of 500 rows of 4096 tokens.
+    Good: row groups of 16 rows of 4096 tokens.
+    Fix: Write row groups of 32k to 64k tokens, or of a single row where rows are longer.
+    """
+    for shard in _readable(facts):
+        sizes = zip(shard.row_group_tokens, shard.row_group_rows, strict=True)
+        large = [(tokens, rows) for tokens, rows in sizes if tokens > MAX_ROW_GROUP_TOKENS and rows > 1]
+        if large:
+            found = f"{max(large)[0]} stored tokens in a row group of {max(large)[1]} rows"
+            yield wrong(shard.path, found, f"at most {MAX_ROW_GROUP_TOKENS}, or one row")
+
+
+@artifact_rule("BP317", WARNING, "PSB317")
+def list_offsets_overflow(facts: ArtifactFacts) -> Found:
+    """A row group holds more list elements than int32 offsets can count.
+
+    Why: Crash at the first read of the group, or a chunked column that the host does not expect.
+    Bad: a row group of 2**31 tokens of type list<element: int32>.
+    Good: a row group of 65536 tokens of type list<element: int32>.
+    Fix: Write small row groups and several shards.
+    """
+    for shard in _readable(facts):
+        if max(shard.row_group_tokens, default=0) > MAX_LIST_ELEMENTS:
+            found = f"{max(shard.row_group_tokens)} stored tokens in a row group"
+            yield wrong(shard.path, found, f"at most {MAX_LIST_ELEMENTS}")
+
+
+@artifact_rule("BP323", WARNING, "PSB323")
+def too_many_shards(facts: ArtifactFacts) -> Found:
+    """A split has very many shards.
+
+    Why: Crash, later: each visited shard stays open in every DataLoader worker: OSError, too many open files.
+    Bad: 2000 shards in one split.
+    Good: 64 shards in one split.
+    Fix: Write fewer, larger shards, or raise `ulimit -n`.
+    """
+    for split, shards in facts.shards.items():
+        if len(shards) > MAX_SHARDS:
+            yield wrong(split, f"{len(shards)} shards", f"at most {MAX_SHARDS}")
+
+
+@artifact_rule("BP340", ERROR, "PSB204")
+def shard_missing(facts: ArtifactFacts) -> Found:
+    """A shard is not there.
+
+    Why: Silent: a glob or a folder resolves to the shards that are left; a single missing file is packed anew from
+        other data.
+    Bad: the manifest lists shards 0 and 1, the folder holds shard 0.
+    Good: the folder holds both.
+    Fix: Copy the artifact again, completely, or build it again.
+    """
+    for shard in _all(facts):
+        if not shard.exists:
+            yield wrong(shard.path, "no such file", "every shard of the artifact")
+
+
+@artifact_rule("BP341", ERROR, "PSB301")
+def shard_unreadable(facts: ArtifactFacts) -> Found:
+    """A shard cannot be opened, or its rows cannot be read to the end.
+
+    Why: Crash: at start where the footer is damaged, when a row of a damaged row group is drawn otherwise.
+    Bad: a file cut off in the middle; a row that is null.
+    Good: a file that reads to its end.
+    Fix: Copy the shard again, or build the artifact again.
+    """
+    for shard in _all(facts):
+        if shard.layout_error is not None or shard.forbidden_globals:
+            continue  # BP313 and BP314 say what it holds
+        error = shard.read_error if shard.exists else None
+        error = error or facts.unreadable_shards.get(shard.path)
+        if error is not None:
+            yield wrong(shard.path, error, "a file that reads to its end")
+
+
+@artifact_rule("BP342", ERROR, "bridgepack manifest")
+def shard_size_differs(facts: ArtifactFacts) -> Found:
+    """A shard's size is not the manifest's.
+
+    Why: Crash or silent: the file was cut off or replaced after the artifact was built.
+    Bad: 900 bytes, 1000 in the manifest.
+    Good: 1000 bytes, 1000 in the manifest.
+    Fix: Copy the shard again, or build the artifact again.
+    """
+    for shard, record in _promised(facts):
+        if shard.num_bytes is not None and shard.num_bytes != record.num_bytes:
+            yield wrong(shard.path, f"{shard.num_bytes} bytes", f"{record.num_bytes} bytes")
+
+
+@artifact_rule("BP343", ERROR, "bridgepack manifest")
+def shard_checksum_differs(facts: ArtifactFacts) -> Found:
+    """A shard's bytes are not the manifest's.
+
+    Why: Silent: the rows are other rows than those that were built and checked.
+    Bad: sha256 bb..., aa... in the manifest.
+    Good: sha256 aa..., aa... in the manifest.
+    Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
+    """
+    pairs = [(shard, record) for shard, record in _promised(facts) if shard.sha256 is not None]
+    if not pairs:
+        raise CannotJudgeError("no checksum was computed")
+    for shard, record in pairs:
+        if shard.sha256 != record.sha256:
+            yield wrong(shard.path, f"sha256 {shard.sha256}", f"sha256 {record.sha256}")
+
+
+@artifact_rule("BP344", ERROR, "bridgepack manifest")
+def shard_row_count_differs(facts: ArtifactFacts) -> Found:
+    """A shard has more or fewer rows than the manifest says.
+
+    Why: Silent: step counts and epochs are computed from the manifest.
+    Bad: 3 rows, 4 in the manifest.
+    Good: 4 rows, 4 in the manifest.
+    Fix: Copy the shard again, or build the artifact again.
+    """
+    for shard, record in _promised(facts):
+        if shard.num_rows is not None and shard.num_rows != record.num_rows:
+            yield wrong(shard.path, f"{shard.num_rows} rows", f"{record.num_rows} rows")
+
+
+@artifact_rule("BP345", ERROR, "PSB212")
+def shard_not_listed(facts: ArtifactFacts) -> Found:
+    """The artifact's folder holds a Parquet file that its manifest does not list.
+
+    Why: Silent: the host trains on every Parquet file that a folder or a glob gives.
+    Bad: training/old.idx.parquet beside the shards of the manifest.
+    Good: only the shards of the manifest.
+    Fix: Move the file out of the artifact.
+    """
+    facts.require_manifest()
+    for path in facts.unlisted_shards:
+        yield wrong(path, f"not in {MANIFEST_FILE}", "only shards of the manifest")
+
+
+@artifact_rule("BP346", ERROR, "PSB320")
+def shard_repeated(facts: ArtifactFacts) -> Found:
+    """Two shards have the same bytes, or one shard is listed twice.
+
+    Why: Silent: its rows are trained twice as often, or validation is training data.
+    Bad: training/shard-00000 and validation/shard-00000 with one sha256.
+    Good: shards that differ.
+    Fix: Remove the copy and build the artifact again.
+    """
+    promised = {} if facts.manifest is None else {record.path: record for _, record in _records(facts)}
+    places = defaultdict(list)
+    for shard in _all(facts):
+        record = promised.get(shard.path)
+        checksum = shard.sha256 or (record.sha256 if record else None)
+        places[checksum or shard.path].append(shard.path)
+    for paths in places.values():
+        for path in paths[1:]:
+            yield wrong(path, f"same bytes as {paths[0]}", "every shard once")
+
+
+def _all(facts: ArtifactFacts) -> Iterator[ShardFacts]:
+    for shards in facts.shards.values():
+        yield from shards
+
+
+def _readable(facts: ArtifactFacts) -> list[ShardFacts]:
+    shards = [shard for shard in _all(facts) if shard.exists and shard.read_error is None]
+    if not shards:
+        raise CannotJudgeError("no shard could be opened")
+    return shards
+
+
+def _records(facts: ArtifactFacts) -> Iterator[tuple[str, ShardRecord]]:
+    for split in facts.require_manifest().splits:
+        for record in split.shards:
+            yield split.name, record
+
+
+def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
+    """Return shards with what the manifest promises of them."""
+    records = {record.path: record for _, record in _records(facts)}
+    return [(shard, records[shard.path]) for shard in _all(facts) if shard.path in records]
+
+
+def _element(arrow_type: str) -> str:
+    match = _LIST.match(arrow_type)
+    return match["element"] if match else ""
+
+
+def _is_usable(column: str, arrow_type: str) -> bool:
+    pattern = _MASK_ELEMENT if column == LOSS_MASK else _INTEGER
+    return pattern.match(_element(arrow_type)) is not None

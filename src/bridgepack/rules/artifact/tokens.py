@@ -1,0 +1,177 @@
+"""Rules on tokens with a meaning, row by row: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bridgepack.geometry import IntArray
+from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rule import WARNING, row_rule
+
+#: Share of a row's trained labels, 0-1, from which labels lost after EOS are reported.
+LOST_FRACTION = 0.01
+#: Tokens that the host never trains and that only open a turn: nothing is lost with them.
+_OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>"})
+
+
+@row_rule("BP528", WARNING, "PSB501; megatron/bridge/data/packing/gpt_sft.py:269")
+def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
+    """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
+
+    A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
+    where the whole conversation is trained, since there that newline follows every turn.
+
+    Why: Silent: the host clears the mask wherever the input is EOS, so the first token of each further document or
+        answer is never trained and trained-token counts are too high.
+    Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
+    Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
+    Fix: Make each document a sequence of its own, or mask the label after an inner EOS: it is not trained anyway.
+    Noticed: never.
+    Evidence: executed with the real 0.6.2 collate.
+    """
+    eos = known(rows.context.eos_token_id, "eos_token_id")
+    if rows.context.loss_mode == "full":
+        return None
+    positions = rows.eos_positions[rows.is_trained[rows.eos_positions] != 0]
+    positions = positions[positions + 1 < rows.sequence_end[rows.sequence_of(positions)]]
+    positions = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]
+    if not len(positions):
+        return None
+    lost = np.bincount(rows.row_of(positions), minlength=rows.num_rows)
+    trained = np.add.reduceat(rows.trained_per_sequence, rows.start_offsets[:-1])
+    bad = np.flatnonzero((lost > 0) & (lost >= LOST_FRACTION * trained))
+    return Offenders(
+        rows=bad,
+        found=lambda offence: f"{lost[bad[offence]]} of {trained[bad[offence]]} trained labels follow an EOS, {eos}",
+        allowed=f"less than {LOST_FRACTION:.0%}",
+    )
+
+
+@row_rule("BP504", WARNING, "PSB504; megatron/bridge/data/packing/gpt_sft.py:230")
+def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
+    """Every input token of a sequence is EOS.
+
+    Why: Silent: nothing of it is trained, and where sequences are padded to a multiple the host strips trailing EOS
+        and gives it logical length 0, which models that unpack sequences for their positions refuse.
+    Bad: input_ids [2, 2, 2], EOS 2.
+    Good: input_ids [11, 12, 2], EOS 2.
+    Fix: Drop empty examples before packing.
+    Noticed: never; the first step with models that unpack sequences.
+    Evidence: executed with the real 0.6.2 collate; Megatron-Bridge #5610.
+    """
+    known(rows.context.eos_token_id, "eos_token_id")
+    sequences = rows.sequence_of(rows.eos_positions)
+    is_input = rows.eos_positions + 1 < rows.sequence_end[sequences]
+    num_eos = np.bincount(sequences[is_input], minlength=len(rows.starts))
+    bad = np.flatnonzero(num_eos == rows.runtime_lengths)
+    if not len(bad):
+        return None
+    return rows.offending_sequences(bad, lambda _: "EOS in every input position", "at least one other token")
+
+
+@row_rule("BP506", WARNING, "PSB506, PSB505")
+def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
+    """Answers of a row are trained up to their last token, and the token that ends them is not, not once.
+
+    Why: Silent: the model never learns to stop. Masks made by token id do this where padding is EOS, and so do
+        `{% generation %}` blocks that close before the end of the turn.
+    Bad: input_ids [11, 12, 13, 2], loss_mask [1, 1, 0, 0], answers end with 2.
+    Good: input_ids [11, 12, 13, 2], loss_mask [1, 1, 1, 0], answers end with 2.
+    Fix: Mask padding by position, not by token id; move the end of turn inside the `{% generation %}` block.
+    Noticed: never.
+    Evidence: inferred; the host keeps EOS as a label.
+    """
+    ends = known(rows.context.end_of_turn_ids, "the token that ends an answer")
+    if not ends:
+        raise CannotJudgeError("answers end with plain text")
+    positions = _inside(rows, _positions_of(rows, ends), distance=2)
+    mask = rows.is_trained
+    trained, untrained = positions[mask[positions - 1] != 0], positions[mask[positions - 1] == 0]
+    untrained = untrained[mask[untrained - 2] != 0]
+    if not len(untrained):
+        return None
+    num_trained = np.bincount(rows.row_of(trained), minlength=rows.num_rows)
+    num_untrained = np.bincount(rows.row_of(untrained), minlength=rows.num_rows)
+    bad = np.flatnonzero((num_untrained > 0) & (num_trained == 0))
+    return Offenders(
+        rows=bad,
+        found=lambda offence: f"{num_untrained[bad[offence]]} answers, none of which trains the token that ends it",
+        allowed=f"answers whose last trained label is {' or '.join(map(str, ends))}",
+    )
+
+
+@row_rule("BP509", WARNING, "PSB509; megatron/bridge/data/token_utils.py:26")
+def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
+    """A token that the host never trains stands in an answer, e.g. the `<|python_tag|>` of a Llama 3 tool call.
+
+    Why: Silent: the model never learns to write it, so it never opens a tool call.
+    Bad: input_ids [11, 9, 13, 2], loss_mask [0, 1, 1, 0], 9 being `<|python_tag|>`: its own label is masked.
+    Good: input_ids [11, 9, 13, 2], loss_mask [1, 1, 1, 0].
+    Fix: Set preprocessing.masks_control_tokens to false and build again.
+    Noticed: never.
+    Evidence: read in the source.
+    """
+    if rows.context.loss_mode == "full":
+        raise CannotJudgeError("loss_mode is full: control tokens around turns are masked as well")
+    never_trained = known(rows.context.never_trained, "which tokens are never trained")
+    texts = {index: text for text, index in never_trained.items() if text not in _OPEN_A_TURN}
+    positions = _inside(rows, _positions_of(rows, tuple(texts)), distance=1)
+    bad = positions[(rows.is_trained[positions - 1] == 0) & (rows.is_trained[positions] != 0)]
+    if not len(bad):
+        return None
+    return rows.offending_tokens(
+        bad, lambda position: f"untrained {texts[int(rows.input_ids[position])]} before a trained token", "mask 1"
+    )
+
+
+@row_rule("BP531", WARNING, "PSB516")
+def bos_twice(rows: SoundRows) -> Offenders | None:
+    """A sequence begins with two BOS tokens.
+
+    Why: Silent: the model never saw that in pre-training and will not see it at inference. A chat template that writes
+        BOS and a tokenizer that adds it give two.
+    Bad: input_ids [1, 1, 11, 2], BOS 1.
+    Good: input_ids [1, 11, 2], BOS 1.
+    Fix: Encode rendered chats without special tokens, or set add_bos to false.
+    Noticed: never.
+    Evidence: inferred.
+    """
+    bos = known(rows.context.bos_token_id, "bos_token_id")
+    if bos == rows.context.eos_token_id:
+        raise CannotJudgeError("BOS and EOS are the same token")
+    begin = rows.sequence_begin
+    bad = np.flatnonzero((rows.input_ids[begin] == bos) & (rows.input_ids[begin + 1] == bos))
+    if not len(bad):
+        return None
+    return rows.offending_sequences(bad, lambda _: f"two tokens {bos} at the start", f"one BOS, {bos}")
+
+
+@row_rule("BP532", WARNING, "PSB516; megatron/bridge/data/sft_processing.py:393")
+def bos_missing(rows: SoundRows) -> Offenders | None:
+    """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
+
+    Why: Silent: inference with this tokenizer begins with BOS, training did not; Gemma models degrade badly.
+    Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15].
+    Good: input_ids [1, 11, 12, 2], BOS 1.
+    Fix: Set preprocessing.add_bos to true and build again.
+    Noticed: never.
+    Evidence: read in the source: add_bos is false by default.
+    """
+    if not known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):
+        return None
+    bos = known(rows.context.bos_token_id, "bos_token_id")
+    bad = np.flatnonzero(rows.input_ids[rows.sequence_begin] != bos)
+    if not len(bad):
+        return None
+    return rows.offending_sequences(bad, lambda _: "no BOS at the start", f"BOS, {bos}")
+
+
+def _positions_of(rows: SoundRows, tokens: tuple[int, ...]) -> IntArray:
+    """Return where any of the tokens stands in `input_ids`, ascending."""
+    return np.flatnonzero(np.isin(rows.input_ids, tokens))
+
+
+def _inside(rows: SoundRows, positions: IntArray, *, distance: int) -> IntArray:
+    """Return the positions that lie at least `distance` after the start of their sequence."""
+    return positions[positions - rows.sequence_begin[rows.sequence_of(positions)] >= distance]

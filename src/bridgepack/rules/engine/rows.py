@@ -1,0 +1,258 @@
+"""The rows a rule sees: as read (`RawRows`), and those whose structure holds (`SoundRows`).
+
+Everything is computed once per batch, on flat arrays, and shared by the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.geometry import IntArray
+from bridgepack.records import MaskArray, RowBatch
+from bridgepack.rules.engine.context import CheckContext
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offenders:
+    """Rows or sequences of one batch that break a rule.
+
+    Attributes:
+        rows: positions of rows in the batch, one per offence; shape [num_offences], int64.
+        sequences: 0-based position of the sequence in its row, one per offence; None where rows offend.
+        found: what offence number `i` holds, as text.
+        allowed: what it may be.
+    """
+
+    rows: IntArray
+    sequences: IntArray | None = None
+    found: Callable[[int], str]
+    allowed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawRows:
+    """Rows as read: lengths may disagree and offsets may point anywhere.
+
+    Attributes:
+        batch: the rows.
+        context: what they are judged against.
+    """
+
+    batch: RowBatch
+    context: CheckContext
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self.batch.num_rows
+
+    @cached_property
+    def row_lengths(self) -> IntArray:
+        """Stored tokens of each row; shape [num_rows], int64."""
+        return np.diff(self.batch.token_offsets)
+
+    @cached_property
+    def mask_lengths(self) -> IntArray:
+        """Mask elements of each row; shape [num_rows], int64."""
+        return np.diff(self.batch.mask_offsets)
+
+    @cached_property
+    def start_offsets(self) -> IntArray:
+        """Where each row's starts lie in `starts`; shape [num_rows + 1], int64."""
+        offsets: IntArray = self.batch.start_offsets - self.batch.start_offsets[0]
+        return offsets
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Starts of all sequences, relative to their row; shape [num_sequences], int64, stored."""
+        offsets = self.batch.start_offsets
+        starts: IntArray = self.batch.seq_start_id[offsets[0] : offsets[-1]].astype(np.int64)
+        return starts
+
+    @cached_property
+    def row_of_start(self) -> IntArray:
+        """Row position of each start; shape [num_sequences], int64."""
+        return np.repeat(np.arange(self.num_rows), np.diff(self.start_offsets))
+
+    @cached_property
+    def is_last_start(self) -> BoolArray:
+        """Whether a start is the last of its row; shape [num_sequences]."""
+        is_last = np.zeros(len(self.starts), dtype=np.bool_)
+        is_last[self.start_offsets[1:][np.diff(self.start_offsets) > 0] - 1] = True
+        return is_last
+
+    @cached_property
+    def gaps(self) -> IntArray:
+        """Stored tokens from each start to the next or to the row's end; shape [num_sequences], int64."""
+        following = np.append(self.starts[1:], 0)
+        ends = np.where(self.is_last_start, self.row_lengths[self.row_of_start], following)
+        return ends - self.starts
+
+    def row_numbers(self) -> IntArray:
+        """Return each row's 0-based index in its shard; shape [num_rows], int64."""
+        return self.batch.first_row + np.arange(self.num_rows)
+
+    def offending_sequences(self, indices: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
+        """Return offenders for indices into `starts`; `found` takes such an index."""
+        rows = self.row_of_start[indices]
+        return Offenders(
+            rows=rows,
+            sequences=indices - self.start_offsets[rows],
+            found=lambda offence: found(int(indices[offence])),
+            allowed=allowed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundRows:
+    """Rows whose columns agree: each token lies in exactly one sequence of at least two stored tokens.
+
+    Attributes:
+        context: what they are judged against.
+        numbers: each row's 0-based index in its shard; shape [num_rows], int64.
+        input_ids: shape [num_stored_tokens], integer, stored.
+        stored_mask: shape [num_stored_tokens], number, label-aligned, as stored.
+        token_offsets: where each row lies in the two; shape [num_rows + 1], int64, from 0.
+        starts: starts of all sequences, relative to their row; shape [num_sequences], int64, stored.
+        start_offsets: where each row lies in `starts`; shape [num_rows + 1], int64, from 0.
+    """
+
+    context: CheckContext
+    numbers: IntArray
+    input_ids: npt.NDArray[Any]
+    stored_mask: npt.NDArray[Any]
+    token_offsets: IntArray
+    starts: IntArray
+    start_offsets: IntArray
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.numbers)
+
+    @cached_property
+    def sequences_per_row(self) -> IntArray:
+        """Number of sequences of each row; shape [num_rows], int64."""
+        return np.diff(self.start_offsets)
+
+    @cached_property
+    def row_of_sequence(self) -> IntArray:
+        """Row position of each sequence; shape [num_sequences], int64."""
+        return np.repeat(np.arange(self.num_rows), self.sequences_per_row)
+
+    @cached_property
+    def sequence_begin(self) -> IntArray:
+        """First token of each sequence in `input_ids`; shape [num_sequences], int64."""
+        return self.starts + self.token_offsets[self.row_of_sequence]
+
+    @cached_property
+    def sequence_end(self) -> IntArray:
+        """One past the last token of each sequence in `input_ids`; shape [num_sequences], int64."""
+        return np.append(self.sequence_begin[1:], self.token_offsets[-1])
+
+    @cached_property
+    def runtime_lengths(self) -> IntArray:
+        """Physical runtime length of each sequence: stored - 1; shape [num_sequences], int64."""
+        return self.sequence_end - self.sequence_begin - 1
+
+    @cached_property
+    def row_widths(self) -> IntArray:
+        """Runtime tokens of each row: stored tokens - sequences; shape [num_rows], int64."""
+        return np.diff(self.token_offsets) - self.sequences_per_row
+
+    @cached_property
+    def has_binary_mask(self) -> bool:
+        """Whether every mask element is 0 or 1."""
+        mask = self.stored_mask
+        if mask.dtype.kind in "iu":
+            return bool(mask.min() >= 0 and mask.max() <= 1)
+        return bool(((mask == 0) | (mask == 1)).all())
+
+    @cached_property
+    def is_trained(self) -> MaskArray:
+        """1 where the host sees a non-zero mask (it casts to integers); shape [num_stored_tokens], int8."""
+        if self.has_binary_mask:
+            return self.stored_mask.astype(np.int8, copy=False)
+        return (np.abs(self.stored_mask) >= 1).astype(np.int8)
+
+    @cached_property
+    def trained_per_sequence(self) -> IntArray:
+        """Ones of each sequence's mask; shape [num_sequences], int64."""
+        return np.add.reduceat(self.is_trained, self.sequence_begin, dtype=np.int64)
+
+    @cached_property
+    def eos_positions(self) -> IntArray:
+        """Positions of the EOS token in `input_ids`, ascending; empty where the token is not known."""
+        if self.context.eos_token_id is None:
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(self.input_ids == self.context.eos_token_id)
+
+    @cached_property
+    def effective_per_sequence(self) -> IntArray:
+        """Labels of each sequence that the host really trains; shape [num_sequences], int64.
+
+        The host zeroes the mask wherever the input token is EOS.
+
+        Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
+        """
+        lost = self.eos_positions[self.is_trained[self.eos_positions] != 0]
+        if not len(lost):
+            return self.trained_per_sequence
+        num_lost = np.bincount(self.sequence_of(lost), minlength=len(self.starts))
+        return self.trained_per_sequence - num_lost
+
+    def sequence_of(self, positions: IntArray) -> IntArray:
+        """Return the sequence, as an index into `starts`, of positions in `input_ids`."""
+        return np.searchsorted(self.sequence_begin, positions, side="right") - 1
+
+    def row_of(self, positions: IntArray) -> IntArray:
+        """Return the row position of positions in `input_ids`."""
+        return np.searchsorted(self.token_offsets, positions, side="right") - 1
+
+    def offending_sequences(self, indices: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
+        """Return offenders for indices into `starts`; `found` takes such an index."""
+        rows = self.row_of_sequence[indices]
+        return Offenders(
+            rows=rows,
+            sequences=indices - self.start_offsets[rows],
+            found=lambda offence: found(int(indices[offence])),
+            allowed=allowed,
+        )
+
+    def offending_tokens(self, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
+        """Return one offender per row for positions in `input_ids`; `found` takes the row's first such position."""
+        rows, first = np.unique(self.row_of(positions), return_index=True)
+        return Offenders(rows=rows, found=lambda offence: found(int(positions[first[offence]])), allowed=allowed)
+
+
+def sound_rows(raw: RawRows, is_sound: BoolArray) -> SoundRows:
+    """Return the rows that `is_sound` marks; shape [num_rows]. Without copying where it marks them all."""
+    batch = raw.batch
+    ids = batch.input_ids[batch.token_offsets[0] : batch.token_offsets[-1]]
+    mask = batch.loss_mask[batch.mask_offsets[0] : batch.mask_offsets[-1]]
+    starts, num_starts = raw.starts, np.diff(raw.start_offsets)
+    if not is_sound.all():
+        ids = ids[np.repeat(is_sound, raw.row_lengths)]
+        mask = mask[np.repeat(is_sound, raw.mask_lengths)]
+        starts = starts[np.repeat(is_sound, num_starts)]
+    return SoundRows(
+        context=raw.context,
+        numbers=raw.row_numbers()[is_sound],
+        input_ids=ids,
+        stored_mask=mask,
+        token_offsets=_offsets(raw.row_lengths[is_sound]),
+        starts=starts,
+        start_offsets=_offsets(num_starts[is_sound]),
+    )
+
+
+def _offsets(lengths: IntArray) -> IntArray:
+    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)

@@ -1,0 +1,293 @@
+"""What a rule is: a code, a name for the wrong thing, a severity, texts from its docstring, and a check.
+
+Four kinds, by subject: `StructureRule` on rows as read, `RowRule` on structurally sound rows, `ArtifactRule` on
+the facts about a whole artifact, `RunRule` on a run: its settings, with its artifact, topology, files and environment.
+A rule is a decorated function: its name is the function's, its texts are in the docstring; `registry` collects them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, TypedDict, Unpack
+
+from bridgepack.records import Change, Manifest, MetadataFacts, ShardFacts
+from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
+from bridgepack.rules.engine.overlap import SharedSequences
+from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
+from bridgepack.rules.engine.truth import SplitTruth
+
+MANIFEST_FILE = "manifest.json"
+
+_NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
+_SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
+_CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error makes the check fail, a warning only with `--strict`, advice never."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    ADVICE = "advice"
+
+    @property
+    def rank(self) -> int:
+        """Position among severities, worst first."""
+        return list(Severity).index(self)
+
+
+ERROR, WARNING, ADVICE = Severity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """What every rule has.
+
+    Attributes:
+        code: `BP` and three digits; never reused. `rules.groups` says what the first digits mean.
+        name: of the wrong thing, e.g. `row-wider-than-pack`.
+        severity: of its findings.
+        source: numbers in the rule catalogue and places in the host's code that it follows from.
+        summary: the wrong thing in one sentence.
+        why: what happens otherwise; begins with `Crash`, `Silent` or `Slow`.
+        bad: a small example that it reports.
+        good: the same, right.
+        fix: what to do.
+        noticed: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ...
+        evidence: how it is known: executed, read in the source, or a public issue.
+        versions: distribution -> versions that it applies to, as a version specifier; all where it is not named.
+        judges: its subject, in words.
+    """
+
+    judges: ClassVar[str] = ""
+
+    code: str
+    name: str
+    severity: Severity
+    source: str
+    summary: str
+    why: str
+    bad: str
+    good: str
+    fix: str
+    noticed: str = ""
+    evidence: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def catalogue_ids(self) -> tuple[str, ...]:
+        """Numbers of the rule catalogue in `source`."""
+        return tuple(_CATALOGUE_ID.findall(self.source))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """One place that breaks a rule.
+
+    Attributes:
+        where: file, row or field.
+        found: the value.
+        allowed: what it may be.
+        group: violations of one rule with the same group become one finding.
+        changes: settings that would mend it.
+    """
+
+    where: str
+    found: str
+    allowed: str
+    group: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+Found = Iterable[Violation]
+_NOTHING: Any = object()
+
+
+def wrong(
+    where: str,
+    found: str,
+    allowed: str,
+    *,
+    group: str = "",
+    changes: tuple[Change, ...] = (),
+    to: Any = _NOTHING,
+    because: str = "",
+    needs_repack: bool = False,
+) -> Violation:
+    """Return a violation at `where`.
+
+    Args:
+        where: as in `Violation`, like `found`, `allowed`, `group` and `changes`.
+        found: the value.
+        allowed: what it may be.
+        group: violations of one rule with the same group become one finding.
+        changes: settings that would mend it.
+        to: value of the setting `where` that would mend it.
+        because: why, in one line.
+        needs_repack: whether packs that exist already must be built again then.
+    """
+    if to is not _NOTHING:
+        changes = (Change(path=where, value=to, why=because, needs_repack=needs_repack),)
+    return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactFacts:
+    """Everything known about an artifact once its rows have been streamed.
+
+    Attributes:
+        context: what it is judged against.
+        manifest: its manifest; None where it has none.
+        shards: split -> its shards, training first.
+        unlisted_shards: Parquet files that the manifest does not list.
+        unreadable_shards: path -> why its rows could not be read to the end.
+        metadata: the host's metadata file.
+        truths: split -> what its rows really hold.
+        shared: sequences that lie in two splits.
+    """
+
+    context: CheckContext
+    manifest: Manifest | None
+    shards: Mapping[str, tuple[ShardFacts, ...]]
+    unlisted_shards: tuple[str, ...]
+    unreadable_shards: Mapping[str, str]
+    metadata: MetadataFacts
+    truths: Mapping[str, SplitTruth]
+    shared: tuple[SharedSequences, ...]
+
+    def require_manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        if self.manifest is None:
+            raise CannotJudgeError("the artifact has no manifest")
+        return self.manifest
+
+    def require_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits that hold at least one sound row.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
+        if not truths:
+            raise CannotJudgeError("no sound row could be read")
+        return truths
+
+    def require_complete_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits with rows, all of which were read and are sound.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
+        if not truths:
+            raise CannotJudgeError("no split has rows that could all be read and are sound")
+        return truths
+
+
+StructureCheck = Callable[[RawRows], Offenders | None]
+RowCheck = Callable[[SoundRows], Offenders | None]
+ArtifactCheck = Callable[[ArtifactFacts], Found]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StructureRule(Rule):
+    """A rule on rows as read; later rules do not see the rows it reports.
+
+    Attributes:
+        check: returns the offenders of one batch.
+    """
+
+    judges: ClassVar[str] = "each row"
+
+    check: StructureCheck
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowRule(Rule):
+    """A rule on structurally sound rows.
+
+    Attributes:
+        check: returns the offenders of one batch.
+    """
+
+    judges: ClassVar[str] = "each sound row"
+
+    check: RowCheck
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactRule(Rule):
+    """A rule on a whole artifact.
+
+    Attributes:
+        check: yields violations.
+    """
+
+    judges: ClassVar[str] = "the whole artifact"
+
+    check: ArtifactCheck
+
+
+class RuleFacts(TypedDict, total=False):
+    """What a decorator takes beside code, severity and source; what does not fit there is in the docstring.
+
+    `noticed`: when the host notices; of a rule on runs, never where nothing is said. `evidence`: how it is known; of a
+    rule on runs, read in the source where nothing is said. `versions`: as in `Rule`.
+    """
+
+    noticed: str
+    evidence: str
+    versions: Mapping[str, str]
+
+
+def structure_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[StructureCheck], StructureRule]:
+    """Return a decorator that makes a `StructureRule` of a function and its docstring."""
+    return lambda check: StructureRule(check=check, **described(check, code, severity, source, facts))
+
+
+def row_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[RowCheck], RowRule]:
+    """Return a decorator that makes a `RowRule` of a function and its docstring."""
+    return lambda check: RowRule(check=check, **described(check, code, severity, source, facts))
+
+
+def artifact_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[ArtifactCheck], ArtifactRule]:
+    """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
+    return lambda check: ArtifactRule(check=check, **described(check, code, severity, source, facts))
+
+
+def described(
+    check: Callable[..., object], code: str, severity: Severity, source: str, facts: RuleFacts
+) -> dict[str, Any]:
+    """Return the fields of a rule from its decorator, from its function's name and from the docstring.
+
+    The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
+    `Source` that is too long for the decorator are sections.
+    """
+    text = inspect.getdoc(check) or ""
+    sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
+    said: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
+    return {
+        "code": code,
+        "name": check.__name__.replace("_", "-"),
+        "severity": severity,
+        "source": source,  # or the docstring's section
+        "summary": text.partition("\n")[0],
+        "versions": facts.get("versions", {}),
+        **dict.fromkeys(("why", "bad", "good", "fix"), ""),
+        **sections,
+        **said,
+    }

@@ -1,0 +1,139 @@
+"""Typed reads of a run's settings: a value of the wrong kind or one that nobody stated is a reason not to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridgepack.records import RunConfig
+from bridgepack.rules.engine.context import CannotJudgeError
+
+_MISSING: Final = object()
+#: Sections that every version of the host saves; a config without one was cut.
+_ALWAYS_SAVED = frozenset({"checkpoint", "ddp", "dist", "logger", "optimizer", "rng", "scheduler", "tokenizer"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings by dotted path, e.g. `integer("model.context_parallel_size")`.
+
+    Every read raises `CannotJudgeError` where nobody stated the value, or where it is not of that kind. In a complete
+    config an absent field reads as None: that version of the host has no such field. A section that every version has
+    must be there all the same.
+
+    Attributes:
+        config: what is read.
+    """
+
+    config: RunConfig
+
+    @property
+    def loaded(self) -> RunConfig:
+        """The settings as they are read."""
+        return self.config
+
+    def is_stated(self, path: str) -> bool:
+        """Say whether the settings have a value there, None included."""
+        return self._found(path) is not _MISSING
+
+    def value(self, path: str) -> Any:
+        """Return the plain value."""
+        found = self._found(path)
+        if found is not _MISSING:
+            return found
+        section = path.partition(".")[0]
+        if self.loaded.is_complete and (section in self.loaded.values or section not in _ALWAYS_SAVED):
+            return None
+        if self.loaded.is_complete:
+            raise CannotJudgeError(f"{self.loaded.place} has no section {section}")
+        raise CannotJudgeError(f"{self.loaded.place} does not state {self.loaded.user_path(path)}")
+
+    def stated(self, path: str) -> Any:
+        """Return a value that is rarely set; None where nobody stated it, as the host's default is off."""
+        return self.value(path) if self.is_stated(path) else None
+
+    def is_set(self, path: str) -> bool:
+        """Say whether a setting is stated and not None."""
+        return self.stated(path) is not None
+
+    def is_on(self, path: str) -> bool:
+        """Say whether a switch is stated and on; one that nobody stated is off, as in the host's defaults."""
+        return self.is_stated(path) and self.flag(path)
+
+    def stated_integer(self, path: str) -> int | None:
+        """Return a whole number; None where nobody stated it."""
+        return self.integer_or_none(path) if self.is_stated(path) else None
+
+    def integer(self, path: str, *, default: int | None = None) -> int:
+        """Return a whole number; `default` where the value is None."""
+        value = self.value(path)
+        if value is None and default is not None:
+            return default
+        if type(value) is not int:
+            raise CannotJudgeError(f"{path} is {value!r}, not a whole number")
+        return value
+
+    def integer_or_none(self, path: str) -> int | None:
+        """Return a whole number or None."""
+        return None if self.value(path) is None else self.integer(path)
+
+    def number_or_none(self, path: str) -> float | None:
+        """Return a number or None."""
+        value = self.value(path)
+        if value is not None and type(value) not in (int, float):
+            raise CannotJudgeError(f"{path} is {value!r}, not a number")
+        return None if value is None else float(value)
+
+    def flag(self, path: str) -> bool:
+        """Return a truth value; None reads as False."""
+        value = self.value(path)
+        if value is not None and type(value) is not bool:
+            raise CannotJudgeError(f"{path} is {value!r}, neither true nor false")
+        return bool(value)
+
+    def text_or_none(self, path: str) -> str | None:
+        """Return a text or None; a path object reads as its text, an enum as the name of its member."""
+        value = self.value(path)
+        if isinstance(value, Mapping) and isinstance(value.get("_name_"), str):
+            return str(value["_name_"])
+        if isinstance(value, (list, dict, bool, int, float)):
+            raise CannotJudgeError(f"{path} is {value!r}, not a text")
+        return None if value is None else str(value)
+
+    def mapping(self, path: str) -> Mapping[str, Any]:
+        """Return a mapping; None reads as an empty one."""
+        value = self.value(path)
+        if value is not None and not isinstance(value, Mapping):
+            raise CannotJudgeError(f"{path} is {value!r}, not a mapping")
+        return value or {}
+
+    def items(self, path: str) -> tuple[Any, ...]:
+        """Return a list's items; None reads as none, a single value as one."""
+        value = self.value(path)
+        if value is None:
+            return ()
+        return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+    def class_name(self, path: str) -> str | None:
+        """Return the class of a nested object without its module, e.g. `GPTSFTDatasetConfig`; None where it is None."""
+        target = self.class_path(path)
+        return None if target is None else target.rpartition(".")[2]
+
+    def class_path(self, path: str) -> str | None:
+        """Return the class of a nested object with its module; None where the object is None."""
+        value = self.value(path)
+        if value is None:
+            return None
+        target = value.get("_target_") if isinstance(value, Mapping) else None
+        if not isinstance(target, str):
+            raise CannotJudgeError(f"{path} names no class")
+        return target
+
+    def _found(self, path: str) -> Any:
+        node: Any = self.loaded.values
+        for name in path.split("."):
+            if not isinstance(node, Mapping) or name not in node:
+                return None if node is None else _MISSING
+            node = node[name]
+        return node

@@ -1,0 +1,194 @@
+"""A check's report as text for people and as JSON for machines."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from bridgepack.records import Change, Finding
+from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import Severity
+
+#: Version of the JSON; keys are only ever added.
+JSON_FORMAT_VERSION = 1
+#: Where every rule has a page.
+RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
+
+_RESET = "\x1b[0m"
+_BOLD = "\x1b[1m"
+_DIM = "\x1b[2m"
+_COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.ADVICE: "\x1b[1;36m"}
+
+
+def rule_page(code: str) -> str:
+    """Return the address of a rule's page."""
+    return f"{RULE_PAGES}{code}/"
+
+
+def render_text(
+    report: CheckReport, *, has_colour: bool = False, shows_advice: bool = True, shows_skipped: bool = True
+) -> str:
+    """Return findings, skipped rules and a summary line.
+
+    Args:
+        report: the report.
+        has_colour: ANSI colours.
+        shows_advice: findings of severity advice, too; otherwise they are only counted.
+        shows_skipped: name the rules that were skipped for each reason; otherwise they are only counted.
+    """
+    shown = [finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE]
+    blocks = [_finding_text(finding, has_colour=has_colour) for finding in shown]
+    if report.suppressed:
+        blocks.append("\n".join(f"ignored {item.finding.code}: {item.reason}" for item in report.suppressed))
+    if report.rules_skipped:
+        blocks.append(_skipped_text(report, names_all=shows_skipped))
+    blocks.append(_summary(report, hides_advice=not shows_advice))
+    return "\n\n".join(blocks) + "\n"
+
+
+def render_json(report: CheckReport) -> str:
+    """Return `report_to_dict` as indented JSON."""
+    return json.dumps(report_to_dict(report), indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def report_to_dict(report: CheckReport) -> dict[str, Any]:
+    """Return the report as plain values with stable keys."""
+    return {
+        "format_version": JSON_FORMAT_VERSION,
+        "target": report.target,
+        "versions": report.versions,
+        "summary": {
+            "num_errors": report.num_errors,
+            "num_warnings": report.num_warnings,
+            "num_advice": report.num_advice,
+            "num_suppressed": len(report.suppressed),
+            "num_rules_run": len(report.rules_run),
+            "num_rules_skipped": len(report.rules_skipped),
+            "num_shards": report.num_shards,
+            "num_shards_read": report.num_shards_read,
+            "num_rows": report.num_rows,
+            "num_sound_rows": report.num_sound_rows,
+            "num_tokens": report.num_tokens,
+        },
+        "findings": [finding_to_dict(finding) for finding in report.findings],
+        "suppressed": [{**finding_to_dict(item.finding), "reason": item.reason} for item in report.suppressed],
+        "rules_run": list(report.rules_run),
+        "rules_skipped": [
+            {"code": skipped.code, "name": skipped.name, "reason": skipped.reason} for skipped in report.rules_skipped
+        ],
+        "rules_not_applicable": list(report.rules_not_applicable),
+    }
+
+
+def finding_to_dict(finding: Finding) -> dict[str, Any]:
+    """Return a finding as plain values with stable keys."""
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": str(finding.severity),
+        "where": finding.where,
+        "file": finding.file,
+        "line": finding.line,
+        "found": finding.found,
+        "allowed": finding.allowed,
+        "why": finding.why,
+        "fix": finding.fix,
+        "noticed": finding.noticed,
+        "url": rule_page(finding.code),
+        "changes": [_change_to_dict(change) for change in finding.changes],
+        "num_occurrences": finding.num_occurrences,
+        "examples": list(finding.examples),
+    }
+
+
+def _change_to_dict(change: Change) -> dict[str, Any]:
+    return {"path": change.path, "value": change.value, "why": change.why, "needs_repack": change.needs_repack}
+
+
+def value_text(value: Any) -> str:
+    """Return a setting's value as people write it: `true`, `null`, 8, [1, 2]."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def _finding_text(finding: Finding, *, has_colour: bool) -> str:
+    head = _painted(f"{finding.severity}[{finding.code}]", _COLOURS[Severity(finding.severity)], has_colour)
+    line = f":{finding.line}" if finding.line else ""
+    place = f"{finding.file}{line}: " if finding.file else ""
+    lines = [
+        f"{head}: {_painted(finding.name, _BOLD, has_colour)}",
+        f"  --> {place}{finding.where}",
+        *(
+            f"   {_painted(label, _DIM, has_colour)} {text}"
+            for label, text in (
+                ("found  ", finding.found),
+                ("allowed", finding.allowed),
+                ("why    ", finding.why),
+                ("noticed", _noticed(finding)),
+                ("fix    ", finding.fix),
+                ("--fix  ", "; ".join(_change_text(change) for change in finding.changes)),
+            )
+            if text
+        ),
+    ]
+    if finding.num_occurrences > 1:
+        lines.append(f"   {_painted('places ', _DIM, has_colour)} {_places(finding)}")
+    return "\n".join(lines)
+
+
+def _noticed(finding: Finding) -> str:
+    return f"by Megatron-Bridge: {finding.noticed.rstrip('.')}" if finding.noticed else ""
+
+
+def _change_text(change: Change) -> str:
+    repack = " (needs a re-pack)" if change.needs_repack else ""
+    return f"{change.path} = {value_text(change.value)}{repack}"
+
+
+def _places(finding: Finding) -> str:
+    num_more = finding.num_occurrences - len(finding.examples)
+    more = f"; and {num_more:,} more" if num_more > 0 else ""
+    return f"{finding.num_occurrences:,} in all: {'; '.join(finding.examples)}{more}"
+
+
+def _skipped_text(report: CheckReport, *, names_all: bool) -> str:
+    by_reason = defaultdict(list)
+    for skipped in report.rules_skipped:
+        by_reason[skipped.reason].append(skipped.code)
+    if names_all or len(by_reason) == 1:
+        return "\n".join(f"skipped {', '.join(codes)}: {reason}" for reason, codes in by_reason.items())
+    often = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    lines = [f"skipped {_counted(len(codes), 'rule')}: {reason}" for reason, codes in often[:5]]
+    num_left = sum(len(codes) for _, codes in often[5:])
+    if num_left:
+        lines.append(f"skipped {_counted(num_left, 'rule')} for {_counted(len(often) - 5, 'other reason')}")
+    return "\n".join([*lines, "(--skipped names them all)"])
+
+
+def _summary(report: CheckReport, *, hides_advice: bool) -> str:
+    counts = ((report.num_errors, "error"), (report.num_warnings, "warning"))
+    parts = [_counted(count, noun) for count, noun in counts if count]
+    if report.num_advice:
+        advice = _counted(report.num_advice, "piece") + " of advice"
+        parts.append(f"{advice} (--advice shows it)" if hides_advice else advice)
+    if report.suppressed:
+        parts.append(f"{len(report.suppressed)} ignored")
+    num_fixable = sum(bool(finding.changes) for finding in report.findings if finding.severity != Severity.ADVICE)
+    if num_fixable:
+        parts.append(f"{num_fixable} fixable with --fix")
+    rules = f"{_counted(len(report.rules_run), 'rule')} run, {len(report.rules_skipped)} skipped"
+    text = f"{', '.join(parts) or 'no findings'}; {rules}"
+    if report.rules_not_applicable:
+        text += f", {len(report.rules_not_applicable)} for other versions"
+    if report.num_shards:
+        shards = f"{report.num_shards_read} of {_counted(report.num_shards, 'shard')}"
+        text += f"; {_counted(report.num_rows, 'row')} ({_counted(report.num_tokens, 'token')}) read from {shards}"
+    return f"{text}\njudged for {report.versions}" if report.versions else text
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _painted(text: str, colour: str, has_colour: bool) -> str:
+    return f"{colour}{text}{_RESET}" if has_colour else text

@@ -1,0 +1,257 @@
+"""Rules on a run while it trains: judged by the guard, step by step, over what every rank saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
+from bridgepack.rules.engine.rule import ERROR, Found, Rule, RuleFacts, Severity, described, wrong
+
+StepCheck = Callable[[StepFacts], Found]
+ResumeCheck = Callable[[ResumeFacts], Found]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRule(Rule):
+    """A rule on one training step, over all ranks.
+
+    Attributes:
+        check: yields violations.
+    """
+
+    judges: ClassVar[str] = "a step, while it trains"
+
+    check: StepCheck
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeRule(Rule):
+    """A rule on a run that goes on from a checkpoint.
+
+    Attributes:
+        check: yields violations.
+    """
+
+    judges: ClassVar[str] = "a resumed run, as it starts"
+
+    check: ResumeCheck
+
+
+def step_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[StepCheck], StepRule]:
+    """Return a decorator that makes a `StepRule` of a function and its docstring."""
+    return lambda check: StepRule(check=check, **described(check, code, severity, source, facts))
+
+
+def resume_rule(
+    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+) -> Callable[[ResumeCheck], ResumeRule]:
+    """Return a decorator that makes a `ResumeRule` of a function and its docstring."""
+    return lambda check: ResumeRule(check=check, **described(check, code, severity, source, facts))
+
+
+@step_rule("BP890", ERROR)
+def stage_trained_without_boundaries(step: StepFacts) -> Found:
+    """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
+
+    Why: Silent: its layers attend across all sequences of a pack as if they were one; the loss still falls.
+    Bad: in a pipeline of 3 stages the layers of stage 1 get packed_seq_params None.
+    Good: every layer of every stage gets cu_seqlens in every micro batch.
+    Fix: Look at what the evidence names: where the loader gave boundaries, the forward step or the model lost them
+        (BP801 and BP802 name versions and settings that do); where it gave none, the dataset or its collate did.
+    Noticed: never.
+    Evidence: executed with a pipeline of 3 stages whose middle one loses them; the issues above.
+    Source: Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926
+    """
+    if not step.is_packed:
+        return
+    for facts in step.ranks:
+        if facts.num_without:
+            details = facts.details
+            parts = f" ({', '.join(details.without)})" if details.without else ""
+            loader = f"; the loader gave {details.from_loader}" if details.from_loader else ""
+            found = f"{facts.num_without} of {facts.num_calls} forward passes without boundaries{parts}{loader}"
+            allowed = "boundaries in every forward pass of packed rows"
+            yield wrong(step.described(facts), found, allowed, group=f"stage {facts.place.pipeline}")
+
+
+@step_rule("BP891", ERROR, "Megatron-LM issue 4092; megatron/bridge/training/gpt_step.py:320-396")
+def boundaries_differ_between_ranks(step: StepFacts) -> Found:
+    """Ranks that compute the same pack have different boundaries for it.
+
+    Why: Silent: parts of one layer, or layers of one model, see different sequences in the same tokens.
+    Bad: with 2 tensor ranks one has cu_seqlens [0, 5, 8] and the other [0, 8].
+    Good: both have [0, 5, 8].
+    Fix: Make every rank of a replica read the same batch: no rank-dependent randomness, filter or cache in the
+        dataset, one version of the code and of the files on all machines.
+    Noticed: never, or a crash in a kernel.
+    Evidence: executed with 2 tensor ranks.
+    """
+    for ranks in step.replicas().values():
+        known = [facts for facts in ranks if facts.boundaries]
+        digests = Counter(facts.boundaries for facts in known)
+        if len(digests) < 2:
+            continue
+        most = max(digests.values())
+        usual = next(facts for facts in known if digests[facts.boundaries] == most)
+        for facts in known:
+            if facts.boundaries != usual.boundaries:
+                own, other = _first_difference(facts.details.boundaries, usual.details.boundaries)
+                found = own or "boundaries of its own"
+                allowed = f"those of {step.sizes.described(usual.place)}{f': {other}' if other else ''}"
+                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
+
+
+@step_rule("BP892", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/data/samplers.py")
+def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
+    """All ranks of a replica agree on boundaries which are not those of the packs that are due.
+
+    Why: Silent: sequences are cut or joined, or other packs are read than the artifact and the sampler say, so what
+        was proved about the data does not hold for this run.
+    Bad: pack 7 has 5 sequences, and the step has one of 4096 tokens.
+    Good: the step has the boundaries of the packs that the replay names for it.
+    Fix: Compare the evidence with `bridgepack inspect ARTIFACT --row PACK`. Another number of packs, seed or order:
+        see which settings differ from the recipe's. Right packs, wrong boundaries: the dataset or its collate is
+        not Megatron-Bridge's own.
+    Noticed: never.
+    Evidence: executed with boundaries cut on all ranks of a replica.
+    """
+    for ranks in step.replicas().values():
+        for facts in ranks:
+            if facts.planned_boundaries and facts.boundaries and facts.boundaries != facts.planned_boundaries:
+                details = facts.details
+                own, planned = _first_difference(details.boundaries, details.planned_boundaries, details.packs)
+                found = own or "other boundaries"
+                allowed = planned or "those of the packs that are due"
+                yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
+
+
+@step_rule("BP893", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/training/losses.py:60-115")
+def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
+    """A replica trained other tokens than the loss masks of its packs say.
+
+    Why: Silent: prompts or padding are trained, or answers are not, and the loss counts the wrong tokens.
+    Bad: the masks of a step's packs have 1203 ones, and its loss counted 1207 tokens.
+    Good: it counted those 1203, and their labels are the packs'.
+    Fix: Where the number differs, look for code that changes the mask; where only the labels do, for a mask or labels
+        shifted by one. `bridgepack inspect ARTIFACT --row PACK` draws what each pack trains.
+    Noticed: never.
+    Evidence: executed with a mask shifted by one token.
+    """
+    for ranks in step.replicas().values():
+        planner = next((facts for facts in ranks if facts.planned_tokens >= 0), None)
+        if planner is None:
+            continue
+        for tensor, group in sorted(_losses_by_tensor_rank(ranks).items()):
+            tokens = sum(facts.trained_tokens for facts in group)
+            labels = [facts.trained_labels for facts in group]
+            has_other_labels = planner.planned_labels >= 0 <= min(labels) and sum(labels) != planner.planned_labels
+            if tokens == planner.planned_tokens and not has_other_labels:
+                continue
+            found = f"{tokens} trained tokens{' with other labels' if tokens == planner.planned_tokens else ''}"
+            yield wrong(
+                step.described(group[0]),
+                f"{found}{_per_micro_batch(group, planner)}",
+                f"{planner.planned_tokens} trained tokens, with the labels of the packs",
+                group=f"replica {planner.place.data} tensor {tensor}",
+            )
+
+
+@step_rule("BP894", ERROR, "megatron/bridge/training/losses.py:60-115; megatron/core/rerun_state_machine.py:464-540")
+def loss_not_finite(step: StepFacts) -> Found:
+    """The loss of a micro batch is not a finite number.
+
+    Why: Silent or crash: weights become NaN; where the host looks, only the last stage stops, and the others wait for
+        it until a timeout.
+    Bad: the loss of micro batch 3 is nan on the last stage.
+    Good: every loss is a finite number.
+    Fix: Look at the packs that the evidence names with `bridgepack inspect ARTIFACT --row PACK`; lower optimizer.lr or
+        lengthen the warm-up; look for a kernel that fails on sequences of that length.
+    Noticed: first step after it, where rerun_state_machine.check_for_nan_in_loss is on.
+    Evidence: executed with a loss of NaN.
+    """
+    for facts in step.ranks:
+        if facts.num_not_finite:
+            losses, packs = facts.details.losses, facts.details.packs
+            bad = [index for index, loss in enumerate(losses) if loss in {"nan", "inf", "-inf"}]
+            texts = [f"micro batch {index}: {losses[index]}{_of_packs(packs, index)}" for index in bad[:3]]
+            found = f"{facts.num_not_finite} losses that are not finite{': ' if texts else ''}{'; '.join(texts)}"
+            yield wrong(step.described(facts), found, "finite losses", group="loss")
+
+
+@resume_rule("BP895", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
+def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
+    """A run goes on from a checkpoint with other packs than it began with.
+
+    Why: Silent: the loader skips as many packs as the checkpoint counted, of another list: some data is never seen and
+        some twice.
+    Bad: 500 steps with artifact 3f2a..., then a resumed job with artifact 91bc...
+    Good: the resumed job reads artifact 3f2a... again.
+    Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
+        checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
+    Noticed: never.
+    Evidence: executed with a resumed run on CPU.
+    """
+    before, now = resume.before, resume.now
+    if before.fingerprint and before.fingerprint != now.fingerprint:
+        found = f"artifact {now.artifact} with fingerprint {now.fingerprint[:12] or 'unknown'}"
+        allowed = f"artifact {before.artifact} with fingerprint {before.fingerprint[:12]}, as before"
+        yield wrong(resume.checkpoint, found, allowed)
+
+
+@resume_rule("BP896", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
+def resumed_in_another_order(resume: ResumeFacts) -> Found:
+    """A run goes on from a checkpoint with settings that put the same packs into another order.
+
+    Why: Silent: the loader shuffles anew and skips as many packs as the checkpoint counted: some data is never seen and
+        some twice in an epoch.
+    Bad: 500 steps with packing.seed 1234, then a resumed job with packing.seed 7.
+    Good: the resumed job has the seed and the global batch size of the first.
+    Fix: Set back what differs. To go on with other settings, start a new run: another checkpoint.folder, with
+        checkpoint.pretrained on the last checkpoint.
+    Noticed: never.
+    Evidence: read in the source; the order follows from seed, number of packs and global batch size.
+    """
+    before, now = resume.before, resume.now
+    if before.fingerprint != now.fingerprint:
+        return
+    for name in ("seed", "global_batch_size", "num_packs"):
+        old, new = getattr(before, name), getattr(now, name)
+        if None not in (old, new) and old != new:
+            yield wrong(resume.checkpoint, f"{name} {new}", f"{name} {old}, as before", group=name)
+
+
+def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
+    """Return tensor rank -> the ranks that computed a loss, one for each part of the sequences."""
+    found: dict[int, list[RankFacts]] = {}
+    for facts in ranks:
+        if facts.trained_tokens >= 0:
+            found.setdefault(facts.place.tensor, []).append(facts)
+    return found
+
+
+def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[str] = ()) -> tuple[str, str]:
+    """Return the first micro batch in which two differ, in words, for both; empty without details."""
+    for index in range(max(len(own), len(other))):
+        first = own[index] if index < len(own) else "no such micro batch"
+        second = other[index] if index < len(other) else "no such micro batch"
+        if first != second:
+            return f"micro batch {index}{_of_packs(packs, index)}: {first}", second
+    return "", ""
+
+
+def _per_micro_batch(group: Sequence[RankFacts], planner: RankFacts) -> str:
+    """Return the first micro batch whose number differs from the plan's, in words; empty without details."""
+    counts = [sum(numbers) for numbers in zip(*(facts.details.trained for facts in group), strict=False)]
+    for index, (own, planned) in enumerate(zip(counts, planner.details.planned, strict=False)):
+        if own != planned:
+            return f"; micro batch {index}{_of_packs(planner.details.packs, index)}: {own} instead of {planned}"
+    return f"; packs {', '.join(planner.details.packs)}" if planner.details.packs else ""
+
+
+def _of_packs(packs: Sequence[str], index: int) -> str:
+    return f" (pack {packs[index]})" if index < len(packs) else ""
