@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import format_cases
+
 PROJECT = Path(__file__).parents[2]
 MAX_MODULE_LINES = 350
 MAX_FUNCTION_LINES = 50
@@ -68,3 +70,11 @@ def test_files_name_no_machine() -> None:
 
     assert found == []
     assert listed.stdout
+
+
+def test_long_json_has_few_lines() -> None:
+    files = format_cases.FILES
+    stale = [path.name for path in files if path.read_text(encoding="utf-8") != format_cases.formatted(path)]
+
+    assert stale == [], "run python -m tests.support.format_cases"
+    assert len(files) > 300
