@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ _ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 os.environ.update(_ENVIRONMENT)
+#: What `nohup` or a shell has made ignored is inherited, a handler is not: what tests start begins as anywhere.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 #: How long an example takes says nothing on a machine that does other things, too.
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")

@@ -18,6 +18,7 @@ from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
+from tests.support.format_cases import compact
 from tests.support.upstream_recipes import world_size_of
 
 pytestmark = pytest.mark.bridge
@@ -47,6 +48,6 @@ def test_findings_are_the_golden_ones(upstream_configs: dict[str, Any]) -> None:
     found = findings_of(upstream_configs)
     if os.environ.get("BRIDGEPACK_REGENERATE"):
         GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        GOLDEN.write_text(compact(dict(sorted(found.items()))) + "\n", encoding="utf-8")
     assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert len(upstream_configs) == 190

@@ -1,0 +1,42 @@
+"""Tests pass whatever signals are ignored where they are started: by `nohup`, in the background of a script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+#: Ignores what `nohup ... &` ignores, then becomes the command that follows.
+_IGNORING = (
+    "import os, signal, sys; [signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)]; "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+_IGNORED = (
+    "import signal; both = (signal.SIGINT, signal.SIGHUP); "
+    "print([one.name for one in both if signal.getsignal(one) is signal.SIG_IGN])"
+)
+
+
+def test_what_tests_start_ignores_no_signal() -> None:
+    child = subprocess.run([sys.executable, "-c", _IGNORED], capture_output=True, text=True, check=True)
+
+    assert child.stdout == "[]\n"
+
+
+def test_neither_does_it_under_nohup() -> None:
+    this_file, inner = "tests/unit/test_signals.py", test_what_tests_start_ignores_no_signal.__name__
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"{this_file}::{inner}"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", _IGNORING, *pytest],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout
