@@ -43,12 +43,7 @@ class Building:
     progress: Progress
     options: BuildOptions
     kept: Kept
-    _made: list[Path] = field(default_factory=list)
-    _engine: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with the recipe's engine."""
-        self._engine = self.plan.resolved.recipe.tokenizer.engine
+    _engine: str = field(init=False, default=REFERENCE)
 
     def run(self, loading: StageLoading) -> Manifest:
         """Build the artifact in the working folder and return its manifest.
@@ -59,8 +54,7 @@ class Building:
         make_folders(self.folder / staging.WORK)
         report = loading.engine()
         self.kept.engine_message = report.message
-        if report.name == REFERENCE:
-            self._engine = REFERENCE
+        self._engine = report.name
         if self.options.ray is not None:
             return self._run_on_ray(self.options.ray)
         if loading.server is None:
@@ -85,8 +79,6 @@ class Building:
         try:
             results = self._tokenized(runner, text_bytes, self._engine)
         except EngineDiffersError as error:
-            for path in self._made:
-                path.unlink(missing_ok=True)
             self.kept.engine_message = f"everything was tokenised again with tokenizers: {error}"
             results = self._tokenized(runner, text_bytes, REFERENCE)
         _refuse_changed_inputs(self.plan)
@@ -99,7 +91,7 @@ class Building:
     def _tokenized(self, runner: Runner, text_bytes: int, engine: str) -> dict[str, list[RangeResult]]:
         """Return what becomes of the ranges of each split's files."""
         plan, recipe = self.plan, self.plan.resolved.recipe
-        identity = tokenization_identity(recipe, plan.tokenizer)
+        identity = tokenization_identity(recipe, plan.tokenizer, engine)
         key = tokenization_key(identity)
         self.store.write_identity(key, {"tokenizer": plan.tokenizer["name_or_path"], "depends_on": identity})
         tokenizing = Tokenizing(
@@ -126,12 +118,9 @@ class Building:
         space = SpaceWatch.of(self.plan.output, self.store.folder, self._files)
         space.refuse_full_disks()
         self.kept.num_ranges_tokenized = self.kept.num_ranges_found = 0
-        self._made.clear()
 
         def watch(result: RangeResult) -> None:
             self.kept.add_range(result)
-            if result.was_tokenized:
-                self._made.append(result.token_file)
             space.add(result)
 
         return watch

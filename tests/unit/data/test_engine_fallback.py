@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data import building
 from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
+from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
 from bridgepack.data.tokenizers import engine_checks
 from bridgepack.data.tokenizers.engine_sample import sampled_rows
-from bridgepack.data.tokenizers.engines import FlatIds, ReferenceEngine
+from bridgepack.data.tokenizers.engines import EngineDiffersError, EngineReport, FlatIds, ReferenceEngine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.records import Example
 from tests.support.small_builds import build, chat_row, file_bytes, tokenized_recipe, write_json_lines
@@ -59,6 +63,49 @@ def test_tokens_stay_those_of_the_reference(
     assert expected.kept.engine_message is None
     assert found.kept.engine_message is not None
     assert MESSAGE in found.kept.engine_message
+    assert _shards(tmp_path / "found") == _shards(tmp_path / "expected")
+
+
+class Eager(InThisProcess):
+    """Has finished every task before the first result is read, as a pool has finished some."""
+
+    def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
+        """Yield what becomes of each task; what one raised is raised in its turn."""
+        outcomes: list[Any] = []
+        for task in tasks:
+            try:
+                outcomes.append(self.run_alone(function, task))
+            except EngineDiffersError as error:
+                outcomes.append(error)
+        for outcome in outcomes:
+            if isinstance(outcome, EngineDiffersError):
+                raise outcome
+            yield outcome
+
+
+def test_tokens_of_an_engine_that_is_found_out_are_not_read_again(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two files gives the engine away; the second's tokens were finished by then, and are wrong, too."""
+    rows = [chat_row(f"A question {index}?", f"Its answer {index}.") for index in range(NUM_ROWS)]
+    late = chat_row("A late question?", "Its late answer.")
+    write_json_lines(tmp_path / "a.jsonl", [late] * NUM_ROWS)
+    write_json_lines(tmp_path / "b.jsonl", [rows[0], late, *rows[2:]])
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256}
+    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer, **changes).override(
+        {"data.train": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]}
+    )
+    expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
+    reference = ReferenceEngine(load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer))).backend)
+    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: Deceitful(reference, "late"))
+    monkeypatch.setattr(stages, "check_texts", lambda tokenizer, texts: EngineReport(tokenizer.engine.name))
+    monkeypatch.setattr(building, "InThisProcess", Eager)
+    forget_stage()
+
+    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+
+    assert "everything was tokenised again with tokenizers" in (found.kept.engine_message or "")
+    assert (found.kept.num_ranges_tokenized, found.kept.num_ranges_found) == (expected.kept.num_ranges_tokenized, 0)
     assert _shards(tmp_path / "found") == _shards(tmp_path / "expected")
 
 

@@ -42,18 +42,20 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     }
 
 
-def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:
     """Return everything but the rows' bytes that can change a token or a mask.
 
     Args:
         recipe: its sizes, seeds, splits and topology do not count.
         tokenizer: `ChatTokenizer.identity()`; what it is called does not count.
+        engine: what encodes texts. It ought to change nothing; one that is found to do so leaves its tokens behind.
     """
     settings = tokenization_settings(recipe)
     rows_from = {"data.train", "data.validation"}
     return {
         "token_file_version": TOKEN_FILE_VERSION,
         "code": code_digest(),
+        "engine": engine,
         "versions": {name: text for name, text in library_versions().items() if name not in _OTHER_LIBRARIES},
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "settings": {
