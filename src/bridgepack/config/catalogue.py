@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.errors import nearest_name
-from bridgepack.config.load import FORMS, RECIPE_SUFFIX, as_recipe, load_module, load_recipe, run_user_code
+from bridgepack.config.reading import (
+    FORMS,
+    RECIPE_SUFFIX,
+    as_recipe,
+    is_of_bridgepack,
+    load_module,
+    read_sections,
+    run_user_code,
+)
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -136,7 +144,11 @@ def _entries_of(file: Path) -> Iterator[CatalogueEntry]:
         target = f"{file}:{name}" if function else str(file)
         entry = CatalogueEntry(name=name, family=file.stem, target=target)
         try:
-            recipe = as_recipe(run_user_code(function, target), target) if function else load_recipe(target)
+            recipe = (
+                as_recipe(run_user_code(function, target), target)
+                if function
+                else SFTRecipe.from_mapping(read_sections(file))
+            )
             summary = (inspect.getdoc(function) or "").partition("\n")[0] if function else ""
             yield replace(entry, recipe=recipe, summary=summary)
         except ConfigError as error:
@@ -152,7 +164,7 @@ def _functions_of(file: Path) -> Mapping[str, Callable[[], Any] | None]:
 
 def _is_recipe_function(name: str, value: Any) -> bool:
     is_public = name.endswith(RECIPE_SUFFIX) and not name.startswith("_") and callable(value)
-    if not is_public or str(getattr(value, "__module__", "")).startswith("bridgepack."):
+    if not is_public or is_of_bridgepack(value):
         return False
     parameters = inspect.signature(value).parameters.values()
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

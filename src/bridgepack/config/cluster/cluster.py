@@ -13,7 +13,6 @@ from bridgepack.config.cluster.checks import check_executor
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
 from bridgepack.config.cluster.merging import changed, merged, written
 from bridgepack.config.cluster.messages import cluster_error
-from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.references import hide_secrets
 from bridgepack.config.section import Section
@@ -136,10 +135,6 @@ class ClusterConfig(Section):
         """
         own = set(getattr(self.tasks, task).executor)
         return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self._place(task))
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what is no mistake but may surprise: one text for each."""
-        return tuple(dict.fromkeys(cluster_notes(self)))
 
     def shown(self) -> dict[str, Any]:
         """Return what was written as plain values, with secrets hidden."""
