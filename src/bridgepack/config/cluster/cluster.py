@@ -12,10 +12,11 @@ from bridgepack.config.cluster.base import TASKS, EnvironmentVariables, Executor
 from bridgepack.config.cluster.checks import check_executor
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
 from bridgepack.config.cluster.merging import changed, merged, written
-from bridgepack.config.cluster.messages import cluster_error
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.errors import config_error
 from bridgepack.config.section import Section
+from bridgepack.errors import ConfigError
 
 
 class TaskConfig(Section):
@@ -83,7 +84,7 @@ class ClusterConfig(Section):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise cluster_error(error, cls) from None
+            raise _error(error, cls) from None
 
     def override(self, changes: Mapping[str, Any]) -> ClusterConfig:
         """Return a cluster with some fields changed, validated as a whole again.
@@ -152,7 +153,11 @@ class ClusterConfig(Section):
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
-            raise cluster_error(error, _OneExecutor, place=self._place(task)) from None
+            raise _error(error, _OneExecutor, ("executor", self._place(task))) from None
+
+
+def _error(error: ValidationError, model: type[Section], moved: tuple[str, str] = ("", "")) -> ConfigError:
+    return config_error(error, model, what="cluster file", option="--cluster-set", moved=moved)
 
 
 def _env_vars(own: TaskConfig) -> dict[str, Any]:
