@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridgepack.config.errors import nearest_name
-from bridgepack.config.load import FORMS, RECIPE_SUFFIX, as_recipe, load_module, load_recipe, run_user_code
+from bridgepack.config.reading import (
+    FORMS,
+    RECIPE_SUFFIX,
+    as_recipe,
+    load_module,
+    read_sections,
+    run_user_code,
+)
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -158,7 +165,7 @@ def _entries_of(file: Path) -> Iterator[CatalogueEntry]:
                 recipe = as_recipe(run_user_code(function, entry.target), entry.target)
                 yield replace(entry, recipe=recipe, summary=(inspect.getdoc(function) or "").partition("\n")[0])
             else:
-                yield entry if _is_python(file) else replace(entry, recipe=load_recipe(entry.target))
+                yield entry if _is_python(file) else replace(entry, recipe=SFTRecipe.from_mapping(read_sections(file)))
         except ConfigError as error:
             yield replace(entry, error=str(error))
 

@@ -1,22 +1,17 @@
-"""Finds and loads a recipe: a YAML or TOML file, or a Python function by path or module."""
+"""Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a name in the catalogue."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.catalogue import catalogue_target
+from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-RECIPE_SUFFIX = "_recipe"
-FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
+__all__ = ["RECIPE_SUFFIX", "load_object", "load_recipe", "parse_overrides", "read_sections"]
 
 
 def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | None = None) -> SFTRecipe:
@@ -35,28 +30,6 @@ def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | N
     return recipe.override(overrides) if overrides else recipe
 
 
-def parse_overrides(
-    items: tuple[str, ...], *, option: str = "--set", example: str = "packing.packed_sequence_size=8192"
-) -> dict[str, Any]:
-    """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
-
-    Args:
-        items: the strings.
-        option: what they were given with, for messages.
-        example: one that is right, for messages.
-
-    Raises:
-        ConfigError: for a string without `=` or with a value that is not YAML.
-    """
-    overrides: dict[str, Any] = {}
-    for item in items:
-        path, separator, text = item.partition("=")
-        if not separator or not path.strip():
-            raise ConfigError(f"{option} {shown(item)}; allowed: path=value, e.g. {option} {example}.")
-        overrides[path.strip()] = _parse_yaml(text, f"{option} {path}")
-    return overrides
-
-
 def _load(target: str) -> SFTRecipe:
     place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
     suffix = Path(place).suffix.lower()
@@ -65,159 +38,5 @@ def _load(target: str) -> SFTRecipe:
             raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
         return SFTRecipe.from_mapping(read_sections(Path(place)))
     if not function and suffix != ".py":
-        from bridgepack.config.catalogue import catalogue_target
-
         return _load(catalogue_target(target))
     return as_recipe(load_object(target), target)
-
-
-def as_recipe(value: Any, target: str) -> SFTRecipe:
-    """Return a value that has to be a recipe.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if not isinstance(value, SFTRecipe):
-        raise ConfigError(f"recipe {target!r} gives a {type(value).__name__}; it must return an SFTRecipe.")
-    return value
-
-
-def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) -> Any:
-    """Return what a function gives, or the object itself, from `FILE.py[:FUNCTION]` or `package.module:FUNCTION`.
-
-    Args:
-        target: where it is.
-        suffixes: what the names of functions end in that may be left out of `FILE.py`, when there is just one.
-
-    Raises:
-        ConfigError: when it cannot be found, or fails.
-    """
-    place, _, function = target.rpartition(":") if ":" in target else (target, "", "")
-    if Path(place).suffix.lower() == ".py":
-        return _object_from_module(load_module(Path(place)), function, target, suffixes)
-    if not function:
-        hint = " No such file or folder." if not Path(target).exists() else ""
-        raise ConfigError(f"recipe is {target!r}; allowed: {FORMS}.{hint}")
-    return _object_from_module(_module_from_name(place, target), function, target, suffixes)
-
-
-def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
-    """Return the sections of a YAML or TOML file as plain values.
-
-    Args:
-        path: the file.
-        what: what it holds, for messages.
-        fields: some of its fields, for messages.
-
-    Raises:
-        ConfigError: when it cannot be read, or holds no sections.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
-    values = (
-        _parse_toml(text, f"{what} {str(path)!r}") if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
-    )
-    if not isinstance(values, Mapping):
-        found = "empty" if values is None else f"a {type(values).__name__}"
-        raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
-    return values
-
-
-def _neighbours(path: Path) -> str:
-    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
-    nearest = nearest_name(path.name, siblings)
-    return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
-
-
-def _parse_toml(text: str, where: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{where} is not TOML: {error}. Correct that line.") from None
-
-
-def _parse_yaml(text: str, where: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, KeyError, RecursionError) as error:
-        message = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
-
-
-def load_module(path: Path) -> ModuleType:
-    """Return a Python file as a module.
-
-    Raises:
-        ConfigError: there is no such file, or its code fails.
-    """
-    if not path.is_file():
-        raise ConfigError(f"recipe is {str(path)!r}; there is no such file.{_neighbours(path)}")
-    spec = importlib.util.spec_from_file_location(f"bridgepack_recipe_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up annotations
-    run_user_code(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
-    return module
-
-
-def _module_from_name(name: str, target: str) -> ModuleType:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    if run_user_code(lambda: _find_module(name), target) is None:
-        raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {FORMS}.")
-    module: ModuleType = run_user_code(lambda: importlib.import_module(name), name)
-    return module
-
-
-def _find_module(name: str) -> Any:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
-
-
-def _object_from_module(module: ModuleType, function: str, target: str, suffixes: tuple[str, ...]) -> Any:
-    names = sorted(
-        name
-        for name, value in vars(module).items()
-        if name.endswith(suffixes) and callable(value) and value is not load_recipe
-    )
-    if not function:
-        if len(names) != 1:
-            listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
-            raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
-        function = names[0]
-    value = getattr(module, function, None)
-    if value is None:
-        nearest = nearest_name(function, names)
-        hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(names[:20]) or 'no recipe functions'}."
-        raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it.{hint}")
-    return run_user_code(value, target) if callable(value) else value
-
-
-def run_user_code(step: Callable[[], Any], where: str) -> Any:
-    """Run a user's code and turn whatever it raises into a ConfigError that names it.
-
-    Raises:
-        ConfigError: it failed.
-    """
-    from pydantic import ValidationError
-
-    from bridgepack.config.errors import config_error
-
-    try:
-        return step()
-    except ConfigError:
-        raise
-    except ValidationError as error:
-        raise config_error(error, SFTRecipe) from None
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"recipe {where!r} failed: {type(error).__name__}: {error}. Correct its code.") from error

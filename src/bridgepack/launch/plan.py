@@ -18,6 +18,7 @@ from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.loading import load_cluster
+from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
@@ -150,7 +151,7 @@ def plan_launch(
         artifact=packs,
         world_size=world_size,
         report=_checked(recipe, found, options),
-        notes=(*where.notes(), *path_notes(found, where, packs)),
+        notes=(*cluster_notes(where), *path_notes(found, where, packs)),
         **_named(found, where, run_name),
     )
 

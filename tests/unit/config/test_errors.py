@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -31,19 +32,19 @@ def _message(values: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ({"kind": "lroa"}, f"method: kind is lroa; {KINDS} Did you mean lora?"),
-        ({"kind": "adapters"}, f"method: kind is adapters; {KINDS} Set method.kind to one of these."),
-        ({"dim": 8}, f"method: kind is missing; {KINDS} Set method.kind to one of these."),
+        ({"kind": "lroa"}, f"method.kind is 'lroa'; {KINDS} Did you mean lora?"),
+        ({"kind": "adapters"}, f"method.kind is 'adapters'; {KINDS} Use one of these."),
+        ({"dim": 8}, f"method.kind is missing; {KINDS} Use one of these."),
         ("lora", "method is 'lora'; allowed: a section with named fields. Write method: {kind: lora}."),
-        (7, "method is 7; allowed: a section with named fields."),
+        (7, "method is 7; allowed: a section with named fields. Write method: {kind: full}."),
         (
             {"kind": "full", "dim": 64},
-            "method.dim is not a field of method full; it belongs to lora and dora. Set method.kind to lora or dora, "
-            "or remove it.",
+            "method.dim is not a field of full; lora and dora have it. Set method.kind to lora or dora, or remove it. "
+            "full has: kind.",
         ),
         (
             {"kind": "lora", "dims": 64},
-            "method.dims is not a field; allowed: alpha, dim, dropout, kind, target_modules. Did you mean dim?",
+            "method.dims is not a field of lora; allowed: alpha, dim, dropout, kind, target_modules. Did you mean dim?",
         ),
         ({"kind": "dora", "dim": 0}, "method.dim is 0; allowed: at least 1. Raise it."),
         ({"kind": "lora", "dropout": 1}, "method.dropout is 1; allowed: less than 1.0. Lower it."),
@@ -87,16 +88,18 @@ def test_method(method: Any, message: str) -> None:
         ),
         (
             {"preprocessing": {"kind": "chat", "separator": ""}},
-            "preprocessing.separator is not a field of preprocessing chat; it belongs to prompt_completion. "
-            "Set preprocessing.kind to prompt_completion, or remove it.",
+            "preprocessing.separator is not a field of chat; prompt_completion has it. Set preprocessing.kind to "
+            f"prompt_completion, or remove it. chat has: {', '.join(sorted(ChatPreprocessing.model_fields))}.",
         ),
         (
             {"environment": {"NCCL_DEBUG": [1]}},
-            "environment.NCCL_DEBUG is [1]; allowed: a text, a number, true or false. Write one of these.",
+            "environment.NCCL_DEBUG is [1]; allowed: text, a whole number, a number or true or false. "
+            "Write one of these.",
         ),
         (
             {"environment": {"NCCL_DEBUG": None}},
-            "environment.NCCL_DEBUG is None; allowed: a text, a number, true or false. Write one of these.",
+            "environment.NCCL_DEBUG is None; allowed: text, a whole number, a number or true or false. "
+            "Write one of these.",
         ),
         ({"model": "Qwen/Qwen3-8B"}, "model is 'Qwen/Qwen3-8B'; allowed: a section with named fields."),
         ({"schedule": {"num_epochs": 0}}, "schedule.num_epochs is 0; allowed: more than 0.0. Raise it."),
@@ -118,8 +121,8 @@ def test_several_wrong_values_have_a_line_each() -> None:
     assert message.splitlines() == [
         "3 fields are wrong:",
         "  method.dim is '8'; allowed: a whole number, without quotes. Write a number.",
-        "  environment.A is []; allowed: a text, a number, true or false. Write one of these.",
-        "  environment.B is {}; allowed: a text, a number, true or false. Write one of these.",
+        "  environment.A is []; allowed: text, a whole number, a number or true or false. Write one of these.",
+        "  environment.B is {}; allowed: text, a whole number, a number or true or false. Write one of these.",
     ]
 
 
@@ -129,7 +132,7 @@ def test_overrides_of_the_method() -> None:
 
     assert adapted.method.model_dump()["dim"] == 64
     assert recipe.override({"method.kind": "dora"}).method.kind == "dora"
-    with pytest.raises(ConfigError, match=r"^method\.dim is not a field of method full; it belongs to lora and dora"):
+    with pytest.raises(ConfigError, match=r"^method\.dim is not a field of full; lora and dora have it"):
         recipe.override({"method.dim": 64})
-    with pytest.raises(ConfigError, match=r"^method: kind is lor; .* Did you mean lora\?$"):
+    with pytest.raises(ConfigError, match=r"^method\.kind is 'lor'; .* Did you mean lora\?$"):
         recipe.override({"method.kind": "lor"})

@@ -77,25 +77,29 @@ def test_unknown_field_is_named_with_the_nearest_that_exists(path: str, field: s
 def test_unknown_field_of_each_preprocessing(section: dict[str, Any], unknown: str, known: str) -> None:
     message = _message("preprocessing", section)
 
-    assert message.startswith(f"preprocessing.{unknown} is not a field; ")
+    assert message.startswith(f"preprocessing.{unknown} is not a field of {section['kind']}; ")
     assert message.endswith(f"Did you mean {known}?")
 
 
 def test_unknown_field_called_like_a_kind_keeps_its_name() -> None:
     message = _message("preprocessing", {"kind": "chat", "chat": 1})
 
-    assert message == f"preprocessing.chat is not a field; allowed: {CHAT_FIELDS}. Use one of these."
+    assert message == f"preprocessing.chat is not a field of chat; allowed: {CHAT_FIELDS}. Use one of these."
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("name!", None, "name is missing; it has no default. Set it in the recipe or with --set name=VALUE."),
-        ("data.train!", None, "data.train is missing; it has no default."),
-        ("tokenizer!", None, "tokenizer is missing; it has no default."),
-        ("packing.packed_sequence_size!", None, "packing.packed_sequence_size is missing; it has no default."),
-        ("data.train", {}, "data.train.dataset is missing; it has no default."),
-        ("preprocessing", {"loss_mode": "full"}, "preprocessing: kind is missing; allowed: chat, prompt_completion"),
+        ("name!", None, "name is missing; it has no default: Name of the recipe;"),
+        ("data.train!", None, "data.train is missing; it has no default: Training data:"),
+        (
+            "tokenizer!",
+            None,
+            "tokenizer is missing; it has no default: Tokenizer and chat template. Set it in the recipe or with --set",
+        ),
+        ("packing.packed_sequence_size!", None, "packing.packed_sequence_size is missing; it has no default: "),
+        ("data.train", {}, "data.train.dataset is missing; it has no default: "),
+        ("preprocessing", {"loss_mode": "full"}, "preprocessing.kind is missing; allowed: chat, prompt_completion"),
         (
             "preprocessing",
             {"kind": "chat", "assistant_markers": {"assistant_start": "a"}},
@@ -142,7 +146,7 @@ def test_missing_field_is_named(path: str, value: Any, message: str) -> None:
         ("parallelism.sequence_parallel", 1, "parallelism.sequence_parallel is 1; allowed: true or false"),
         ("batch", [1], "batch is [1]; allowed: a section with named fields."),
         ("preprocessing", 5, "preprocessing is 5; allowed: a section with named fields."),
-        ("preprocessing", {"kind": "chatt"}, "preprocessing: kind is chatt; allowed: chat, prompt_completion, token"),
+        ("preprocessing", {"kind": "chatt"}, "preprocessing.kind is 'chatt'; allowed: chat, prompt_completion, token"),
         ("preprocessing", {"kind": "chat", "loss_mode": "last"}, "preprocessing.loss_mode is 'last'; allowed: 'assist"),
     ],
 )
@@ -430,7 +434,7 @@ def test_same_kind_keeps_its_fields() -> None:
         ({"packing": 5}, "packing is 5; allowed: a section with named fields."),
         ({"packing.seed": "x"}, "packing.seed is 'x'; allowed: a whole number"),
         ({"packing.max_sequence_length": 17}, "packing.max_sequence_length is 17; allowed: 1 to"),
-        ({"preprocessing.kind": "chatt"}, "preprocessing: kind is chatt; allowed: chat"),
+        ({"preprocessing.kind": "chatt"}, "preprocessing.kind is 'chatt'; allowed: chat"),
         ({"preprocessing.assistant_markers.assistant_start": "a"}, "assistant_markers.assistant_end is missing"),
         ({"": 1}, "is not a field"),
     ],

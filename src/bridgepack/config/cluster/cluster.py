@@ -12,11 +12,11 @@ from bridgepack.config.cluster.base import TASKS, EnvironmentVariables, Executor
 from bridgepack.config.cluster.checks import check_executor
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
 from bridgepack.config.cluster.merging import changed, merged, written
-from bridgepack.config.cluster.messages import cluster_error
-from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.errors import config_error
 from bridgepack.config.section import Section
+from bridgepack.errors import ConfigError
 
 
 class TaskConfig(Section):
@@ -84,7 +84,7 @@ class ClusterConfig(Section):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise cluster_error(error, cls) from None
+            raise _error(error, cls) from None
 
     def override(self, changes: Mapping[str, Any]) -> ClusterConfig:
         """Return a cluster with some fields changed, validated as a whole again.
@@ -137,10 +137,6 @@ class ClusterConfig(Section):
         own = set(getattr(self.tasks, task).executor)
         return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self._place(task))
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what is no mistake but may surprise: one text for each."""
-        return tuple(dict.fromkeys(cluster_notes(self)))
-
     def shown(self) -> dict[str, Any]:
         """Return what was written as plain values, with secrets hidden."""
         values: dict[str, Any] = hide_secrets(written(self))
@@ -157,7 +153,11 @@ class ClusterConfig(Section):
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
-            raise cluster_error(error, _OneExecutor, place=self._place(task)) from None
+            raise _error(error, _OneExecutor, ("executor", self._place(task))) from None
+
+
+def _error(error: ValidationError, model: type[Section], moved: tuple[str, str] = ("", "")) -> ConfigError:
+    return config_error(error, model, what="cluster file", option="--cluster-set", moved=moved)
 
 
 def _env_vars(own: TaskConfig) -> dict[str, Any]:

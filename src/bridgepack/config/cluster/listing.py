@@ -17,8 +17,8 @@ from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
 from bridgepack.config.cluster.slurm import SlurmJobDetails
 from bridgepack.config.cluster.tunnels import Tunnel
-from bridgepack.config.cluster.walking import alternatives
 from bridgepack.config.section import meanings_of
+from bridgepack.config.walking import alternatives
 
 _NAMES: Mapping[Any, str] = types.MappingProxyType(
     {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.errors import nearest_name, shown
-from bridgepack.config.load import parse_overrides, read_sections
+from bridgepack.config.reading import parse_overrides, read_sections
 from bridgepack.errors import ConfigError
 
 #: Clusters that need no file: this machine.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from bridgepack.config.cluster.base import TASKS, Task
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import Executor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
 from bridgepack.config.cluster.machine import LocalFields
 from bridgepack.config.cluster.mounts import is_inside
 from bridgepack.config.cluster.references import is_secret_name, plain_secrets
 from bridgepack.config.cluster.slurm import SlurmExecutor
-
-if TYPE_CHECKING:
-    from bridgepack.config.cluster.cluster import ClusterConfig
 
 _SAFER = MappingProxyType(
     {
@@ -26,8 +23,12 @@ _SAFER = MappingProxyType(
 _SAFER_ELSEWHERE = "Keep it in a file that the nodes read."
 
 
-def cluster_notes(cluster: ClusterConfig) -> Iterator[str]:
-    """Yield one text for each thing that may surprise."""
+def cluster_notes(cluster: ClusterConfig) -> tuple[str, ...]:
+    """Return what is no mistake in a cluster but may surprise: one text for each."""
+    return tuple(dict.fromkeys(_notes(cluster)))
+
+
+def _notes(cluster: ClusterConfig) -> Iterator[str]:
     executors: dict[Task, Executor] = {
         task: cluster.executor_for(task) for task in TASKS if not getattr(cluster.tasks, task).skip
     }

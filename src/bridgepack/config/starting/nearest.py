@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bridgepack.config.catalogue import CatalogueEntry
-from bridgepack.config.load import RECIPE_SUFFIX
+from bridgepack.config.reading import RECIPE_SUFFIX
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 

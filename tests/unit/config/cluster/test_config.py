@@ -9,6 +9,7 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.loading import parse_cluster_overrides
+from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS, full_cluster
 
@@ -250,7 +251,7 @@ def test_small_tasks_are_one_process() -> None:
     ],
 )
 def test_notes_say_what_may_surprise(values: dict[str, Any], expected: str) -> None:
-    notes = ClusterConfig.from_mapping({"workspace": "/shared", **values}).notes()
+    notes = cluster_notes(ClusterConfig.from_mapping({"workspace": "/shared", **values}))
 
     assert [note for note in notes if expected in note]
     assert len(set(notes)) == len(notes)
@@ -261,9 +262,9 @@ def test_a_plain_file_has_no_notes() -> None:
         container_image="i", container_mounts=["/shared:/shared"], env_vars={"TOKENIZERS_PARALLELISM": "0"}
     )
 
-    assert _slurm().notes() == ()
-    assert mounted.notes() == ()
-    assert load_cluster("torchrun").notes() == ()
+    assert cluster_notes(_slurm()) == ()
+    assert cluster_notes(mounted) == ()
+    assert cluster_notes(load_cluster("torchrun")) == ()
 
 
 def test_shown_hides_secrets() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from bridgepack.config.cluster.executors import EXECUTORS
 from bridgepack.config.section import meanings_of
+
+#: How a location marks a step into one shape of a source; see `config.data`.
+SHAPE_PREFIX = "as "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,14 +21,16 @@ class Place:
 
     Attributes:
         path: its dotted path, without the branches of unions.
-        executor: kind of the executor whose own field it is, or None.
+        kind: that of the section it is in, where sections of several kinds may stand there; else "".
+        fields_of_kinds: kind -> fields of its sections, for every kind that may stand there.
         known: names of the fields beside it.
         meaning: first sentence of its docstring, or "".
         types: what may stand there.
     """
 
     path: str
-    executor: str | None
+    kind: str
+    fields_of_kinds: Mapping[str, Collection[str]]
     known: tuple[str, ...]
     meaning: str
     types: tuple[Any, ...]
@@ -42,26 +46,39 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
     parts: list[str] = []
     here: tuple[Any, ...] = (model,)
     known: tuple[str, ...] = ()
-    meaning, executor = "", None
-    for index, part in enumerate(location):
-        branch = tuple(one for one in here if _is_model(one) and part in _kinds_of(one))
-        if branch and not (index and location[index - 1] == "kind"):
-            here = branch
+    meaning, kind, chosen = "", "", ""
+    fields_of_kinds: dict[str, Collection[str]] = {}
+    for part in location:
+        sections = [one for one in here if _is_model(one) and isinstance(part, str)]
+        branch = [one for one in sections if part in _kinds_of(one)]
+        if branch and not chosen:
+            fields_of_kinds = {kind: one.model_fields for one in sections for kind in _kinds_of(one)}
+            chosen, here = str(part), tuple(branch)
             continue
-        sections = [one for one in here if _is_model(one)]
-        if isinstance(part, str) and not sections and not any(get_origin(one) is dict for one in here):
-            continue  # the name of a union's branch
-        if part == "[key]":
+        if _is_no_field(part, here):
             continue
         parts.append(str(part))
+        kind, chosen = chosen, ""
         known = tuple(sorted({name for one in sections for name in one.model_fields}))
-        executor = next((kind for kind, section in EXECUTORS.items() if sections == [section]), None)
         owners = [one for one in sections if part in one.model_fields]
-        fields = [one.model_fields[str(part)] for one in owners]
         meaning = " ".join(meanings_of(owners[0]).get(str(part), "").split()).partition(". ")[0] if owners else ""
-        found = [kind for field in fields for kind in alternatives(field.annotation)]
+        found = [kind for one in owners for kind in alternatives(one.model_fields[str(part)].annotation)]
         here = tuple(found) if sections else tuple(kind for one in here for kind in _inside(one))
-    return Place(path=".".join(parts), executor=executor, known=known, meaning=meaning, types=here)
+    return Place(
+        path=".".join(parts),
+        kind=kind,
+        fields_of_kinds=fields_of_kinds if kind else {},
+        known=known,
+        meaning=meaning,
+        types=here,
+    )
+
+
+def _is_no_field(part: int | str, here: tuple[Any, ...]) -> bool:
+    """Say whether a part of a location is the name of a union's branch, or marks the key of a mapping."""
+    if isinstance(part, int) or any(get_origin(one) is dict for one in here):
+        return part == "[key]"
+    return part.startswith(SHAPE_PREFIX) or not any(_is_model(one) for one in here)
 
 
 def kinds_at(place: Place) -> tuple[str, ...]:
