@@ -17,7 +17,7 @@ from bridgepack.canary.naming import finding
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, PacksRecord
 from bridgepack.canary.targets import open_target
 from bridgepack.cli import main
-from bridgepack.cli_canary import _FAULTS
+from bridgepack.cli.canary import _FAULTS
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test
 from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines, write_recipe

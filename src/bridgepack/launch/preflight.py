@@ -15,7 +15,7 @@ from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli_types import OptionalFlag, OptionalNumber, OptionalText, with_types
-from bridgepack.launch.preflight_target import Launched, launched
+from bridgepack.launch.preflight_target import is_run_recipe, trained_target
 from bridgepack.launch.preflight_world import sees_this_machine, world_size_of
 from bridgepack.report.checks import rendered
 
@@ -32,10 +32,11 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     Example: `experiment.add(task, executor=executor, plugins=[NsysPlugin(...), PreflightPlugin(artifact="packed")])`.
 
     Attributes:
-        target: what is trained, as `bridgepack check` takes it, for tasks that do not tell: `bridge:FUNCTION`,
-            FILE.yaml, FILE.py:FUNCTION, package.module:FUNCTION. Overrides among a script's arguments still count.
+        target: what is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
+            package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
+            SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too.
         artifact: folder of the packs that the run will read, as this machine sees it.
-        overrides: dotted path -> value, for what a script sets in its own code; after all others.
+        overrides: dotted path -> value, for what a script sets in its own code; after those of its arguments.
         select: codes, beginnings of codes or names of the rules to run; all by default.
         ignore: the same, of rules not to run.
         environment: `here`, or a file that lists what is installed where it runs.
@@ -85,27 +86,25 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
         CheckOptions(overrides=self.overrides, select=self.select, ignore=self.ignore, world_size=self.world_size)
         world_size = self.world_size or world_size_of(executor, command=_command(task))
         artifact = Path(self.artifact) if self.artifact is not None else None
-        found = launched(task, executor, target=self.target, overrides=self.overrides, artifact=artifact)
-        report = check_target(found.target, self._options(found, executor, world_size))
-        text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
-        what = f"{found.target.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
-        if report.fails(strict=self.strict):
-            message = f"nothing was submitted: the check of {what} fails.\n\n{text}\n{_OPTIONS}"
-            raise LaunchRefusedError(message, report)
-        shown_text = text if report.num_warnings else text.rpartition("\n\n")[2]
-        _show(f"preflight: {what}\n{shown_text}")
-
-    def _options(self, found: Launched, executor: Executor, world_size: int) -> CheckOptions:
-        looks = self.looks_at_files
-        return CheckOptions(
-            artifact=found.artifact,
+        found = trained_target(task, executor, target=self.target, overrides=self.overrides, artifact=artifact)
+        looks = sees_this_machine(executor) and not is_run_recipe(task)
+        options = CheckOptions(
+            artifact=artifact,
             world_size=world_size,
             bridge_version=self.bridge_version,
             environment=named_environment(self.environment),
             select=tuple(self.select),
             ignore=tuple(self.ignore),
-            looks_at_files=sees_this_machine(executor) and not found.is_moved if looks is None else looks,
+            looks_at_files=looks if self.looks_at_files is None else self.looks_at_files,
         )
+        report = check_target(found, options)
+        text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
+        what = f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
+        if report.fails(strict=self.strict):
+            message = f"nothing was submitted: the check of {what} fails.\n\n{text}\n{_OPTIONS}"
+            raise LaunchRefusedError(message, report)
+        shown_text = text if report.num_warnings else text.rpartition("\n\n")[2]
+        _show(f"preflight: {what}\n{shown_text}")
 
 
 with_types(PreflightPlugin.__init__)

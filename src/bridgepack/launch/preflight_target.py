@@ -1,136 +1,161 @@
-"""What a task of nemo-run trains, as a check takes it."""
+"""What a task of nemo-run trains, as a check takes it: said by the user, or the one argument that says it.
+
+Nothing is guessed. What a task does not show is refused with the line to write.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import fiddle as fdl
 from nemo_run import Executor, Script
 
-from bridgepack.bridge.container import changed, config_of_container, is_container
-from bridgepack.bridge.targets import SHIPPED, Target, load_target, load_value
+from bridgepack.bridge.container import ALL_SECTIONS, changed, is_container
+from bridgepack.bridge.targets import SHIPPED, Target, load_target, quiet
 from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.config.load import parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.launch.preflight_command import Command, read_overrides, read_strictly
-from bridgepack.launch.preflight_partial import SAY_IT, config_in, function_name
-from bridgepack.launch.preflight_run_recipe import changed_container, container_of
+from bridgepack.launch.preflight_world import reads_arguments_by_shell
 
-_FILE_SUFFIXES = (".yaml", ".yml", ".toml")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launched:
-    """What a task trains.
-
-    Attributes:
-        target: the settings, with every override.
-        artifact: packs that the command names; None where it names none.
-        is_moved: whether the script changes its working folder, so that relative paths mean something else there.
-    """
-
-    target: Target
-    artifact: Path | None = None
-    is_moved: bool = False
+#: The script of Megatron-Bridge's repository that trains a recipe by its name; it changes its working folder.
+RUN_RECIPE = "run_recipe.py"
+#: Its options that change no setting. Source: Megatron-Bridge 0.6, scripts/training/run_recipe.py, _build_parser.
+_NAMING_OPTIONS = frozenset(
+    {"--recipe", "--model", "--step-func", "--step_func", "--dry-run", "--dry_run", "--dump-env", "--dump_env"}
+)
+#: Options by which scripts take a YAML file of settings.
+_CONFIG_FILE_OPTIONS = frozenset({"--config-file", "--config_file"})
+_ARGUMENTS = ("recipe", "config")
+_OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(ALL_SECTIONS))})(?:\.[^=\s]+)?(=.*)?", re.DOTALL)
 
 
-def launched(
+def trained_target(
     task: Any, executor: Executor, *, target: str | None, overrides: Mapping[str, Any], artifact: Path | None
-) -> Launched:
+) -> Target:
     """Return what a task trains.
 
     Args:
         task: a `run.Script`, a `run.Partial` or a lazy entry point; it is only read.
         executor: where it would run.
-        target: what it trains, where the user says so; then the task is asked for overrides alone.
-        overrides: the user's own, after all others.
+        target: what it trains; may be left out for a task whose argument `recipe` or `config` is it.
+        overrides: the user's own, after those among a script's arguments.
         artifact: packs that the run reads, where the user names them.
 
     Raises:
-        ConfigError: it cannot be told, or cannot be loaded here.
+        ConfigError: it is not said, cannot be loaded here, or the task changes it in a way that is not seen.
     """
-    command = _command(task, executor, is_named=target is not None)
-    named = artifact or (Path(command.artifact) if command.artifact else None)
+    words = _words(task, executor) if isinstance(task, Script) else []
     if target is not None:
-        found = _named(target, command, overrides, named)
-    elif command.recipe is None:
-        found = _of_value(config_in(task), f"the config of {function_name(task)}", (), overrides, named)
-    elif _is_place(command.recipe):
-        found = _named(command.recipe, command, overrides, named)
+        found = load_target(target, artifact=artifact)
+    elif (value := _argument_of(task)) is not None:
+        found = load_target(value, artifact=artifact)
     else:
-        found = _of_value(container_of(command), command.recipe, command.overrides, overrides, named)
-    return Launched(target=found, artifact=named, is_moved=command.is_run_recipe)
-
-
-def _command(task: Any, executor: Executor, *, is_named: bool) -> Command:
-    if not isinstance(task, Script):
-        return Command(script=type(task).__name__)
-    if is_named:
-        return read_overrides(task, executor)
-    try:
-        return read_strictly(task, executor)
-    except ConfigError as error:
-        raise ConfigError(f"PreflightPlugin cannot tell what is trained: {error} Or say it: {SAY_IT}") from None
-
-
-def _is_place(recipe: str) -> bool:
-    return ":" in recipe or recipe.endswith((*_FILE_SUFFIXES, ".py"))
-
-
-def _named(target: str, command: Command, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
-    """Return a target by where it is, with the overrides of the command and then the user's."""
-    if target.lower().endswith(_FILE_SUFFIXES) or Path(target).is_dir():
-        return _of_file(target, command, overrides, artifact)
-    text = target if ":" in target or target.endswith(".py") or not target.endswith("_config") else f"{SHIPPED}{target}"
-    value = load_value(text)
-    if is_container(value):
-        value = changed_container(value, command)
-    return _of_value(value, target, command.overrides, overrides, artifact)
-
-
-def _of_value(
-    value: Any, place: str, applied: Sequence[str], overrides: Mapping[str, Any], artifact: Path | None
-) -> Target:
-    """Return a config as a target; the overrides of a command are in a ConfigContainer already."""
-    if applied:
-        place = f"{place} with {len(applied)} override{'s' if len(applied) > 1 else ''}"
-    if is_container(value):
-        config = changed(config_of_container(value, place=place), overrides)
-        return Target(kind="container", place=place, config=config)
-    if isinstance(value, SFTRecipe):
-        paths = {f"{OVERRIDES}.{path}": item for path, item in _plain(applied).items()}
-        return replace(load_target(value, {**paths, **overrides}, artifact=artifact), place=place)
-    raise ConfigError(
-        f"target {place!r} gives a {type(value).__name__}; allowed: an SFTRecipe or a ConfigContainer. Return one."
-    )
-
-
-def _of_file(target: str, command: Command, overrides: Mapping[str, Any], artifact: Path | None) -> Target:
-    found = load_target(target, artifact=artifact)
+        raise ConfigError(f"PreflightPlugin cannot see what {task_name(task)} trains. Say it: {_line(words)}")
     if found.kind == "artifact":
         raise ConfigError(
             f"target is {target!r}, an artifact. Give a recipe or a config as target, and artifact=FOLDER."
         )
-    if command.config_file is not None or command.dataset is not None or command.is_deterministic:
-        raise ConfigError(
-            f"target is the file {target!r}, and {command.script} changes more of it than fields. Give a recipe of "
-            "Megatron-Bridge as target, or save the config that is trained: cfg.to_yaml(FILE)."
-        )
-    prefix = f"{OVERRIDES}." if found.kind == "recipe" else ""
-    paths = {f"{prefix}{path}": item for path, item in _plain(command.overrides).items()}
-    return load_target(target, {**paths, **overrides}, artifact=artifact)
+    if found.kind != "saved":
+        _check_options(task_name(task), words)
+    return _with(found, _overrides(words), overrides, artifact)
 
 
-def _plain(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return overrides in Hydra's form as path -> value.
+def task_name(task: Any) -> str:
+    """Return what a task is called in messages."""
+    if isinstance(task, Script):
+        return "the inline script" if task.inline else PurePosixPath(task.path).name
+    function = getattr(task, "__fn_or_cls__", task)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def is_run_recipe(task: Any) -> bool:
+    """Say whether a task is Megatron-Bridge's own script."""
+    return isinstance(task, Script) and RUN_RECIPE in (task.inline or task_name(task))
+
+
+def _with(found: Target, seen: Mapping[str, Any], overrides: Mapping[str, Any], artifact: Path | None) -> Target:
+    """Return a target with the overrides of a script, which are the host's paths, and then the user's."""
+    if not seen and not overrides:
+        return found
+    place = f"{found.place} with {len(seen)} override{'s' if len(seen) > 1 else ''}" if seen else found.place
+    if found.recipe is not None:
+        paths = {f"{OVERRIDES}.{path}": value for path, value in seen.items()}
+        return replace(load_target(found.recipe, {**paths, **overrides}, artifact=artifact), place=place)
+    assert found.config is not None
+    return replace(found, place=place, config=changed(found.config, {**seen, **overrides}))
+
+
+def _argument_of(task: Any) -> Any:
+    """Return the recipe or the ConfigContainer that a task's argument is, made from its config; None without one."""
+    task = task.resolve() if getattr(task, "is_lazy", False) else task
+    if not isinstance(task, fdl.Buildable):
+        return None
+    with quiet():
+        made = [fdl.build(value) for name in _ARGUMENTS if (value := task.__arguments__.get(name)) is not None]
+    found = [value for value in made if isinstance(value, SFTRecipe) or is_container(value)]
+    return found[0] if len(found) == 1 else None
+
+
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Return the overrides among a script's arguments, path -> value.
 
     Raises:
-        ConfigError: one removes a field, which only a live ConfigContainer can follow.
+        ConfigError: one removes a field.
     """
-    removed = next((override for override in overrides if override.startswith("~")), None)
+    found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
+    removed = next((word for word in found if word.startswith("~")), None)
     if removed is not None:
         raise ConfigError(f"override {removed!r} removes a field; here only path=value is understood. Set it instead.")
-    return parse_overrides(tuple(override.lstrip("+") for override in overrides), option="override")
+    return parse_overrides(tuple(word.lstrip("+") for word in found), option="override")
+
+
+def _check_options(name: str, words: Sequence[str]) -> None:
+    """Accept a script without options that change settings.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    calls = [index for index, word in enumerate(words) if PurePosixPath(word).name == RUN_RECIPE]
+    after = words[calls[0] + 1 :] if calls else []
+    for word in (*words, *after):
+        flag = word.partition("=")[0]
+        is_unseen = word in after and flag.startswith("-") and flag not in _NAMING_OPTIONS
+        if flag in _CONFIG_FILE_OPTIONS or is_unseen:
+            raise ConfigError(
+                f"{name} is given {flag}, and PreflightPlugin does not see what that changes. Give fields as "
+                "section.field=value instead, or save the config that is trained, cfg.to_yaml(FILE), and say "
+                "PreflightPlugin(target=FILE)."
+            )
+
+
+def _words(script: Script, executor: Executor) -> list[str]:
+    """Return the name of a script, and its arguments as it gets them.
+
+    Raises:
+        ConfigError: the quotes do not match.
+    """
+    try:
+        if script.inline:
+            return shlex.split(script.inline.replace("\\\n", " "), comments=True)
+        by_shell = reads_arguments_by_shell(executor)
+        return [task_name(script), *(shlex.split(" ".join(script.args)) if by_shell else script.args)]
+    except ValueError as error:
+        raise ConfigError(
+            f"the arguments of {task_name(script)} cannot be split as a shell does: {error}. Correct the quotes."
+        ) from None
+
+
+def _line(words: Sequence[str]) -> str:
+    """Return the line to write, with the recipe that a script is given where it is given one."""
+    named = next((after for word, after in pairwise(words) if word == "--recipe"), None)
+    is_place = named is None or ":" in named or "." in named
+    shown = repr(named if is_place else f"{SHIPPED}{named}") if named else "TARGET"
+    hint = "" if named else ", with TARGET as `bridgepack check` takes it, e.g. bridge:qwen3_8b_sft_config or FILE.yaml"
+    return f"PreflightPlugin(target={shown}, overrides={{...}}){hint}."

@@ -19,9 +19,8 @@ from nemo_run.run.job import Job
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
-from bridgepack.launch.nemo_cli_recipes import section_of
 from bridgepack.launch.preflight import PreflightPlugin
-from bridgepack.launch.preflight_command import mode_in_name, read_overrides, read_strictly
+from bridgepack.launch.preflight_target import trained_target
 from bridgepack.launch.preflight_world import reads_arguments_by_shell, sees_this_machine, world_size_of
 
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
@@ -129,142 +128,92 @@ def test_files_are_looked_at_only_where_the_run_sees_them() -> None:
     assert not sees_this_machine(dgx_cloud())
 
 
-def test_arguments_are_split_as_the_executor_hands_them_over() -> None:
-    quoted = script("--recipe", "a_sft_config", "'dataset.dataset_kwargs={a: 1}'")
+def test_arguments_are_split_as_the_executor_hands_them_over(recipe_file: Path) -> None:
+    quoted = script("'dataset.dataset_kwargs={a: 1}'", "train.micro_batch_size=2", path="train.py")
+    seen = trained_target(quoted, slurm(), target=str(recipe_file), overrides={}, artifact=None)
+
     assert reads_arguments_by_shell(slurm())
-    assert read_strictly(quoted, slurm()).overrides == ("dataset.dataset_kwargs={a: 1}",)
-    with pytest.raises(ConfigError, match="is no override of a ConfigContainer"):
-        read_strictly(quoted, slurm(launcher="torchrun"))
+    assert seen.recipe is not None
+    assert seen.recipe.bridge_overrides == {
+        "dataset": {"dataset_kwargs": {"a": 1}},
+        "train": {"micro_batch_size": 2},
+    }
+    unread = trained_target(quoted, run.LocalExecutor(), target=str(recipe_file), overrides={}, artifact=None)
+    assert unread.recipe is not None
+    assert unread.recipe.bridge_overrides == {"train": {"micro_batch_size": 2}}
     with pytest.raises(ConfigError, match="cannot be split as a shell does"):
-        read_strictly(script("--recipe", "a_sft_config", "train.x='a"), slurm())
-
-
-def test_options_of_run_recipe_become_overrides_that_the_others_come_after() -> None:
-    command = read_strictly(
-        script("--recipe", "a_peft_config", "-tp", "2", "--lr", "0.001", "--save_dir", "/my runs", "train.x=1"),
-        run.LocalExecutor(),
-    )
-    assert (command.recipe, command.mode, command.is_run_recipe) == ("a_peft_config", "lora", True)
-    assert command.overrides == (
-        "model.tensor_model_parallel_size=2",
-        "optimizer.lr=0.001",
-        'checkpoint.save="/my runs"',
-        "train.x=1",
-    )
-
-
-def test_model_and_mode_name_a_recipe() -> None:
-    command = read_strictly(script("--model", "gpt_oss_20b", "--mode", "dora"), run.LocalExecutor())
-    assert (command.recipe, command.mode) == ("gpt_oss_20b_peft_config", "dora")
+        trained_target(script("train.x='a"), slurm(), target=str(recipe_file), overrides={}, artifact=None)
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"),
+    ("task", "line"),
     [
-        ("qwen3_8b_sft_config", "sft"),
-        ("qwen3_8b_pretrain_config", "pretrain"),
-        ("qwen3_8b_peft_1gpu_h100_bf16_config", "lora"),
-        ("llama3_8b_dora_config", "dora"),
-        ("llama3_8b_finetune_config", "sft"),
-        ("llama3_8b_config", None),
-    ],
-)
-def test_mode_is_in_the_recipes_name(name: str, mode: str | None) -> None:
-    assert mode_in_name(name) == mode
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--mode", "sft"), "one of the arguments --recipe --model is required"),
-        (("--recipe", "a_sft_config", "--packed_sequence"), "dataset.enable_offline_packing=true"),
-        (("--recipe", "a_sft_config", "--peft_scheme", "lora"), "--mode lora"),
-        (("--recipe", "a_sft_config", "--enable-exit-handler"), "'--enable-exit-handler'"),
-        (("--recipe", "a_sft_config", "-tp", "two"), "invalid int value"),
-        (("--recipe", "a_sft_config", "--mode", "full"), "invalid choice"),
-        (("--recipe", "a_sft_config", "trian.train_iters=3"), "Did you mean train?"),
-        (("--recipe", "a_sft_config", "stray"), "'stray'"),
+        (script("--recipe", "a_sft_config"), "PreflightPlugin(target='bridge:a_sft_config', overrides={...})."),
+        (script("--recipe", "mine.yaml", path="train.py"), "PreflightPlugin(target='mine.yaml', overrides={...})."),
+        (script(path="train.py"), "PreflightPlugin(target=TARGET, overrides={...}), with TARGET as"),
+        (run.Script(inline="bash train.sh"), "PreflightPlugin(target=TARGET, overrides={...}), with TARGET as"),
+        (run.Partial(train_anything, note="a_sft_config"), "PreflightPlugin(target=TARGET, overrides={...}), with"),
         (
-            (
-                "--recipe",
-                "a_config",
-            ),
-            "Add --mode",
+            run.Partial(train_anything, config=run.Config(small_recipe), recipe=run.Config(wrong_recipe)),
+            "PreflightPlugin(target=TARGET, overrides={...}), with TARGET as",
         ),
     ],
 )
-def test_arguments_that_are_not_understood_are_refused_with_what_to_pass(
-    arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_task_that_does_not_show_what_it_trains_is_refused_with_the_line_to_write(task: Any, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        add(script(*arguments), PreflightPlugin())
-    assert message in str(caught.value)
-    assert "PreflightPlugin(target=TARGET" in str(caught.value)
+        add(task, PreflightPlugin())
+    assert "PreflightPlugin cannot see what" in str(caught.value)
+    assert line in str(caught.value)
 
 
-def test_inline_script_that_calls_run_recipe_once_is_read() -> None:
-    text = (
-        "cd /opt\nnumactl python \\\n  scripts/training/run_recipe.py --recipe a_sft_config \\\n train.x=1 | tee log\n"
-    )
-    inline = run.Script(inline=text)
-    assert read_strictly(inline, slurm()).overrides == ("train.x=1",)
-    with pytest.raises(ConfigError, match="the inline script"):
-        read_strictly(run.Script(inline="bash train.sh"), slurm())
+@pytest.mark.parametrize(
+    ("task", "flag"),
+    [
+        (script("--recipe", "a_sft_config", "-tp", "2"), "-tp"),
+        (script("--recipe", "a_sft_config", "--mode=dora"), "--mode"),
+        (run.Script(inline="numactl -N 0 python run_recipe.py \\\n --recipe a --dataset tulu3"), "--dataset"),
+        (script("--config-file", "a.yaml", path="t.py"), "--config-file"),
+    ],
+)
+def test_options_that_change_what_is_trained_are_refused(task: Any, flag: str, recipe_file: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"is given {flag}, and .* PreflightPlugin\(target=FILE\)"):
+        add(task, PreflightPlugin(target=recipe_file))
 
 
-def test_options_of_other_scripts_are_passed_over_where_the_target_is_named() -> None:
-    own = script(
-        "--lr", "3", "--config-file", "a.yaml", "train.train_iters=5", "data=x", "++model.seq_length=8", path="t.py"
-    )
-    command = read_overrides(own, run.LocalExecutor())
-    assert command.overrides == ("train.train_iters=5", "++model.seq_length=8")
-    assert command.config_file == "a.yaml"
+@pytest.mark.parametrize(
+    "task",
+    [
+        script("--recipe", "mine", "--dry-run", "train.train_iters=5"),
+        script("--lr", "3", "data=x", "++train.train_iters=5", path="t.py"),
+        run.Script(inline="numactl -N 0 python scripts/run_recipe.py --recipe mine train.train_iters=5 # train"),
+    ],
+)
+def test_overrides_of_a_script_count(task: Any, recipe_file: Path) -> None:
+    seen = trained_target(task, run.LocalExecutor(), target=str(recipe_file), overrides={}, artifact=None)
+
+    assert seen.recipe is not None
+    assert seen.recipe.bridge_overrides == {"train": {"train_iters": 5}}
+    assert seen.place == f"{recipe_file} with 1 override"
+
+
+def test_an_override_that_removes_a_field_is_refused(recipe_file: Path) -> None:
+    with pytest.raises(ConfigError, match="removes a field"):
+        add(script("~peft", path="train.py"), PreflightPlugin(target=recipe_file))
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: run.Partial(train_anything, config=run.Config(wrong_recipe)),
-        lambda: run.Partial(train_anything, recipe=wrong_recipe),
         lambda: run.Partial(train_anything, run.Config(wrong_recipe)),
-        lambda: run.Partial(train_anything, note=run.Config(section_of, inner=run.Config(wrong_recipe))),
-        lambda: run.Partial(wrong_recipe),
         lambda: run.Partial(
             train_anything, recipe=run.Config(SFTRecipe.from_mapping, {**VALUES, "batch": {"micro_batch_size": 2}})
         ),
     ],
 )
-def test_config_of_a_partial_is_found_and_refused(make: Callable[[], Any]) -> None:
+def test_recipe_that_an_argument_is_is_judged(make: Callable[[], Any]) -> None:
     with pytest.raises(LaunchRefusedError, match="BP004"):
         add(make(), PreflightPlugin())
-
-
-def test_partial_that_tells_nothing_is_refused_with_what_to_pass() -> None:
-    with pytest.raises(ConfigError) as caught:
-        add(run.Partial(train_anything, note="qwen3_8b_sft_config"), PreflightPlugin())
-    assert "train_anything" in str(caught.value)
-    assert "note='qwen3_8b_sft_config'" in str(caught.value)
-    assert "PreflightPlugin(target=TARGET" in str(caught.value)
-
-
-def test_two_configs_are_refused() -> None:
-    with pytest.raises(ConfigError, match="several of its arguments give a config: config, recipe"):
-        add(run.Partial(train_anything, config=small_recipe, recipe=wrong_recipe), PreflightPlugin())
-
-
-def test_config_that_fails_is_explained() -> None:
-    with pytest.raises(ConfigError, match="micro_batch_size"):
-        add(run.Partial(train_anything, recipe=run.Config(failing_recipe)), PreflightPlugin())
-    with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        add(run.Partial(train_anything, recipe=run.Config(broken_recipe)), PreflightPlugin())
-
-
-def failing_recipe() -> SFTRecipe:
-    return small_recipe().override({"batch.micro_batch_size": "two"})
-
-
-def broken_recipe() -> SFTRecipe:
-    return SFTRecipe.from_mapping({"name": 1 / 0})
 
 
 @dataclass(kw_only=True)
@@ -278,18 +227,18 @@ class Append(run.Plugin):
 
 
 def test_what_plugins_before_have_changed_is_judged(recipe_file: Path) -> None:
-    task = script("--recipe", str(recipe_file), path="train.py")
-    wrong = Append(words=["train.micro_batch_size=2"])
+    task = script(path="train.py")
+    wrong, ours = Append(words=["train.micro_batch_size=2"]), PreflightPlugin(target=recipe_file)
     with pytest.raises(LaunchRefusedError, match="BP004"):
-        add(task, wrong, PreflightPlugin())
-    add(task, PreflightPlugin(), wrong)
-    assert task.args == ["--recipe", str(recipe_file)]
+        add(task, wrong, ours)
+    add(task, ours, wrong)
+    assert task.args == []
 
 
 def test_clean_run_is_added_and_told(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(
-        script("--recipe", str(recipe_file), path="train.py"),
-        PreflightPlugin(),
+        script(path="train.py"),
+        PreflightPlugin(target=recipe_file),
         executor=slurm(nodes=1, ntasks_per_node=8),
     )
     told = capsys.readouterr().out
@@ -307,19 +256,19 @@ def test_refused_run_carries_its_report_and_crosses_processes(recipe_file: Path)
 
 
 def test_world_size_of_the_executor_counts(recipe_file: Path) -> None:
-    task = script("--recipe", str(recipe_file), path="train.py")
-    add(task, PreflightPlugin(), executor=slurm(nodes=1, ntasks_per_node=8))
+    task, ours = script(path="train.py"), PreflightPlugin(target=recipe_file)
+    add(task, ours, executor=slurm(nodes=1, ntasks_per_node=8))
     with pytest.raises(LaunchRefusedError, match="BP602"):
-        add(task, PreflightPlugin(), executor=slurm(nodes=3, ntasks_per_node=8))
-    add(task, PreflightPlugin(world_size=4), executor=slurm(nodes=3, ntasks_per_node=8))
+        add(task, ours, executor=slurm(nodes=3, ntasks_per_node=8))
+    add(task, PreflightPlugin(target=recipe_file, world_size=4), executor=slurm(nodes=3, ntasks_per_node=8))
 
 
 def test_rules_can_be_chosen(recipe_file: Path) -> None:
-    task = script("--recipe", str(recipe_file), "train.micro_batch_size=2", path="train.py")
-    add(task, PreflightPlugin(ignore=["BP004", "BP6"]))
-    add(task, PreflightPlugin(select=["BP001"]))
+    task = script("train.micro_batch_size=2", path="train.py")
+    add(task, PreflightPlugin(target=recipe_file, ignore=["BP004", "BP6"]))
+    add(task, PreflightPlugin(target=recipe_file, select=["BP001"]))
     with pytest.raises(ConfigError, match="BP9999"):
-        add(task, PreflightPlugin(ignore=["BP9999"]))
+        add(task, PreflightPlugin(target=recipe_file, ignore=["BP9999"]))
 
 
 @pytest.mark.parametrize(
@@ -338,7 +287,7 @@ def test_rules_can_be_chosen(recipe_file: Path) -> None:
 )
 def test_wrong_fields_are_refused(recipe_file: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(BridgepackError, match=message):
-        add(script("--recipe", str(recipe_file), path="train.py"), PreflightPlugin(**fields))
+        add(script(path="train.py"), PreflightPlugin(**{"target": recipe_file, **fields}))
 
 
 def test_plugin_survives_nemo_runs_serialisation(recipe_file: Path) -> None:
@@ -356,12 +305,12 @@ def test_plugin_survives_nemo_runs_serialisation(recipe_file: Path) -> None:
 def test_refused_run_never_starts_and_leaves_nothing(tmp_path: Path, nemo_home: Path, recipe_file: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(f"from pathlib import Path; Path({str(tmp_path / 'ran')!r}).touch()")
-    arguments = ["--recipe", str(recipe_file)]
 
-    def launch(*more: str) -> None:
-        task = run.Script(path=str(program), entrypoint=sys.executable, args=[*arguments, *more])
+    def launch(*arguments: str) -> None:
+        task = run.Script(path=str(program), entrypoint=sys.executable, args=list(arguments))
+        plugin = PreflightPlugin(target=recipe_file, looks_at_files=False)
         with run.Experiment("real", executor=run.LocalExecutor(), clean_mode=True) as experiment:
-            experiment.add(task, name="training", plugins=[PreflightPlugin(looks_at_files=False)])
+            experiment.add(task, name="training", plugins=[plugin])
             experiment.run()
 
     with pytest.raises(LaunchRefusedError):

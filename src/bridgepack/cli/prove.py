@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 
 _SPLITS = click.Choice(["training", "validation"])
 _TIMES_SHOWN = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridgepack.cli_output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
 
 if TYPE_CHECKING:
     from bridgepack.launch.plan import LaunchPlan

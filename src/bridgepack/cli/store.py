@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from bridgepack.cli_options import Age, Count, PathOption, num_cores
-from bridgepack.cli_output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.cli.options import Age, Count, PathOption, num_cores
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 
 _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
 

@@ -6,7 +6,7 @@ import signal
 from threading import current_thread, main_thread
 from types import FrameType
 
-from bridgepack.cli_output import INTERRUPTED
+from bridgepack.cli.output import INTERRUPTED
 
 
 class StopSignals:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bridgepack.cli_output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 
 
 @click.group()

@@ -13,14 +13,14 @@ from typing import Any
 import click
 
 from bridgepack import __version__
-from bridgepack.cli_canary import canary
-from bridgepack.cli_launch import launch
-from bridgepack.cli_options import Count, PathOption, PlaceOption, num_cores
-from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, silence
-from bridgepack.cli_proof import diff, masks, trace, verify
-from bridgepack.cli_recipes import recipes
-from bridgepack.cli_signals import StopSignals
-from bridgepack.cli_store import Options, build_options, repack, store
+from bridgepack.cli.canary import canary
+from bridgepack.cli.launch import launch
+from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json, silence
+from bridgepack.cli.prove import diff, masks, trace, verify
+from bridgepack.cli.recipes import recipes
+from bridgepack.cli.signals import StopSignals
+from bridgepack.cli.store import Options, build_options, repack, store
 from bridgepack.data.workers.garbage import collect_rarely
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
@@ -337,7 +337,3 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
         code = stop.code
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

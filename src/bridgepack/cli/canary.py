@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from bridgepack.cli_options import Count, PathOption
-from bridgepack.cli_output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
+from bridgepack.cli.options import Count, PathOption
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 
 #: As `bridgepack.canary.faults.FAULTS` has them, which would import numpy here.
 _FAULTS = (
