@@ -15,7 +15,7 @@ from bridgepack.data.build_errors import Kept, kept_on_errors
 from bridgepack.data.built import existing_manifest, is_built, refuse_unwritable
 from bridgepack.data.files import make_folders
 from bridgepack.data.identity import library_versions
-from bridgepack.data.reading.ranges import COLUMNS, InputRange
+from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace
 from bridgepack.data.stages.range_tasks import RangeResult, TokenizeTask, tokenize_range
@@ -262,7 +262,7 @@ class _Repack:
             yield TokenizeTask(
                 recipe_json="",
                 file=None,
-                part=InputRange(file_index=item.file_index, first_row=item.first_row, form=COLUMNS, sha256=""),
+                part=InputRange(file_index=item.file_index, first_row=item.first_row, num_rows=0, sha256=""),
                 token_file=self.store.path_of(item.token_file),
                 place=RangePlace(position=position, file_index=item.file_index, label=label, first_row=item.first_row),
                 settings=settings,

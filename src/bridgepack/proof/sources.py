@@ -16,8 +16,8 @@ from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import InputFile, find_inputs
-from bridgepack.data.reading.ranges import COLUMNS, InputRange, iter_ranges
-from bridgepack.data.reading.rows import read_range, rows_apart
+from bridgepack.data.reading.ranges import InputRange, iter_ranges
+from bridgepack.data.reading.rows import read_range
 from bridgepack.data.results import BuildOptions
 from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
@@ -187,10 +187,7 @@ def num_rows_of(file: InputFile, max_row_bytes: int) -> int:
     Raises:
         DataError: the file cannot be read.
     """
-    total = 0
-    for part in iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes):
-        total += part.stop - part.start if part.form == COLUMNS else sum(1 for _ in rows_apart(file, part))
-    return total
+    return sum(part.num_rows for part in iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes))
 
 
 def stage_tokenizer(recipe: SFTRecipe) -> ChatTokenizer:
@@ -246,40 +243,18 @@ def finished_sequence(
 def _rows_read(
     file: InputFile, file_index: int, rows: set[int] | None, max_row_bytes: int
 ) -> Iterator[tuple[int, Example | RowError]]:
-    """Yield wanted rows, all where none are named; ranges without one are passed over, and reading ends after the last.
-
-    Ranges are looked at one behind, because only the next one tells where one ends.
-    """
-    parts = iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes)
-    if rows is None:
-        for part in parts:
-            yield from _rows_in(file, part)
-        return
-    wanted = np.array(sorted(rows), dtype=np.int64)
-    before: InputRange | None = None
-    for part in parts:
-        if before is not None:
-            yield from _wanted_of(file, before, wanted, stop=part.first_row)
-        if not len(wanted) or part.first_row > wanted[-1]:
+    """Yield wanted rows, all where none are named; ranges without one are passed over, as is what follows the last."""
+    last = max(rows, default=0) if rows is not None else None
+    for part in iter_ranges(file, file_index, sha256="", max_row_bytes=max_row_bytes):
+        if last is not None and part.first_row > last:
             return
-        before = part
-    if before is not None:
-        yield from _wanted_of(file, before, wanted, stop=int(wanted[-1]) + 1)
+        if rows is None:
+            yield from _rows_in(file, part)
+        elif not rows.isdisjoint(range(part.first_row, part.first_row + part.num_rows)):
+            yield from ((row, item) for row, item in _rows_in(file, part) if row in rows)
 
 
 def _rows_in(file: InputFile, part: InputRange) -> Iterator[tuple[int, Example | RowError]]:
     for row, item in read_range(file, part):
         if isinstance(item, (Example, RowError)):
-            yield row, item
-
-
-def _wanted_of(
-    file: InputFile, part: InputRange, wanted: np.ndarray[Any, Any], *, stop: int
-) -> Iterator[tuple[int, Example | RowError]]:
-    first, last = np.searchsorted(wanted, [part.first_row, stop])
-    here = set(wanted[first:last].tolist())
-    if not here:
-        return
-    for row, item in _rows_in(file, part):
-        if row in here:
             yield row, item

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from bridgepack.data.reading import json_arrays, ranges
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.reading.inputs import PARQUET, InputFile, find_inputs, hash_file
-from bridgepack.data.reading.json_arrays import OversizedElement, iter_element_texts
+from bridgepack.data.reading.json_arrays import ArrayLines
+from bridgepack.data.reading.lines import iter_line_blocks
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import BlankLine, read_range, rows_apart
 from bridgepack.errors import DataError, RowError
@@ -173,17 +174,22 @@ def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"[", "element 1: Expecting value"),
-        (b'[{"a": 1}', "it ends early, after element 1"),
-        (b'[{"a": 1},', "element 2: Expecting value"),
-        (b'[{"a": 1}, {"a": "b', "element 2: Unterminated string starting at"),
-        (b'[{"a": 1} {"a": 2}]', ", or ] is missing, after element 1; found '{'"),
-        (b'[{"a": 1}, ]', "element 2: Expecting value"),
-        (b'[{"a": 1}] x', "there is more after the array's end, after element 1"),
-        (b"[] []", "there is more after the array's end, after element 0"),
-        (b'[{"a": "\xff"}]', "'utf-8' codec can't decode"),
+        (b"[", "element 1: the array ends early"),
+        (b'[{"a": 1}', "element 1: the array ends early"),
+        (b'[{"a": 1},', "element 2: the array ends early"),
+        (b'[{"a": 1}, {"a": "b', "element 2: the array ends early"),
+        (b'[{"a": 1} {"a": 2}]', "element 1: Extra data"),
+        (b'[{"a": 1}, ]', "element 2: there is none after the comma"),
+        (b"[,]", "element 2: there is none after the comma"),
+        (b'[{"a": 1},, {"a": 2}]', "element 2: there is none"),
+        (b'[{"a": 1}}', "element 1: it is followed by }"),
+        (b'[{"a": 1}] x', "element 1: there is more after it and the array's end"),
+        (b"[] []", "element 1: there is more after it and the array's end"),
+        (b'[{"a": "\xff"}]', "element 1: not UTF-8: 'utf-8' codec can't decode"),
         (b'[{"a": "\0"}]', "element 1: Invalid control character at"),
-        (b"[" * 100_000, "element 1 is nested too deeply"),
+        (b'[{"a": "x\ny"}]', "element 1: Invalid control character at"),
+        (b"[" * 100_000 + b"]" * 100_000, "element 1: maximum recursion depth exceeded"),
+        (b"[" * 100_000, "element 1: the array ends early"),
     ],
 )
 def test_broken_array_stops_the_build(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -208,11 +214,15 @@ def test_array_elements_do_not_depend_on_where_blocks_end(
 ) -> None:
     text = json.dumps(elements, ensure_ascii=is_ascii, indent=block_bytes % 3 or None)
 
+    found = _array_lines(text.encode(errors="surrogatepass"), block_bytes)
+
+    assert [json.loads(line) for line in found.splitlines()] == elements
+
+
+def _array_lines(array: bytes, block_bytes: int) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
-        found = list(iter_element_texts(io.BytesIO(text.encode(errors="surrogatepass")), 1 << 20))
-
-    assert [json.loads(element) for element in found if isinstance(element, bytes)] == elements
+        return ArrayLines(io.BytesIO(array), "a.json").read()
 
 
 @pytest.mark.parametrize(
@@ -357,9 +367,7 @@ def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "more.jsonl").write_bytes(content + content)
     (tmp_path / "other.jsonl").write_bytes(content.replace(b'"a": 150', b'"b": 150'))
 
-    names = {
-        path.name: [(part.form, part.sha256) for part in _ranges(_file(path))] for path in sorted(tmp_path.iterdir())
-    }
+    names = {path.name: [part.sha256 for part in _ranges(_file(path))] for path in sorted(tmp_path.iterdir())}
 
     whole = names["a.jsonl"]
     assert len(whole) == len(set(whole)) > 50
@@ -454,17 +462,15 @@ def test_large_elements_of_an_array_are_told_by_their_size(
     elements: list[Any], block_bytes: int, max_bytes: int, is_ascii: bool
 ) -> None:
     texts = [json.dumps(element, ensure_ascii=is_ascii).encode(errors="surrogatepass") for element in elements]
-    stream = io.BytesIO(b"[" + b" ,\n".join(texts) + b"]")
+    lines = _array_lines(b"[" + b" ,\n".join(texts) + b"]", block_bytes)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_arrays, "_BLOCK_BYTES", block_bytes)
-        try:
-            found = list(iter_element_texts(stream, max_bytes))
-        except UnicodeDecodeError:  # half of a surrogate pair, written as it is
-            assert not is_ascii
-            return
+    blocks = list(iter_line_blocks(io.BytesIO(lines + b"\n"), max_bytes))
 
-    assert found == [text if len(text) <= max_bytes else OversizedElement(num_bytes=len(text)) for text in texts]
+    whole = [line for block in blocks if block.content is not None for line in block.content.splitlines()]
+    assert whole == [text for text in texts if len(text) <= max_bytes]
+    sizes = [block.stop - block.start for block in blocks if block.content is None]
+    assert sizes == [len(text) + 1 for text in texts if len(text) > max_bytes]
+    assert sum(block.num_lines for block in blocks) == len(texts)
 
 
 def test_file_that_grows_beyond_measure_when_it_is_uncompressed(

@@ -29,6 +29,10 @@ def _fast_loads() -> Callable[[bytes], Any] | None:
 _LOADS = _fast_loads()
 
 
+class BrokenJson(RowError):
+    """A text that is no JSON; in an array it casts doubt on where every later element begins."""
+
+
 def read_line(line: bytes, file_index: int, row: int) -> Example | RowError | None:
     """Return a line's row or its error; None for a line without anything on it."""
     value: Any = None
@@ -58,10 +62,11 @@ def _slowly(line: bytes, file_index: int, row: int) -> Example | RowError:
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        return RowError(DropReason.INVALID_JSON, f"not UTF-8: {error}")
+        return BrokenJson(DropReason.INVALID_JSON, f"not UTF-8: {error}")
     except UnicodeEncodeError:
         return RowError(DropReason.INVALID_JSON, "a \\u escape is half of a surrogate pair, which is no text")
     except (ValueError, RecursionError) as error:
         start = line[:60].rstrip(b"\r\n").decode(errors="replace")
-        return RowError(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")
+        kind = BrokenJson if isinstance(error, (json.JSONDecodeError, RecursionError)) else RowError
+        return kind(DropReason.INVALID_JSON, f"{error}; the line begins {start!r}")
     return row_of(value, file_index, row)

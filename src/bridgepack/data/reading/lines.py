@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -23,28 +23,31 @@ class LineBlock:
     Attributes:
         start: first byte, counted in the uncompressed stream.
         stop: one past the last byte, newline included.
-        content: the bytes, valid until the next block is asked for; None for a line that is too long.
+        content: the bytes; None for a line that is too long.
         num_lines: lines in it; the last line of a file may lack its newline.
     """
 
     start: int
     stop: int
-    content: memoryview | None
+    content: bytes | None
     num_lines: int
 
 
 def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlock]:
     """Yield a stream's lines in blocks; a line of more than `max_line_bytes` is a block of its own, without content."""
-    window = _Window(stream)
-    while window.fill(block_bytes(window.position)):
-        size = min(block_bytes(window.position), window.size)
-        whole = window.end_of_lines(size)
-        end = window.end_of_line(whole, size, max_line_bytes)
-        yield from _without_long_lines(window, whole if end is None else end, max_line_bytes)
+    held, position = bytearray(), 0
+    while _fill(held, stream, block_bytes(position)):
+        size = min(block_bytes(position), len(held))
+        last = held.rfind(_NEWLINE, 0, size) + 1
+        end = size if last == size else _end_of_line(held, stream, last, size, max_line_bytes)
+        lines = bytes(held[: last if end is None else end])
+        yield from _blocks(lines, position, max_line_bytes)
+        del held[: len(lines)]
+        position += len(lines)
         if end is None:
-            start = window.position
-            window.skip_line()
-            yield LineBlock(start=start, stop=window.position, content=None, num_lines=1)
+            num_bytes = _skip_line(held, stream)
+            yield LineBlock(start=position, stop=position + num_bytes, content=None, num_lines=1)
+            position += num_bytes
 
 
 def block_bytes(start: int) -> int:
@@ -52,86 +55,56 @@ def block_bytes(start: int) -> int:
     return min(max(start // _GROWTH, MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
 
 
-class _Window:
-    """The bytes of a stream from a position on, as far as they were read; one buffer is used again and again."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream: Any = stream
-        self._buffer = bytearray(2 * MIN_BLOCK_BYTES)
-        self._start = self._stop = 0
-        self.position = 0
-
-    @property
-    def size(self) -> int:
-        return self._stop - self._start
-
-    def fill(self, num_bytes: int) -> bool:
-        """Read until the window has as many bytes; False where it is empty at the end of the stream."""
-        if self._start and len(self._buffer) - self._start < num_bytes:
-            self._buffer[: self.size] = self._buffer[self._start : self._stop]
-            self._start, self._stop = 0, self.size
-        if len(self._buffer) < num_bytes:
-            self._buffer = self._buffer[: self._stop] + bytes(num_bytes - self._stop)
-        with memoryview(self._buffer) as view:
-            while self.size < num_bytes:
-                num_read = self._stream.readinto(view[self._stop : self._start + num_bytes])
-                if not num_read:
-                    break
-                self._stop += num_read
-        return self.size > 0
-
-    def end_of_lines(self, size: int) -> int:
-        """Return how many of the first `size` bytes are whole lines."""
-        return max(self._buffer.rfind(_NEWLINE, self._start, self._start + size) + 1 - self._start, 0)
-
-    def end_of_line(self, begin: int, size: int, max_line_bytes: int) -> int | None:
-        """Return where the line that begins here ends, newline included, or None where it is too long to be held."""
-        if begin == size:
-            return size
-        searched = size
-        while True:
-            found = self._buffer.find(_NEWLINE, self._start + searched, self._stop)
-            if found >= 0:
-                return found + 1 - self._start if found - self._start - begin <= max_line_bytes else None
-            searched = self.size
-            if searched - begin > max_line_bytes:
-                return None
-            self.fill(searched + _PIECE_BYTES)
-            if self.size == searched:
-                return searched
-
-    def content(self, start: int, stop: int) -> memoryview:
-        """Return a part of the window."""
-        return memoryview(self._buffer)[self._start + start : self._start + stop]
-
-    def advance(self, num_bytes: int) -> None:
-        """Let the window begin further on."""
-        self._start += num_bytes
-        self.position += num_bytes
-
-    def skip_line(self) -> None:
-        """Advance past the next newline, however far it is."""
-        while True:
-            found = self._buffer.find(_NEWLINE, self._start, self._stop)
-            self.advance(self.size if found < 0 else found + 1 - self._start)
-            if found >= 0 or not self.fill(_PIECE_BYTES):
-                return
+def _fill(held: bytearray, stream: IO[bytes], num_bytes: int) -> bool:
+    """Read until as many bytes are held; False where there are none at the end of the stream."""
+    while len(held) < num_bytes:
+        block = stream.read(num_bytes - len(held))
+        if not block:
+            break
+        held += block
+    return bool(held)
 
 
-def _without_long_lines(window: _Window, size: int, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Yield the window's first bytes, whole lines, in parts around those that are too long, and advance past them."""
+def _end_of_line(held: bytearray, stream: IO[bytes], begin: int, searched: int, max_line_bytes: int) -> int | None:
+    """Return where the line that begins here ends, newline included, or None where it is too long to be held."""
+    while True:
+        found = held.find(_NEWLINE, searched)
+        if found >= 0:
+            return found + 1 if found - begin <= max_line_bytes else None
+        searched = len(held)
+        if searched - begin > max_line_bytes:
+            return None
+        _fill(held, stream, searched + _PIECE_BYTES)
+        if len(held) == searched:
+            return searched
+
+
+def _skip_line(held: bytearray, stream: IO[bytes]) -> int:
+    """Let go of what is held up to the next newline, however far it is, and return how much that was."""
+    num_bytes = 0
+    while _fill(held, stream, _PIECE_BYTES):
+        found = held.find(_NEWLINE)
+        size = len(held) if found < 0 else found + 1
+        del held[:size]
+        num_bytes += size
+        if found >= 0:
+            break
+    return num_bytes
+
+
+def _blocks(lines: bytes, position: int, max_line_bytes: int) -> Iterator[LineBlock]:
+    """Yield whole lines, in parts around those that are too long."""
     done = 0
-    for first, stop in _long_lines(window.content(0, size), max_line_bytes) if size > max_line_bytes else []:
-        if first > done:
-            yield _block(window, first - done)
-        window.advance(stop - first)
-        yield LineBlock(start=window.position - (stop - first), stop=window.position, content=None, num_lines=1)
+    for start, stop in _long_lines(lines, max_line_bytes) if len(lines) > max_line_bytes else []:
+        if start > done:
+            yield _block(lines[done:start], position + done)
+        yield LineBlock(start=position + start, stop=position + stop, content=None, num_lines=1)
         done = stop
-    if done < size:
-        yield _block(window, size - done)
+    if done < len(lines):
+        yield _block(lines[done:], position + done)
 
 
-def _long_lines(content: memoryview, max_line_bytes: int) -> list[tuple[int, int]]:
+def _long_lines(content: bytes, max_line_bytes: int) -> list[tuple[int, int]]:
     """Return (start, stop) of every line that is too long."""
     ends = np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == _NEWLINE[0])
     if not len(ends) or ends[-1] + 1 < len(content):
@@ -142,10 +115,6 @@ def _long_lines(content: memoryview, max_line_bytes: int) -> list[tuple[int, int
     return list(zip(starts[is_long].tolist(), stops[is_long].tolist(), strict=True))
 
 
-def _block(window: _Window, size: int) -> LineBlock:
-    content = window.content(0, size)
-    start = window.position
-    window.advance(size)
-    num_lines = int(np.count_nonzero(np.frombuffer(content, dtype=np.uint8) == _NEWLINE[0]))
-    num_lines += content[-1] != _NEWLINE[0]
-    return LineBlock(start=start, stop=start + size, content=content, num_lines=num_lines)
+def _block(content: bytes, start: int) -> LineBlock:
+    num_lines = content.count(_NEWLINE) + (not content.endswith(_NEWLINE))
+    return LineBlock(start=start, stop=start + len(content), content=content, num_lines=num_lines)

@@ -140,7 +140,7 @@ class _Ranges(io.RawIOBase):
         with as_os_errors(self._url):
             content = read_part(self._filesystem, self._path, self._position, stop)
         if len(content) != stop - self._position:
-            raise OSError(f"{self._url} is shorter than it was")
+            raise OSError(5, "it is shorter than it was", self._url)
         target[: len(content)] = content
         self._position = stop
         return len(content)

@@ -10,9 +10,10 @@ from typing import Any
 
 from bridgepack.data.reading.columns import arrow_table, parquet_cursor
 from bridgepack.data.reading.decompression import open_stream
-from bridgepack.data.reading.inputs import PARQUET, InputFile
-from bridgepack.data.reading.json_rows import read_line, row_of
-from bridgepack.data.reading.ranges import COLUMNS, ELEMENTS, LINES, OVERSIZED, InputRange
+from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile
+from bridgepack.data.reading.json_arrays import broken_array
+from bridgepack.data.reading.json_rows import BrokenJson, read_line, row_of
+from bridgepack.data.reading.ranges import InputRange, is_table
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
@@ -38,16 +39,13 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
     Raises:
         DataError: when the file cannot be read, or has changed since the ranges were made.
     """
-    if part.form == OVERSIZED:
-        yield part.first_row, _too_large(part.num_oversized_bytes)
-    elif part.form == COLUMNS:
-        num_rows = part.stop - part.start
-        together = 1 << min(max(num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
+    if part.is_oversized:
+        yield part.first_row, _too_large(part.stop - part.start)
+    elif is_table(file):
+        together = 1 << min(max(part.num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
         yield from _numbered(_columnar_rows(file, part, together), part)
-    elif part.form == ELEMENTS:
-        yield from _parsed(part.elements or (), part)
     else:
-        yield from _parsed(io.BytesIO(_content(file, part)), part)
+        yield from _parsed(io.BytesIO(_content(file, part)), file, part)
 
 
 def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]:
@@ -56,14 +54,13 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
     Raises:
         DataError: when the file cannot be read, or has changed since the ranges were made.
     """
-    if part.form == ELEMENTS or part.form == LINES:
-        texts = part.elements if part.form == ELEMENTS else io.BytesIO(_content(file, part))
-        for offset, text in enumerate(texts or ()):
-            yield _parsed([text], replace(part, first_row=part.first_row + offset))
-    elif part.form == COLUMNS:
+    if part.is_oversized:
+        yield read_range(file, part)
+    elif is_table(file):
         yield from ([item] for item in _numbered(_columnar_rows(file, part, 1), part))
     else:
-        yield read_range(file, part)
+        for offset, line in enumerate(io.BytesIO(_content(file, part))):
+            yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
 
 
 def _content(file: InputFile, part: InputRange) -> bytes:
@@ -78,10 +75,12 @@ def _content(file: InputFile, part: InputRange) -> bytes:
     return content
 
 
-def _parsed(lines: Iterable[bytes], part: InputRange) -> Iterator[RowRead]:
+def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
     for offset, line in enumerate(lines):
         row = part.first_row + offset
         found = read_line(line, part.file_index, row)
+        if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
+            raise broken_array(file.label, f"element {row}: {'there is none' if found is None else found.detail}")
         yield row, _BLANK_LINE if found is None else found
 
 

@@ -134,8 +134,7 @@ def _is_in_store(task: TokenizeTask) -> bool:
 def _tokenize(task: TokenizeTask, beat: Beat) -> bool:
     """Write a range's token file; False where the task does not have its rows."""
     part = task.part
-    lacks_rows = part.payload is None and part.elements is None and not part.num_oversized_bytes
-    if task.file is None or (is_streamed(task.file) and lacks_rows):
+    if task.file is None or (is_streamed(task.file) and part.payload is None and not part.is_oversized):
         return False
     make_folders(task.token_file.parent)
     with write_token_file(task.token_file) as writer:

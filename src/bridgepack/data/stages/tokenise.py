@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import InputRange, has_known_size, is_streamed, iter_ranges
+from bridgepack.data.reading.ranges import InputRange, is_streamed, iter_ranges
 from bridgepack.data.stages.finish import FinishSettings, RangePlace
 from bridgepack.data.stages.range_tasks import RangeResult, TokenizeTask, tokenize_range
 from bridgepack.data.stages.rescue import rescued_range
@@ -69,7 +69,7 @@ class Tokenizing:
             StoreError, OSError: when the store cannot be written.
         """
         sizes = [file.num_bytes for file in inputs.files]
-        total = sum(sizes) if all(map(has_known_size, inputs.files)) else None
+        total = None if any(map(is_streamed, inputs.files)) else sum(sizes)
         self.progress.start(f"Tokenising {inputs.name}", total, "rows")
         found: dict[int, RangeResult] = {}
         starts: dict[int, int] = {0: 0}
@@ -105,11 +105,10 @@ class Tokenizing:
 
     def _task(self, file: InputFile, part: InputRange, place: RangePlace, settings: FinishSettings) -> TokenizeTask:
         token_file = self.store.token_file(self.tokenization, part)
-        has_rows = part.payload is not None or part.elements is not None
         return TokenizeTask(
             recipe_json=self.recipe_json,
             file=file,
-            part=replace(part, payload=None, elements=None) if has_rows and token_file.exists() else part,
+            part=replace(part, payload=None) if part.payload is not None and token_file.exists() else part,
             token_file=token_file,
             place=place,
             settings=settings,
@@ -125,14 +124,14 @@ class Tokenizing:
             return
         name = f"{sha256}-{file.kind}-{self.max_row_bytes}"
         known = [
-            InputRange(file_index=index, first_row=row, form=form, sha256=content, num_oversized_bytes=size)
-            for row, form, content, size in self.store.read_ranges(name) or ()
+            InputRange(file_index=index, first_row=row, num_rows=num_rows, sha256=content)
+            for row, num_rows, content in self.store.read_ranges(name) or ()
         ]
         if known and all(self.store.token_file(self.tokenization, part).exists() for part in known):
             yield from known
             return
         ranges = []
         for part in iter_ranges(file, index, sha256=sha256, max_row_bytes=self.max_row_bytes):
-            ranges.append((part.first_row, part.form, part.sha256, part.num_oversized_bytes))
+            ranges.append((part.first_row, part.num_rows, part.sha256))
             yield part
         self.store.write_ranges(name, ranges)

@@ -71,15 +71,14 @@ def tokenization_key(identity: Mapping[str, Any]) -> str:
     return _digest(identity)
 
 
-def range_key(tokenization: str, form: str, content: str) -> str:
+def range_key(tokenization: str, content: str) -> str:
     """Return the name of a token file.
 
     Args:
         tokenization: key of the tokenisation.
-        form: how the bytes are read: lines, array elements, rows of a columnar file.
-        content: sha256 of the bytes, or of the file and the rows in it.
+        content: sha256 of the lines, or of the file and the rows in it.
     """
-    return _digest([tokenization, form, content])
+    return _digest([tokenization, content])
 
 
 @lru_cache(maxsize=1)

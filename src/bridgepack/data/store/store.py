@@ -46,7 +46,7 @@ class TokenStore:
 
     def token_file(self, tokenization: str, part: InputRange) -> Path:
         """Return where the tokens of a range are, or would be."""
-        key = range_key(tokenization, part.form, part.sha256)
+        key = range_key(tokenization, part.sha256)
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
     def name_of(self, path: Path) -> str:
@@ -81,15 +81,15 @@ class TokenStore:
             make_folders(path.parent)
             write_text(path, json.dumps(identity, indent=1, default=str) + "\n", is_shared=True)
 
-    def read_ranges(self, name: str) -> list[tuple[int, str, str, int]] | None:
-        """Return (first row, form, sha256, oversized bytes) of the ranges of a file that was read before, or None."""
+    def read_ranges(self, name: str) -> list[tuple[int, int, str]] | None:
+        """Return (first row, number of rows, sha256) of the ranges of a file that was read before, or None."""
         try:
             content = json.loads((self.folder / INPUTS / f"{name}.json").read_text(encoding="utf-8"))
-            return [(int(row), str(form), str(sha), int(size)) for row, form, sha, size in content["ranges"]]
+            return [(int(row), int(num_rows), str(sha)) for row, num_rows, sha in content["ranges"]]
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write_ranges(self, name: str, ranges: list[tuple[int, str, str, int]]) -> None:
+    def write_ranges(self, name: str, ranges: list[tuple[int, int, str]]) -> None:
         """Write the ranges of a file that can only be read from its beginning."""
         make_folders(self.folder / INPUTS)
         write_text(self.folder / INPUTS / f"{name}.json", json.dumps({"ranges": ranges}), is_shared=True)

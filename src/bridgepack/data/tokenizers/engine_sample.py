@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.reading.ranges import OVERSIZED, iter_ranges
+from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import RowRead, read_range
 from bridgepack.errors import DataError
 
@@ -35,7 +35,7 @@ def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[Row
 def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[RowRead]:
     try:
         for part in islice(iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes), 1):
-            if part.form != OVERSIZED:
+            if not part.is_oversized:
                 yield from islice(read_range(file, part), _NUM_ROWS)
     except DataError:  # the build itself says so, where its turn comes
         return
