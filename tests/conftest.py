@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 #: How long an example takes says nothing on a machine that does other things, too.
 settings.register_profile("untimed", settings.default, deadline=None)
+#: What scripts/test takes, for tests that name no number of examples.
+settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
 settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
 from tests.support.hub_configs import model_configs
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 PROJECT = Path(__file__).parents[2]
 COMBINED = Layout(context=2, tensor=2, pipeline=2, sequence_parallel=True)

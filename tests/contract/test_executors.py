@@ -18,7 +18,7 @@ from tests.support.full_clusters import EXECUTORS, LAUNCHERS, PACKAGERS, TUNNELS
 from tests.support.launch_golden import FOLDER, SCRIPTS, VARIABLES, golden_requests
 from tests.support.platforms import ask
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 #: Init fields that nemo-run sets itself, by part and kind; `*` for every kind.
 SET_BY_NEMO_RUN = {

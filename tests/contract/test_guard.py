@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,8 @@ RUNS: dict[str, Run] = {
     "no-such-packs": Run(world_size=2, packs="nowhere"),
 }
 CLEAN = ("one", "one-goes-on", "two-replicas-lora", "three-stages", "two-stages-of-three-chunks", "two-context-ranks")
+#: Runs of the quick tier; the tests of the others are `full`.
+QUICK = ("one", "two-context-ranks", "lost-in-layers", "joined-everywhere")
 
 Results = dict[str, dict[str, Any]]
 
@@ -123,9 +125,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> Results:
-    """Return how each run ended; all are forked from one process, as importing the host takes longer than they do."""
-    requests = [_request(folder, name, run) for name, run in RUNS.items()]
+def results(folder: Path, request: pytest.FixtureRequest) -> Results:
+    """Return how each run ended; all are forked from one process, as importing the host takes longer than they do.
+
+    Where no test here that is `full` is to run, only the quick runs do.
+    """
+    here = [item for item in request.session.items if item.path == request.path]
+    names = RUNS if any(item.get_closest_marker("full") for item in here) else QUICK
+    requests = [_request(folder, name, RUNS[name]) for name in names]
     requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
     requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
     with log_path.open("w") as log:
@@ -139,7 +146,11 @@ def results(folder: Path) -> Results:
             check=False,
         )
     assert finished.returncode == 0, log_path.read_text()[-5000:]
-    return dict(zip(RUNS, json.loads(results_path.read_text()), strict=True))
+    return dict(zip(names, json.loads(results_path.read_text()), strict=True))
+
+
+def _by_tier(names: Iterable[str]) -> list[Any]:
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def _recipe(folder: Path, changes: dict[str, Any]) -> SFTRecipe:
@@ -206,7 +217,7 @@ def _watched(folder: Path, name: str) -> dict[str, Any]:
     return dict(json.loads(record.read_text()))
 
 
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", _by_tier(CLEAN))
 def test_a_run_that_nothing_is_wrong_with_ends_well(results: Results, folder: Path, name: str) -> None:
     result = results[name]
 
@@ -219,6 +230,7 @@ def test_a_run_that_nothing_is_wrong_with_ends_well(results: Results, folder: Pa
     assert "Traceback" not in _told(results, name)
 
 
+@pytest.mark.full
 def test_trained_tokens_do_not_depend_on_the_topology(results: Results, folder: Path) -> None:
     tokens = {name: _watched(folder, name)["trained_tokens_of_last_step"] for name in CLEAN[2:5]}
 
@@ -226,6 +238,7 @@ def test_trained_tokens_do_not_depend_on_the_topology(results: Results, folder: 
     assert results["one"]["exit_codes"] == [0]
 
 
+@pytest.mark.full
 def test_the_run_folder_has_what_the_run_was_made_of(results: Results, folder: Path) -> None:
     run_folder = RunFolder(folder / "runs" / "one-goes-on")
     run = run_folder.read_run()
@@ -255,7 +268,7 @@ STOPPED = {
 }
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("name", _by_tier(STOPPED))
 def test_the_guard_stops_every_process_and_names_rule_and_place(results: Results, folder: Path, name: str) -> None:
     code, place, evidence = STOPPED[name]
     result, told = results[name], _told(results, name)
@@ -275,6 +288,7 @@ def test_the_guard_stops_every_process_and_names_rule_and_place(results: Results
     assert place in record["findings"][0]["where"]
 
 
+@pytest.mark.full
 def test_a_rule_that_the_recipe_ignores_is_told_and_does_not_stop(results: Results, folder: Path) -> None:
     records = [json.loads(path.read_text()) for path in RunFolder(folder / "runs" / "ignored").records("guard")]
 
@@ -283,6 +297,7 @@ def test_a_rule_that_the_recipe_ignores_is_told_and_does_not_stop(results: Resul
     assert "BP892 boundaries-not-those-of-the-plan is ignored" in records[0]["text"]
 
 
+@pytest.mark.full
 def test_a_resumed_job_that_finds_other_packs_refuses(results: Results, folder: Path) -> None:
     told = _told(results, "other-packs")
 
@@ -292,6 +307,7 @@ def test_a_resumed_job_that_finds_other_packs_refuses(results: Results, folder: 
     assert "Starting training loop" not in results["other-packs"]["outputs"][0]
 
 
+@pytest.mark.full
 def test_an_error_of_one_process_ends_all(results: Results) -> None:
     result = results["one-rank-fails"]
 
@@ -300,6 +316,7 @@ def test_an_error_of_one_process_ends_all(results: Results) -> None:
     assert "Traceback" in result["outputs"][1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
@@ -320,6 +337,7 @@ def test_what_cannot_start_ends_every_process_with_one_message(
     assert "Starting training loop" not in result["outputs"][0]
 
 
+@pytest.mark.full
 def test_torchrun_ends_with_the_message_and_the_exit_code(folder: Path) -> None:
     run = Run(world_size=2, changes={PIPELINE: 2}, damage="cut boundaries", ranks=(1,))
     log_path = folder / "torchrun-log"

@@ -25,7 +25,7 @@ from tests.support.older_host_probe import MODULES, answer, mapped_settings
 from tests.support.older_hosts import ask, locked_versions, overlay, positions_on_rank, zigzag
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
-pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
+pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge"), pytest.mark.full]
 
 INSTALLED = "0.6.2"
 RUN = ("0.3.1", "0.4.0", "0.4.2", "0.5.0", "0.5.1")

@@ -254,6 +254,7 @@ def _case(rng: random.Random) -> tuple[ReplaySettings, int]:
     return settings, min(3 * settings.num_samples // global_batch_size + 3, 60)
 
 
+@pytest.mark.full
 def test_generated_runs(samplers: dict[str, ModuleType], host_tokenizer: Any, tmp_path: Path) -> None:
     rng = random.Random(20250)
     compared: Counter[str] = Counter()
@@ -424,6 +425,7 @@ def _of_packs(bodies: list[str], sign: str) -> list[str]:
     return [body for body in bodies if sign in body]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_older_datasets_map_and_split_as_the_newest(version: str) -> None:
     older, newest = _host_folder(version), _host_folder(INSTALLED)
@@ -436,6 +438,7 @@ def test_older_datasets_map_and_split_as_the_newest(version: str) -> None:
     assert _functions(older / "data" / "finetuning.py", split) == _functions(newest / "data" / "batch_utils.py", split)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
     tree = ast.parse((_host_folder(version) / "data" / "loaders.py").read_text())
@@ -449,6 +452,7 @@ def test_older_loaders_hand_neither_seed_nor_drop_last_on(version: str) -> None:
     assert not set.union(*calls) & {"seed", "drop_last"}
 
 
+@pytest.mark.full
 def test_batches_grow_as_megatron_core_lets_them() -> None:
     calculators = _load("calculator", overlay("0.4.2") / "megatron" / "core" / "num_microbatches_calculator.py")
     rng, num_checked = random.Random(3), 0

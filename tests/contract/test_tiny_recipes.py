@@ -41,7 +41,7 @@ from tests.support.tiny_recipes import (
     write_model,
 )
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 PROJECT = Path(__file__).parents[2]
 MODELS: tuple[Model, ...] = get_args(Model.__value__)

@@ -16,7 +16,7 @@ import pytest
 from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
 from tests.support.training_run import NUM_LAYERS, TrainingRequest
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 PROJECT = Path(__file__).parents[2]
 PACKED_SEQUENCE_SIZE = 128

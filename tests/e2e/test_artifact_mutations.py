@@ -41,6 +41,8 @@ from tests.support.artifact_mutations import (
 from tests.support.small_builds import run_cli
 from tests.support.varied_builds import PACKED_SEQUENCE_SIZE, Variant, build_variant, write_inputs
 
+pytestmark = pytest.mark.full
+
 MUTATIONS = mutations_of(
     artifact_mutations_files,
     artifact_mutations_columns,

@@ -25,6 +25,8 @@ from tests.support.small_builds import (
     write_recipe,
 )
 
+pytestmark = pytest.mark.full
+
 #: The command, with ranges and shards so small that a little data keeps two workers busy for a second.
 PROGRAM = """
 import resource, sys

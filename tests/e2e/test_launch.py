@@ -24,7 +24,7 @@ from tests.support.launched_training import task_environment
 from tests.support.small_builds import CLI
 from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZE, tiny_recipe, write_weights
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_STEPS = 3
 _LIMIT_S = 300

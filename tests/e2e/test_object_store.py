@@ -34,6 +34,8 @@ from tests.support.small_builds import (
     write_recipe,
 )
 
+pytestmark = pytest.mark.full
+
 ROWS = [chat_row(f"question {index}", f"answer {index} " * (index % 40 + 1)) for index in range(3000)]
 DATA_FILES = ("a.jsonl", "b.jsonl.gz", "c.parquet")
 FIRST, SECOND, THIRD = ROWS[:1000], ROWS[1000:2000], ROWS[2000:]

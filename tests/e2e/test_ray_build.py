@@ -22,6 +22,8 @@ from tests.support.small_builds import (
     write_recipe,
 )
 
+pytestmark = pytest.mark.full
+
 #: The command, with ranges and shards so small that a little data keeps two nodes busy for seconds.
 PROGRAM = """
 import sys

@@ -29,7 +29,7 @@ from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm, wai
 from tests.support.small_builds import CLI, write_recipe
 from tests.support.tiny_recipes import VOCAB_SIZE, tiny_recipe, write_model
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_STEPS = 2
 NUM_RANKS = 2

@@ -33,7 +33,7 @@ from tests.support.small_builds import (
     write_recipe,
 )
 
-pytestmark = pytest.mark.bridge
+pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_PARTS = 2
 _HELD_PART = "1"
