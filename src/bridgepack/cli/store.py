@@ -148,7 +148,7 @@ def prune(
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool) -> int:
-    """Read every byte of the store and compare it with its checksums; exit 1 when a file is broken."""
+    """Read every byte of the store and compare it with its checksum; exit 1 when a file is broken."""
     from bridgepack.data.store.upkeep import verify_store
     from bridgepack.report.progress import TerminalProgress
     from bridgepack.report.stores import describe_verified

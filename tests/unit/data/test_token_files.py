@@ -105,8 +105,8 @@ def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:
 def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError, match="it is not there"):
         check_token_file(path.with_name("none"))
-    monkeypatch.setattr(token_files, "TOKEN_FILE_VERSION", 9)
-    with pytest.raises(StoreError, match="its version is 1; this bridgepack reads 9"):
+    monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
+    with pytest.raises(StoreError, match="it is cut off, or no token file of version 2"):
         read_token_index(path)
 
 

@@ -21,6 +21,19 @@ def arrow_array(values: npt.NDArray[Any]) -> Any:
     return pa.Array.from_buffers(pa.from_numpy_dtype(kept.dtype), len(kept), [None, pa.py_buffer(kept)])
 
 
+def arrow_lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer[Any]], kind: Any) -> Any:
+    """Return lists of numbers as an Arrow array, without looking at their elements.
+
+    Args:
+        values: shape [num_values], the elements of all lists, one after the other.
+        offsets: shape [num_lists + 1]: list `i` has `values[offsets[i]:offsets[i + 1]]`.
+        kind: Arrow's type of the lists.
+    """
+    elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
+    ends = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, ends], children=[elements])
+
+
 def numpy_array(values: Any) -> npt.NDArray[Any]:
     """Return an Arrow array without nulls as a numpy array; whole numbers and floats are not copied."""
     kind = values.type

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.shards.arrow_numbers import arrow_array
-from bridgepack.geometry import IntArray
+from bridgepack.data.shards.arrow_numbers import arrow_lists
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 
 SHARD_SUFFIX = ".idx.parquet"
@@ -75,12 +72,5 @@ def _table(batch: RowBatch) -> Any:
         (batch.loss_mask, batch.mask_offsets),
         (batch.seq_start_id, batch.start_offsets),
     )
-    arrays = [_lists(*column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    arrays = [arrow_lists(*column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
-
-
-def _lists(values: npt.NDArray[Any], offsets: IntArray, kind: Any) -> Any:
-    """Return lists as an Arrow array, without looking at their elements."""
-    elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
-    ends = pa.py_buffer(offsets.astype(np.int32))
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, ends], children=[elements])

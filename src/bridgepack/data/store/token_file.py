@@ -1,9 +1,7 @@
-"""The sequences of one input range in one file: flat arrays that are memory-mapped, its drops, and a checksum.
+"""The sequences of one input range in one file: an Arrow IPC stream that is memory-mapped, and its sha256.
 
-    0          magic, padded to 64 bytes
-    64         arrays one after the other, each at a multiple of 64: input_ids, loss_mask, then the index
-    ...        footer: JSON text with the place of every array, counts, and the reasons of drops
-    end - 24   size and CRC-32 of the footer, CRC-32 of all before it, magic
+    stream     one row, the range: lists of all ids, of all masks, of the index and of drops; reasons of drops as JSON
+    end - 40   sha256 of the stream, and a mark with the version
 
 A file is whole or not there. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
 every input that has the same bytes somewhere.
@@ -11,11 +9,9 @@ every input that has the same bytes somewhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import mmap
-import os
-import struct
-import zlib
+import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,26 +21,37 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shards.arrow_numbers import arrow_lists, numpy_array
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
 
 #: Of the file's layout; part of every key.
-TOKEN_FILE_VERSION = 1
-_MAGIC = b"bridgepack tokens 1\n"
-_TRAILER = struct.Struct("<QII8s")
-_END = b"bptoken\n"
-_ALIGNMENT = 64
+TOKEN_FILE_VERSION = 2
+_MARK = b"bptoken%d" % TOKEN_FILE_VERSION
+_TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
 #: Files kept open at once; below the usual limit of 1024 open files of a process.
 _MAX_OPEN_FILES = 640
-_READ_BYTES = 1 << 22
 
 Int32Array = npt.NDArray[np.int32]
 
 _INDEX_ARRAYS = ("stored_lengths", "row_offsets", "num_trained", "num_learned", "num_context")
 _DROP_ARRAYS = ("drop_rows", "drop_kinds")
+_KINDS, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "num_rows", "num_blank_lines"
+_SCHEMA = pa.schema(
+    {
+        INPUT_IDS: pa.list_(pa.int32()),
+        LOSS_MASK: pa.list_(pa.int8()),
+        **{name: pa.list_(pa.int32()) for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)},
+        _KINDS: pa.string(),
+        _NUM_ROWS: pa.int64(),
+        _NUM_BLANK_LINES: pa.int64(),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,20 +99,16 @@ class TokenArrays:
 
 
 class TokenFileWriter:
-    """Takes a range's sequences and drops in row order; ids go to the file at once, the rest at the end."""
+    """Takes a range's sequences and drops in row order; ids wait in a spool file, so that memory stays small."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._crc = 0
-        self._position = 0
+    def __init__(self, spool: IO[bytes]) -> None:
+        self._spool = spool
+        self._num_tokens = 0
         self._masks: list[MaskArray] = []
         self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
         self._num_rows = 0
         self._num_blank_lines = 0
-        self._put(_MAGIC)
-        self._align()
-        self._num_tokens = 0
 
     def add_sequences(
         self,
@@ -121,7 +124,7 @@ class TokenFileWriter:
         """Take sequences, laid one after the other."""
         assert input_ids.dtype == np.int32
         assert len(input_ids) == len(loss_mask) == int(stored_lengths.sum())
-        self._put(np.ascontiguousarray(input_ids).data)
+        self._spool.write(np.ascontiguousarray(input_ids).data)
         self._num_tokens += len(input_ids)
         self._masks.append(loss_mask.astype(np.int8))
         arrays = (stored_lengths, row_offsets, num_trained, num_learned, num_context)
@@ -140,48 +143,31 @@ class TokenFileWriter:
         self._num_rows += num_rows
         self._num_blank_lines += num_blank_lines
 
-    def finish(self) -> None:
-        """Write what is left; the file is whole afterwards."""
-        places: dict[str, list[Any]] = {INPUT_IDS: [_ALIGNMENT, "int32", self._num_tokens]}
-        self._align()
-        places[LOSS_MASK] = [self._position, "int8", self._num_tokens]
-        for mask in self._masks:
-            self._put(mask.data)
-        for name, parts in self._index.items():
-            self._align()
-            places[name] = [self._position, "int32", sum(map(len, parts))]
-            for part in parts:
-                self._put(part.data)
-        footer = json.dumps(
-            {
-                "version": TOKEN_FILE_VERSION,
-                "arrays": places,
-                "num_rows": self._num_rows,
-                "num_blank_lines": self._num_blank_lines,
-                "drop_kinds": list(self._kinds),
-            }
-        ).encode()
-        crc = self._crc
-        self._put(footer)
-        self._put(_TRAILER.pack(len(footer), zlib.crc32(footer), crc, _END))
-        self._stream.flush()
-
-    def _put(self, data: Any) -> None:
-        self._crc = zlib.crc32(data, self._crc)
-        self._position += memoryview(data).nbytes
-        self._stream.write(data)
-
-    def _align(self) -> None:
-        self._put(bytes(-self._position % _ALIGNMENT))
+    def finish(self, path: Path) -> None:
+        """Write the file."""
+        self._spool.flush()
+        ids = np.memmap(self._spool, np.int32, "r") if self._num_tokens else np.empty(0, np.int32)
+        arrays = {INPUT_IDS: ids, LOSS_MASK: _joined(self._masks, np.int8)}
+        arrays |= {name: _joined(parts, np.int32) for name, parts in self._index.items()}
+        lists = [
+            arrow_lists(values, np.array([0, len(values)]), _SCHEMA.field(name).type) for name, values in arrays.items()
+        ]
+        others = [[json.dumps(list(self._kinds))], [self._num_rows], [self._num_blank_lines]]
+        batch = pa.RecordBatch.from_arrays([*lists, *map(pa.array, others)], schema=_SCHEMA)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
+            stream.write_batch(batch)
+        digest = bytes.fromhex(hash_file(path))
+        with path.open("ab") as end:
+            end.write(digest + _MARK)
 
 
 @contextmanager
 def write_token_file(path: Path) -> Iterator[TokenFileWriter]:
     """Give a writer; the file appears under its name once the block ends without an error, from any process."""
-    with replaced_when_whole(path, is_shared=True) as temporary, temporary.open("wb") as stream:
-        writer = TokenFileWriter(stream)
+    with replaced_when_whole(path, is_shared=True) as temporary, tempfile.TemporaryFile(dir=path.parent) as spool:
+        writer = TokenFileWriter(spool)
         yield writer
-        writer.finish()
+        writer.finish(temporary)
 
 
 def read_token_index(path: Path) -> TokenIndex:
@@ -190,43 +176,34 @@ def read_token_index(path: Path) -> TokenIndex:
     Raises:
         StoreError: when the file is not whole.
     """
-    with _opened(path) as (stream, footer):
-        arrays = {name: _array(stream, footer, name) for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)}
-        return TokenIndex(
-            **arrays,
-            kinds=tuple((str(reason), str(detail)) for reason, detail in footer["drop_kinds"]),
-            num_rows=int(footer["num_rows"]),
-            num_blank_lines=int(footer["num_blank_lines"]),
-        )
+    row = _mapped(path)
+    return TokenIndex(
+        **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)},
+        kinds=tuple((str(reason), str(detail)) for reason, detail in json.loads(row.column(_KINDS)[0].as_py())),
+        num_rows=row.column(_NUM_ROWS)[0].as_py(),
+        num_blank_lines=row.column(_NUM_BLANK_LINES)[0].as_py(),
+    )
 
 
 def count_tokens(path: Path) -> tuple[int, int]:
-    """Return (sequences, stored tokens) of a file, from its footer alone.
+    """Return (sequences, stored tokens) of a file, without reading them.
 
     Raises:
         StoreError: when the file is not whole.
     """
-    with _opened(path) as (_, footer):
-        return int(footer["arrays"]["stored_lengths"][2]), int(footer["arrays"][INPUT_IDS][2])
+    row = _mapped(path)
+    return len(row.column("stored_lengths").values), len(row.column(INPUT_IDS).values)
 
 
 def check_token_file(path: Path) -> None:
-    """Read a whole file and compare it with its checksums.
+    """Read a whole file and compare it with its hash.
 
     Raises:
         StoreError: when a byte of it changed or it is not whole.
     """
-    with _opened(path) as (stream, footer):
-        remaining, crc = int(footer["_start"]), 0
-        stream.seek(0)
-        while remaining:
-            block = stream.read(min(_READ_BYTES, remaining))
-            if not block:
-                raise _broken(path, "it is cut off")
-            crc = zlib.crc32(block, crc)
-            remaining -= len(block)
-        if crc != footer["_crc"]:
-            raise _broken(path, "its checksum is another")
+    stream, digest = _parts(path)
+    if hashlib.sha256(stream).digest() != digest:
+        raise _broken(path, "its checksum is another")
 
 
 class TokenFiles:
@@ -246,7 +223,7 @@ class TokenFiles:
         if found is not None:
             self._open.move_to_end(position)
             return found
-        found = _mapped(self._paths[position])
+        found = _token_arrays(self._paths[position])
         self._open[position] = found
         if len(self._open) > _MAX_OPEN_FILES:
             self._open.popitem(last=False)
@@ -264,54 +241,48 @@ class TokenFiles:
         return arrays.input_ids[start:stop], arrays.loss_mask[start:stop]
 
 
-def _mapped(path: Path) -> TokenArrays:
-    with _opened(path) as (stream, footer):
-        lengths = _array(stream, footer, "stored_lengths")
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        content = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
-    ids, mask = (
-        np.frombuffer(content, dtype=kind, count=count, offset=start)
-        for start, kind, count in (footer["arrays"][name] for name in (INPUT_IDS, LOSS_MASK))
-    )
+def _token_arrays(path: Path) -> TokenArrays:
+    row = _mapped(path)
+    ids, mask, lengths = (numpy_array(row.column(name).values) for name in (INPUT_IDS, LOSS_MASK, "stored_lengths"))
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
     return TokenArrays(input_ids=ids, loss_mask=mask, offsets=offsets)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
-    """Give a file and its footer, with the start of the footer and the checksum of all before it."""
+def _mapped(path: Path) -> Any:
+    """Return the one row of a file, as an Arrow record batch whose numbers are those on disk.
+
+    Raises:
+        StoreError: when the file is not whole.
+    """
+    stream, _ = _parts(path)
     try:
-        with path.open("rb") as stream:
-            yield stream, _footer(path, stream)
+        with pa.ipc.open_stream(stream) as reader:
+            row = reader.read_next_batch()
+        row.validate()
+    except (pa.ArrowException, OSError, StopIteration):
+        raise _broken(path, "it is damaged") from None
+    if row.schema != _SCHEMA or row.num_rows != 1:
+        raise _broken(path, "it holds something else")
+    return row
+
+
+def _parts(path: Path) -> tuple[Any, bytes]:
+    """Return (the stream, memory-mapped; the sha256 that it should have)."""
+    try:
+        with pa.memory_map(str(path)) as file:
+            content = file.read_buffer()
     except FileNotFoundError:
         raise _broken(path, "it is not there") from None
+    size = content.size - _TRAILER_BYTES
+    trailer = content[max(size, 0) :].to_pybytes()
+    if size < 0 or not trailer.endswith(_MARK):
+        raise _broken(path, f"it is cut off, or no token file of version {TOKEN_FILE_VERSION}")
+    return content[:size], trailer[: -len(_MARK)]
 
 
-def _footer(path: Path, stream: IO[bytes]) -> dict[str, Any]:
-    size = os.fstat(stream.fileno()).st_size
-    if size < _ALIGNMENT + _TRAILER.size:
-        raise _broken(path, "it is cut off")
-    stream.seek(size - _TRAILER.size)
-    length, footer_crc, crc, end = _TRAILER.unpack(stream.read(_TRAILER.size))
-    start = size - _TRAILER.size - length
-    if end != _END or start < _ALIGNMENT:
-        raise _broken(path, "it is cut off, or no token file")
-    stream.seek(start)
-    text = stream.read(length)
-    if zlib.crc32(text) != footer_crc:
-        raise _broken(path, "the checksum of its footer is another")
-    footer: dict[str, Any] = json.loads(text)
-    if footer["version"] != TOKEN_FILE_VERSION:
-        raise _broken(path, f"its version is {footer['version']}; this bridgepack reads {TOKEN_FILE_VERSION}")
-    return {**footer, "_start": start, "_crc": crc}
-
-
-def _array(stream: IO[bytes], footer: dict[str, Any], name: str) -> Int32Array:
-    start, kind, count = footer["arrays"][name]
-    values: Int32Array = np.empty(count, dtype=kind)
-    stream.seek(start)
-    stream.readinto(values.data)  # type: ignore[attr-defined]
-    return values
+def _joined(parts: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype=dtype), *parts])
 
 
 def _broken(path: Path, reason: str) -> StoreError:

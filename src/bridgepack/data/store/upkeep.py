@@ -209,7 +209,7 @@ def prune_store(folder: Path, rules: PruneRules, *, is_dry_run: bool = False) ->
 def verify_store(
     folder: Path, *, removes: bool = False, num_workers: int = 1, progress: Progress | None = None
 ) -> Verified:
-    """Compare every token file with its checksums; remove broken ones only where that is asked for.
+    """Compare every token file with its checksum; remove broken ones only where that is asked for.
 
     Raises:
         StoreError: when the folder is no store, or files are to be removed and a build is using it.
