@@ -12,9 +12,9 @@ from benchlib.packs import EOS_TOKEN_ID, VOCAB_SIZE
 from bridgepack.data.artifact.checking import ArtifactInParts
 from bridgepack.data.workers.plain_runner import PlainRunner, plain_runner
 from bridgepack.rules import CheckContext, check_artifact, scan_artifact
-from bridgepack.rules.engine.judge import Execution, report_of_scan
-from bridgepack.rules.engine.scanning import PartScan, PartTask, batches_of
-from bridgepack.rules.engine.tasks import Task, TaskResult, run_task
+from bridgepack.rules.engine.judge import report_of_scan
+from bridgepack.rules.engine.part import PartScan, PartTask, Task, TaskResult, batches_of, run_task
+from bridgepack.rules.engine.scan import Execution
 
 READ, CHECK = "read", "check"
 

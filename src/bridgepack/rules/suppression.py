@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Unpack
 
 from bridgepack.records import Finding
-from bridgepack.rules.engine.report import Suppressed
+from bridgepack.rules.engine.report import Suppressed, findings_of
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, Rule, RuleFacts, Severity, described, wrong
-from bridgepack.rules.engine.tally import findings_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import subject_of
 

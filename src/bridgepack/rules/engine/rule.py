@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypedDict, Unpack
 
-from bridgepack.records import Change, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
-from bridgepack.rules.engine.overlap import SharedSequences
+from bridgepack.records import Change
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
-from bridgepack.rules.engine.truth import SplitTruth
-
-MANIFEST_FILE = "manifest.json"
+from bridgepack.rules.engine.subject import Run
 
 _NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
 _SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
@@ -135,63 +132,6 @@ def wrong(
     return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArtifactFacts:
-    """Everything known about an artifact once its rows have been streamed.
-
-    Attributes:
-        context: what it is judged against.
-        manifest: its manifest; None where it has none.
-        shards: split -> its shards, training first.
-        unlisted_shards: Parquet files that the manifest does not list.
-        unreadable_shards: path -> why its rows could not be read to the end.
-        metadata: the host's metadata file.
-        truths: split -> what its rows really hold.
-        shared: sequences that lie in two splits.
-    """
-
-    context: CheckContext
-    manifest: Manifest | None
-    shards: Mapping[str, tuple[ShardFacts, ...]]
-    unlisted_shards: tuple[str, ...]
-    unreadable_shards: Mapping[str, str]
-    metadata: MetadataFacts
-    truths: Mapping[str, SplitTruth]
-    shared: tuple[SharedSequences, ...]
-
-    def require_manifest(self) -> Manifest:
-        """Return the manifest.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        if self.manifest is None:
-            raise CannotJudgeError("the artifact has no manifest")
-        return self.manifest
-
-    def require_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits that hold at least one sound row.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        if not truths:
-            raise CannotJudgeError("no sound row could be read")
-        return truths
-
-    def require_complete_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits with rows, all of which were read and are sound.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        if not truths:
-            raise CannotJudgeError("no split has rows that could all be read and are sound")
-        return truths
-
-
 StructureCheck = Callable[[RawRows], Offenders | None]
 RowCheck = Callable[[SoundRows], Offenders | None]
 ArtifactCheck = Callable[[ArtifactFacts], Found]
@@ -291,3 +231,52 @@ def described(
         **sections,
         **said,
     }
+
+
+RunCheck = Callable[[Run], Found]
+Guard = Callable[[Run], object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRule(Rule):
+    """A rule on a run: its settings, with its topology, artifact, files and environment where they are given.
+
+    Attributes:
+        check: yields violations of a run that it is about.
+        when: says whether a run is one of those that it is about; None for every run.
+        instead_of: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one.
+    """
+
+    judges: ClassVar[str] = "the run"
+
+    check: RunCheck
+    when: Guard | None = None
+    instead_of: str = ""
+
+    def violations(self, run: Run) -> Found:
+        """Return the violations of a run; none where the rule is about others."""
+        return self.check(run) if self.when is None or self.when(run) else ()
+
+
+def rule(
+    code: str,
+    severity: Severity,
+    source: str = "",
+    *,
+    when: Guard | None = None,
+    instead_of: str = "",
+    **facts: Unpack[RuleFacts],
+) -> Callable[[RunCheck], RunRule]:
+    """Return a decorator that makes a `RunRule` of a function and its docstring."""
+    unsaid = {"noticed": "never.", "evidence": "read in the source."}
+    return lambda check: RunRule(
+        check=check,
+        when=when,
+        instead_of=instead_of,
+        **unsaid | described(check, code, severity, source, facts),
+    )
+
+
+def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
+    """Return one safe change, as `Violation.changes` takes it."""
+    return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)
