@@ -1,4 +1,8 @@
-"""Reads an artifact once: its rows in parts, which may run in several processes, and what they give together."""
+"""Reads an artifact once: its rows in parts, which may run in several processes, and what they give together.
+
+Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of each
+split but the largest.
+"""
 
 from __future__ import annotations
 
@@ -112,9 +116,6 @@ def scan_artifact(
         max_examples: places named per finding.
         execution: how to read and run; by default here, shard by shard.
 
-    Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of
-    each split but the largest.
-
     Raises:
         RuleCrashError: a rule raised.
     """
@@ -123,8 +124,7 @@ def scan_artifact(
         context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
     every_rule = BatchRules([*rules, *(rule for rule in structure if rule not in rules)])
     plan = _plan(artifact, every_rule, context, max_examples, execution)
-    merged = MergedScans(plan, max_examples=max_examples)
-    _run_plan(plan, merged, execution)
+    merged = _run_plan(plan, execution)
     facts = ArtifactFacts(
         context=context,
         manifest=artifact.manifest,
@@ -180,17 +180,19 @@ class _WholeShards:
         raise NotImplementedError(shard)
 
 
-def _run_plan(plan: ScanPlan, merged: MergedScans, execution: Execution) -> None:
+def _run_plan(plan: ScanPlan, execution: Execution) -> MergedScans:
+    merged = MergedScans(plan, max_examples=plan.max_examples)
     tasks = plan.tasks()
     results = execution.run_tasks(run_task, tasks) if execution.run_tasks else map(run_task, tasks)
     if execution.progress is None:
         for result in results:
             merged.add(result)
-        return
+        return merged
     execution.progress.start("Checking", plan.num_bytes, "rows")
     for result in results:
         execution.progress.advance(merged.add(result), work=result.num_bytes)
     execution.progress.finish()
+    return merged
 
 
 #: Files are hashed so many at a time, right before their rows are read: hashes run beside one another, and the second
