@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import config_of_container
+from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.families import ARCHITECTURES, family_of
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 
 pytestmark = pytest.mark.bridge
 #: Recipes choose the exchange; only the families that need another one than the default have it from the checkpoint.

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.format_cases import compact
 from tests.support.upstream_recipes import world_size_of

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bridgepack.bridge.container import changed, config_of_container
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
 from tests.support.generated_configs import GeneratedConfig, generated
 from tests.support.gpu_host import pretend_gpu_host

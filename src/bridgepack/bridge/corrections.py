@@ -12,10 +12,10 @@ from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.wiring import Setting
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
 
 #: Rounds of judging and changing; a change can bring another rule's change with it, never this often.

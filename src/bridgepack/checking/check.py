@@ -17,14 +17,14 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.judge import RunJudgement, check_selectors, judge_run, selected, without_doubles
+from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order
-from bridgepack.rules.engine.rule import ArtifactFacts, Rule
-from bridgepack.rules.engine.run_engine import RunJudgement, judge_run, without_doubles
-from bridgepack.rules.engine.selection import check_selectors, selected
+from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
 from bridgepack.rules.suppression import apply_suppressions
 
@@ -125,7 +125,8 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
     from bridgepack.rules import scan_artifact
-    from bridgepack.rules.engine.judge import Execution, report_of_scan
+    from bridgepack.rules.engine.judge import report_of_scan
+    from bridgepack.rules.engine.scan import Execution
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:

@@ -16,7 +16,7 @@ from bridgepack.records import TRAIN, RunConfig
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.order import PackOrder, replay_order
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.rules.engine.versions import BRIDGE, TARGET
+from bridgepack.rules.engine.environment import BRIDGE, TARGET
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridgepack.records import InspectableArtifact
-from bridgepack.rules.engine import judge
+from bridgepack.rules.engine import scan
 from bridgepack.rules.engine.context import CheckContext, context_from_manifest
-from bridgepack.rules.engine.judge import ArtifactScan, Execution, report_of_scan
-from bridgepack.rules.engine.report import CheckReport, SkippedRule
+from bridgepack.rules.engine.judge import report_of_scan
+from bridgepack.rules.engine.report import CheckReport, RuleCrashError, SkippedRule
 from bridgepack.rules.engine.rule import Rule, Severity
-from bridgepack.rules.engine.scanning import RuleCrashError
+from bridgepack.rules.engine.scan import ArtifactScan, Execution
 from bridgepack.rules.engine.text import render_json, render_text, report_to_dict
 from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES, find_rule
 
@@ -40,8 +40,8 @@ def scan_artifact(
     max_examples: int = 5,
     execution: Execution | None = None,
 ) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find, as `judge.scan_artifact`."""
-    return judge.scan_artifact(
+    """Return the facts about an artifact and what structure and row rules find, as `scan.scan_artifact`."""
+    return scan.scan_artifact(
         artifact,
         rules=rules,
         structure=STRUCTURE_RULES,
@@ -64,5 +64,5 @@ def check_artifact(
     Raises:
         RuleCrashError: a rule raised.
     """
-    scan = scan_artifact(artifact, rules=rules, context=context, max_examples=max_examples, execution=execution)
-    return report_of_scan(scan, rules=rules, max_examples=max_examples)
+    found = scan_artifact(artifact, rules=rules, context=context, max_examples=max_examples, execution=execution)
+    return report_of_scan(found, rules=rules, max_examples=max_examples)

@@ -6,8 +6,7 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
-from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, StructureRule
-from bridgepack.rules.engine.run_rule import RunRule
+from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, RunRule, StructureRule
 from bridgepack.rules.suppression import SuppressionRule
 from bridgepack.rules.training import ResumeRule, StepRule
 

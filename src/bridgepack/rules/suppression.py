@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from bridgepack.records import Finding
-from bridgepack.rules.engine.report import Suppressed
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, Rule, RuleFacts, Severity, described, wrong
-from bridgepack.rules.engine.tally import findings_of
+from bridgepack.rules.engine.report import Suppressed, findings_of
+from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule, decorator, wrong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,27 +28,16 @@ class Suppressions:
     found_codes: Collection[str]
 
 
-SuppressionCheck = Callable[[Suppressions], Found]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuppressionRule(Rule):
-    """A rule on the user's suppressions.
-
-    Attributes:
-        check: yields violations.
-    """
+    """A rule on the user's suppressions."""
 
     judges: ClassVar[str] = "suppressions"
 
-    check: SuppressionCheck
+    check: Callable[[Suppressions], Found]
 
 
-def suppression_rule(
-    code: str, severity: Severity, source: str, **facts: Unpack[RuleFacts]
-) -> Callable[[SuppressionCheck], SuppressionRule]:
-    """Return a decorator that makes a `SuppressionRule` of a function and its docstring."""
-    return lambda check: SuppressionRule(check=check, **described(check, code, severity, source, facts))
+suppression_rule: Decorator[Callable[[Suppressions], Found], SuppressionRule] = decorator(SuppressionRule)
 
 
 @suppression_rule("BP990", WARNING, "design: suppression")

@@ -5,53 +5,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.engine.rule import ERROR, Found, Rule, RuleFacts, Severity, described, wrong
-
-StepCheck = Callable[[StepFacts], Found]
-ResumeCheck = Callable[[ResumeFacts], Found]
+from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, decorator, wrong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRule(Rule):
-    """A rule on one training step, over all ranks.
-
-    Attributes:
-        check: yields violations.
-    """
+    """A rule on one training step, over all ranks."""
 
     judges: ClassVar[str] = "a step, while it trains"
 
-    check: StepCheck
+    check: Callable[[StepFacts], Found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeRule(Rule):
-    """A rule on a run that goes on from a checkpoint.
-
-    Attributes:
-        check: yields violations.
-    """
+    """A rule on a run that goes on from a checkpoint."""
 
     judges: ClassVar[str] = "a resumed run, as it starts"
 
-    check: ResumeCheck
+    check: Callable[[ResumeFacts], Found]
 
 
-def step_rule(
-    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
-) -> Callable[[StepCheck], StepRule]:
-    """Return a decorator that makes a `StepRule` of a function and its docstring."""
-    return lambda check: StepRule(check=check, **described(check, code, severity, source, facts))
-
-
-def resume_rule(
-    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
-) -> Callable[[ResumeCheck], ResumeRule]:
-    """Return a decorator that makes a `ResumeRule` of a function and its docstring."""
-    return lambda check: ResumeRule(check=check, **described(check, code, severity, source, facts))
+step_rule: Decorator[Callable[[StepFacts], Found], StepRule] = decorator(StepRule)
+resume_rule: Decorator[Callable[[ResumeFacts], Found], ResumeRule] = decorator(ResumeRule)
 
 
 @step_rule("BP890", ERROR)

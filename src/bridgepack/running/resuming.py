@@ -18,7 +18,7 @@ from bridgepack.data.files import write_text
 from bridgepack.errors import ConfigError
 from bridgepack.records import Finding, RunConfig
 from bridgepack.records.guarded import DataOrder, ResumeFacts
-from bridgepack.rules.engine.tally import findings_of
+from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import RESUME_RULES
 
 #: Beside the checkpoints.

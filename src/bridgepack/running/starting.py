@@ -19,8 +19,8 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import DataOrder
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.running.assignment import Assignment, artifact_of
 from bridgepack.running.folder import RunFolder
 from bridgepack.running.program import num_cores

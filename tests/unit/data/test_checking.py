@@ -17,7 +17,8 @@ from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.plain_runner import plain_runner
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, check_artifact, render_json, scan_artifact
-from bridgepack.rules.engine.judge import ArtifactScan, Execution, report_of_scan
+from bridgepack.rules.engine.judge import report_of_scan
+from bridgepack.rules.engine.scan import ArtifactScan, Execution
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
@@ -42,7 +43,7 @@ from pathlib import Path
 from bridgepack.data.artifact.checking import ArtifactInParts
 from bridgepack.data.workers.plain_runner import plain_runner
 from bridgepack.rules import check_artifact
-from bridgepack.rules.engine.judge import Execution
+from bridgepack.rules.engine.scan import Execution
 from sleepy import Sleepy
 
 artifact = ArtifactInParts(Path(sys.argv[1]))

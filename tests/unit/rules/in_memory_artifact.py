@@ -24,8 +24,8 @@ from bridgepack.records import (
     SplitStatistics,
 )
 from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest, scan_artifact
-from bridgepack.rules.engine.judge import Execution
-from bridgepack.rules.engine.rule import ArtifactFacts
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.scan import Execution
 
 #: input_ids, loss_mask, seq_start_id.
 Row = list[list[Any]]

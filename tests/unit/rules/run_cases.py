@@ -25,8 +25,8 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.records import RunConfig
+from bridgepack.rules.engine.environment import TARGET, Versions
 from bridgepack.rules.engine.subject import Environment, Run
-from bridgepack.rules.engine.versions import TARGET, Versions
 from tests.unit.rules.in_memory_artifact import artifact_facts
 
 BASE = Path(__file__).parents[2] / "rules" / "base_run.json"

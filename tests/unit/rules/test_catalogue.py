@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bridgepack.rules.catalogue import read_catalogue
 from bridgepack.rules.registry import ALL_RULES
 
 #: Area -> numbers of the entries in it. Together 236.
@@ -29,12 +28,17 @@ AREAS = {
     "PSC4": range(401, 416),
 }
 IDS = {f"{area[:3]}{number:03}" for area, numbers in AREAS.items() for number in numbers}
+#: Number of an entry -> `rules`: their codes; `by_construction`: the place in the package that makes it impossible;
+#: `not_checkable`: why it cannot be judged before a run.
+CATALOGUE: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "rules" / "catalogue.json").read_text(encoding="utf-8")
+)
 CODES = {rule.code for rule in ALL_RULES}
 
 
 def test_no_entry_is_missing() -> None:
     assert len(IDS) == 236
-    assert set(read_catalogue()) == IDS
+    assert set(CATALOGUE) == IDS
 
 
 def test_the_ids_are_those_of_the_reference(reference_data: Path) -> None:
@@ -45,7 +49,7 @@ def test_the_ids_are_those_of_the_reference(reference_data: Path) -> None:
 
 
 def test_every_entry_has_a_rule_or_says_why_not() -> None:
-    for number, entry in read_catalogue().items():
+    for number, entry in CATALOGUE.items():
         assert set(entry) <= {"rules", "by_construction", "not_checkable"}, number
         assert entry, number
         assert set(entry.get("rules", [])) <= CODES, number
@@ -55,10 +59,9 @@ def test_every_entry_has_a_rule_or_says_why_not() -> None:
 
 
 def test_the_table_and_the_rules_name_each_other() -> None:
-    catalogue = read_catalogue()
     by_rule = {rule.code: set(rule.catalogue_ids) for rule in ALL_RULES}
     by_entry: dict[str, set[str]] = {code: set() for code in by_rule}
-    for number, entry in catalogue.items():
+    for number, entry in CATALOGUE.items():
         for code in entry.get("rules", []):
             by_entry[code].add(number)
     assert by_entry == by_rule
@@ -67,7 +70,7 @@ def test_the_table_and_the_rules_name_each_other() -> None:
 def test_places_that_enforce_by_construction_exist() -> None:
     package = Path(__file__).parents[3] / "src" / "bridgepack"
     num_checked = 0
-    for number, entry in read_catalogue().items():
+    for number, entry in CATALOGUE.items():
         place = str(entry.get("by_construction", "")).partition(" ")[0].rstrip(":,;")
         if place:
             assert (package / place).exists(), f"{number}: {place}"

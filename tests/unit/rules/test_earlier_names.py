@@ -8,11 +8,11 @@ from typing import Any
 
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.earlier_names import in_current_names
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import base_values
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, SoundRows
-from bridgepack.rules.engine.rule import ArtifactFacts, Violation, artifact_rule, row_rule
+from bridgepack.rules.engine.rule import Violation, artifact_rule, row_rule
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
 GOOD = GOOD_ROWS[0]

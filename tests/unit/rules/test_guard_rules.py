@@ -19,8 +19,8 @@ from bridgepack.records.guarded import (
     ResumeFacts,
     StepFacts,
 )
+from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.engine.rule import Rule
-from bridgepack.rules.engine.tally import findings_of
 from bridgepack.rules.registry import GUARD_RULES, RESUME_RULES, STEP_RULES
 from bridgepack.rules.training import ResumeRule, StepRule
 

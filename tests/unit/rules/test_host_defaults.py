@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.host_defaults import with_host_defaults
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.loaded import with_host_defaults
 from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import base_values, subject_of
 

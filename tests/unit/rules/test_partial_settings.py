@@ -9,9 +9,9 @@ import pytest
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.run_engine import RunJudgement, judge_run
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import RunJudgement, judge_run
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import target_versions
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import subject_of
 

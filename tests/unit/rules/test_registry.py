@@ -10,8 +10,8 @@ import pytest
 
 import bridgepack.rules
 from bridgepack.rules import Rule, find_rule
-from bridgepack.rules.engine.run_rule import RunRule
-from bridgepack.rules.engine.versions import TARGET
+from bridgepack.rules.engine.environment import TARGET
+from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES
 

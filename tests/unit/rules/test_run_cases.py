@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from bridgepack.records import Finding
-from bridgepack.rules.engine.rule import Severity
-from bridgepack.rules.engine.run_engine import judge_run
-from bridgepack.rules.engine.run_rule import RunRule
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.rule import RunRule, Severity
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import set_value, subject_of
 

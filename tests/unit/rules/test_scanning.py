@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from bridgepack.records import RowBatch, ShardFacts
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, scan_artifact
-from bridgepack.rules.engine.judge import Execution
-from bridgepack.rules.engine.parts import ShardPart, parts_of
+from bridgepack.rules.engine.part import BatchRules, HashTask, ShardPart, Task, parts_of
 from bridgepack.rules.engine.rows import Offenders, SoundRows
 from bridgepack.rules.engine.rule import row_rule
-from bridgepack.rules.engine.scanning import BatchRules
-from bridgepack.rules.engine.tasks import HashTask, Task
+from bridgepack.rules.engine.scan import Execution
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, row_batch
 
 GOOD = GOOD_ROWS[0]

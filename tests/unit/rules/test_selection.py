@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.errors import ConfigError
-from bridgepack.rules.engine.selection import check_selectors, selected
+from bridgepack.rules.engine.judge import check_selectors, selected
 from bridgepack.rules.registry import ALL_RULES, RUN_RULES
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from bridgepack.rules import CheckContext
 from bridgepack.rules.engine import trained_runs as trained_runs_module
 from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
-from bridgepack.rules.engine.totals import SplitTotals
-from bridgepack.rules.engine.truth import SplitTruth
+from bridgepack.rules.engine.truth import SplitTotals, SplitTruth
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=8, pad_seq_to_mult=4, eos_token_id=2)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine.hashing import hash_sequences
-from bridgepack.rules.engine.overlap import OverlapFinder, SharedSequences
+from bridgepack.rules.engine.overlap import OverlapFinder, SharedSequences, hash_sequences
 from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
-from bridgepack.rules.engine.totals import SplitTotals
+from bridgepack.rules.engine.truth import SplitTotals
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)

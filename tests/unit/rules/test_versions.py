@@ -7,8 +7,8 @@ from packaging.version import Version
 
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.earlier_names import in_current_names
-from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE, target_versions
+from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE, target_versions
+from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.registry import RUN_RULES
 
 

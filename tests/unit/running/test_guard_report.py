@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
-from bridgepack.rules.engine.tally import findings_of
+from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.exchange import from_numbers, to_numbers
 from bridgepack.running.guard.report import Alarm, GuardViolationError, watched_notice

@@ -11,7 +11,8 @@ from bridgepack import __version__
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.records.fingerprints import fingerprint_of_manifest
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 from bridgepack.rules.engine.truth import SplitTruth
 
 #: cu_seqlens are int32.

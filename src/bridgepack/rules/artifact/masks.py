@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, SoundRows
-from bridgepack.rules.engine.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, row_rule, wrong
-from bridgepack.rules.engine.truth import TrainedRuns
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
+from bridgepack.rules.engine.trained_runs import TrainedRuns
 
 #: Fewest trained runs from which the alignment of a mask is inferred.
 MIN_RUNS = 8

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 from bridgepack.rules.engine.truth import SplitTruth
 
 MAX_SEQUENCES = "max_samples_per_bin"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bridgepack.records import ShardFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 #: Size from which loading a whole file on every rank is a cost to know of.
 MAX_NPY_BYTES = 1 << 30

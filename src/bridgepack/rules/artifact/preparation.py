@@ -7,7 +7,8 @@ from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rule import MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.engine.rule import WARNING, Found, artifact_rule, wrong
 
 #: Fewest input rows of which a share says something.
 MIN_ROWS = 100

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, ShardFacts, ShardRecord
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, artifact_rule, wrong
+from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
 #: Stored tokens of a row group from which reading one row is slow: four times the best range, 32k to 64k.
 MAX_ROW_GROUP_TOKENS = 262_144
@@ -16,20 +16,6 @@ MAX_ROW_GROUP_TOKENS = 262_144
 MAX_SHARDS = 128
 #: Arrow `list` offsets are int32.
 MAX_LIST_ELEMENTS = 2**31 - 1
-
-_LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
-_INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
-_MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
-
-
-def why_not_streamable(shard: ShardFacts) -> str | None:
-    """Return why a shard's rows cannot be read at all, or None where they can."""
-    if not shard.exists:
-        return "the file is missing"
-    if shard.read_error is not None:
-        return shard.read_error
-    wrong = [name for name in ROW_COLUMNS if not _is_usable(name, shard.columns.get(name, ""))]
-    return f"column {wrong[0]} is missing or no list of numbers" if wrong else None
 
 
 @artifact_rule("BP301", ERROR, "PSB301")
@@ -58,7 +44,7 @@ def column_not_integer_list(facts: ArtifactFacts) -> Found:
     """
     for shard in _readable(facts):
         for name in ROW_COLUMNS:
-            if name in shard.columns and not _is_usable(name, shard.columns[name]):
+            if name in shard.columns and not is_usable(name, shard.columns[name]):
                 yield wrong(f"{shard.path} column {name}", shard.columns[name], "a list of integers")
 
 
@@ -72,7 +58,7 @@ def loss_mask_stored_as_float(facts: ArtifactFacts) -> Found:
     Fix: Write loss_mask as a list of int8.
     """
     for shard in _readable(facts):
-        element = _element(shard.columns.get(LOSS_MASK, ""))
+        element = element_of(shard.columns.get(LOSS_MASK, ""))
         if element.endswith(("float", "double")):
             where = f"{shard.path} column {LOSS_MASK}"
             yield wrong(where, shard.columns[LOSS_MASK], "a list of int8")
@@ -259,13 +245,3 @@ def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
     """Return shards with what the manifest promises of them."""
     records = {record.path: record for _, record in _records(facts)}
     return [(shard, records[shard.path]) for shard in _all(facts) if shard.path in records]
-
-
-def _element(arrow_type: str) -> str:
-    match = _LIST.match(arrow_type)
-    return match["element"] if match else ""
-
-
-def _is_usable(column: str, arrow_type: str) -> bool:
-    pattern = _MASK_ELEMENT if column == LOSS_MASK else _INTEGER
-    return pattern.match(_element(arrow_type)) is not None

@@ -1,9 +1,109 @@
-"""The environment that a run will use, as rules see it."""
+"""Versions of the host and its companions that a run is judged for, and the environment that it will use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from bridgepack.errors import ConfigError
+
+BRIDGE, CORE, ENGINE = "megatron-bridge", "megatron-core", "transformer-engine"
+
+#: The target of this package; judged where nothing else is said.
+TARGET: Mapping[str, str] = {BRIDGE: "0.6.2", CORE: "0.19.2", ENGINE: "2.17.1"}
+#: Release of megatron-bridge -> the companions it was released with.
+#: Source: rule catalogue section 3; for 0.4 and 0.5 the megatron-core that their wheels resolve to.
+COMPANIONS: Mapping[str, Mapping[str, str]] = {
+    "0.3": {CORE: "0.16.1", ENGINE: "2.12.0"},
+    "0.4": {CORE: "0.17.1", ENGINE: "2.14.1"},
+    "0.5": {CORE: "0.18.0", ENGINE: "2.16.0"},
+    "0.6": {CORE: "0.19.2", ENGINE: "2.17.1"},
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Versions:
+    """Distribution -> version, and where it comes from.
+
+    Attributes:
+        versions: of megatron-bridge, megatron-core and transformer-engine.
+        origin: where they come from, in words.
+    """
+
+    versions: Mapping[str, Version]
+    origin: str
+
+    def __getitem__(self, distribution: str) -> Version:
+        return self.versions[distribution]
+
+    def are_in(self, allowed: Mapping[str, str]) -> bool:
+        """Say whether every named distribution has a version that its specifier allows.
+
+        A pre-release counts as the release that it leads to, so of `<0.18` and `>=0.18` one applies: 0.18.0rc0 has what
+        is new in 0.18.
+        """
+        return all(
+            SpecifierSet(text).contains(Version(self.versions[distribution].base_version), prereleases=True)
+            for distribution, text in allowed.items()
+        )
+
+    def described(self) -> str:
+        """Return them in words."""
+        named = ", ".join(f"{name} {self.versions[name]}" for name in (BRIDGE, CORE, ENGINE))
+        return f"{named} ({self.origin})"
+
+
+def target_versions(bridge_version: str | None = None, installed: Mapping[str, str] | None = None) -> Versions:
+    """Return the versions to judge for.
+
+    Args:
+        bridge_version: of megatron-bridge; its companions are those it was released with.
+        installed: distribution -> version of the environment that the run will use; wins over the companions.
+
+    Raises:
+        ConfigError: the version is none, or too old to be known.
+    """
+    chosen = dict(TARGET)
+    origin = "the target of this version of bridgepack"
+    if bridge_version is not None:
+        chosen = {BRIDGE: str(_version(bridge_version)), **_companions(bridge_version)}
+        origin = f"as released with megatron-bridge {bridge_version}"
+    known = {name: version for name, version in (installed or {}).items() if name in chosen and _is_version(version)}
+    if known:
+        chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
+        origin = "from the environment given"
+    return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
+
+
+def _companions(bridge_version: str) -> Mapping[str, str]:
+    version = _version(bridge_version)
+    release = f"{version.major}.{version.minor}"
+    if release in COMPANIONS:
+        return COMPANIONS[release]
+    if version > Version(TARGET[BRIDGE]):
+        return {name: text for name, text in TARGET.items() if name != BRIDGE}
+    raise ConfigError(
+        f"--bridge-version is {bridge_version}; allowed: 0.3 and newer, the first with packed SFT and context "
+        "parallelism. Upgrade megatron-bridge."
+    )
+
+
+def _version(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise ConfigError(f"--bridge-version is {text!r}; allowed: a version such as {TARGET[BRIDGE]}.") from None
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,146 +1,19 @@
-"""Runs rules over an artifact: its rows in parts, which may run in several processes, then the whole."""
+"""Judges with rules: which of them, on a whole artifact and on a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from bridgepack.records import Finding, InspectableArtifact, RowBatch
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
-from bridgepack.rules.engine.merging import MergedScans
-from bridgepack.rules.engine.parts import PART_TOKENS
-from bridgepack.rules.engine.report import CheckReport, SkippedRule
-from bridgepack.rules.engine.rule import ArtifactFacts, ArtifactRule, RowRule, Rule, Severity, StructureRule
-from bridgepack.rules.engine.scanning import BatchRules, PartReader, crash_of
-from bridgepack.rules.engine.tally import findings_of
-from bridgepack.rules.engine.tasks import ScanPlan, Task, TaskResult, run_task
-
-#: Tokens of a batch: small enough for the caches to help, large enough for numpy's overhead to vanish.
-BATCH_TOKENS = 1 << 20
-
-RunTasks = Callable[[Callable[[Task], TaskResult], Iterable[Task]], Iterable[TaskResult]]
-
-
-class ScanProgress(Protocol):
-    """Told how far the scan is, in rows made and bytes of the files done."""
-
-    def start(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin."""
-        ...
-
-    def advance(self, num_items: int, work: int | None = None) -> None:
-        """Note progress."""
-        ...
-
-    def finish(self) -> None:
-        """End."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Execution:
-    """How a scan reads and runs; none of it changes the outcome.
-
-    Attributes:
-        reader: reads parts and hashes files; None reads whole shards from the artifact and hashes nothing.
-        run_tasks: gives the function's result for each task, in order, as `data.execution.Runner.run`; None runs
-            them one after the other here.
-        progress: told how far it is.
-        max_tokens: stored tokens per batch; bounds memory.
-        part_tokens: stored tokens of a task, at which a shard is cut when `reader` is given.
-    """
-
-    reader: PartReader | None = None
-    run_tasks: RunTasks | None = None
-    progress: ScanProgress | None = None
-    max_tokens: int = BATCH_TOKENS
-    part_tokens: int = PART_TOKENS
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArtifactScan:
-    """What one pass over an artifact's rows gives; rules on the whole artifact have not been run yet.
-
-    Attributes:
-        facts: what rules on the whole artifact, alone or beside a recipe, take.
-        findings: of structure and row rules, in the order of the rules.
-        skipped: code -> why; structure and row rules that did not judge.
-        num_shards_read: shards read to the end.
-        num_rows: rows read.
-        num_sound_rows: rows whose structure holds.
-        num_tokens: stored tokens read.
-    """
-
-    facts: ArtifactFacts
-    findings: tuple[Finding, ...]
-    skipped: Mapping[str, str]
-    num_shards_read: int
-    num_rows: int
-    num_sound_rows: int
-    num_tokens: int
-
-
-def scan_artifact(
-    artifact: InspectableArtifact,
-    *,
-    rules: Sequence[Rule],
-    structure: Sequence[StructureRule],
-    context: CheckContext | None = None,
-    max_examples: int = 5,
-    execution: Execution | None = None,
-) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find.
-
-    Args:
-        artifact: the subject.
-        rules: to run.
-        structure: every structure rule: without them row rules would meet rows that they cannot take.
-        context: what rows are judged against; by default what the manifest says. Without a manifest and without
-            this, rules that need it are skipped.
-        max_examples: places named per finding.
-        execution: how to read and run; by default here, shard by shard.
-
-    Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of
-    each split but the largest.
-
-    Raises:
-        RuleCrashError: a rule raised.
-    """
-    execution = execution or Execution()
-    if context is None:
-        context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
-    plan = ScanPlan(
-        shards={split: artifact.shard_facts(split) for split in artifact.split_names},
-        reader=execution.reader or _WholeShards(artifact),
-        part_tokens=None if execution.reader is None else execution.part_tokens,
-        hashes_files=execution.reader is not None,
-        context=context,
-        rules=BatchRules([*rules, *(rule for rule in structure if rule not in rules)]),
-        max_examples=max_examples,
-        max_tokens=execution.max_tokens,
-    )
-    merged = MergedScans(plan, max_examples=max_examples)
-    _run_plan(plan, merged, execution)
-    facts = ArtifactFacts(
-        context=context,
-        manifest=artifact.manifest,
-        shards=merged.shards(),
-        unlisted_shards=artifact.unlisted_shards(),
-        unreadable_shards=merged.unreadable,
-        metadata=artifact.metadata_facts(),
-        truths=merged.truths(),
-        shared=merged.shared(),
-    )
-    return ArtifactScan(
-        facts=facts,
-        findings=tuple(merged.findings(rules)),
-        skipped={rule.code: merged.skipped[rule.code] for rule in rules if rule.code in merged.skipped},
-        num_shards_read=merged.num_shards_read,
-        num_rows=merged.num_rows,
-        num_sound_rows=merged.num_sound_rows,
-        num_tokens=merged.num_tokens,
-    )
+from bridgepack.config.errors import nearest_name
+from bridgepack.errors import ConfigError
+from bridgepack.records import Finding
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.report import CheckReport, RuleCrashError, SkippedRule, crash_of, findings_of
+from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, RunRule, Severity, StructureRule
+from bridgepack.rules.engine.scan import ArtifactScan
+from bridgepack.rules.engine.subject import Run
 
 
 def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule], max_examples: int = 5) -> CheckReport:
@@ -172,38 +45,6 @@ def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule], max_examples: i
     )
 
 
-class _WholeShards:
-    """Reads shards as the artifact does, without cutting or hashing them."""
-
-    def __init__(self, artifact: InspectableArtifact) -> None:
-        self._artifact = artifact
-
-    def iter_batches(
-        self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
-    ) -> Iterator[RowBatch]:
-        """Yield the rows of a whole shard."""
-        assert row_groups is None
-        assert first_row == 0
-        yield from self._artifact.iter_shard_batches(shard, max_tokens=max_tokens)
-
-    def sha256(self, shard: str) -> str:
-        """Never called: the artifact's facts have the hashes, or nobody wants them."""
-        raise NotImplementedError(shard)
-
-
-def _run_plan(plan: ScanPlan, merged: MergedScans, execution: Execution) -> None:
-    tasks = plan.tasks()
-    results = execution.run_tasks(run_task, tasks) if execution.run_tasks else map(run_task, tasks)
-    if execution.progress is None:
-        for result in results:
-            merged.add(result)
-        return
-    execution.progress.start("Checking", plan.num_bytes, "rows")
-    for result in results:
-        execution.progress.advance(merged.add(result), work=result.num_bytes)
-    execution.progress.finish()
-
-
 def _judge_whole(
     facts: ArtifactFacts, rules: Sequence[Rule], max_examples: int
 ) -> tuple[list[Finding], dict[str, str]]:
@@ -219,3 +60,99 @@ def _judge_whole(
         except Exception as error:  # whatever a rule raises is that rule's crash
             raise crash_of(rule, "the artifact", error) from error
     return findings, skipped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunJudgement:
+    """What the rules say about a run.
+
+    Attributes:
+        findings: in the order of the rules.
+        rules_run: codes of the rules that judged.
+        rules_skipped: rules that lacked something.
+        rules_not_applicable: rules that do not apply to these versions of the host.
+    """
+
+    findings: tuple[Finding, ...]
+    rules_run: tuple[str, ...]
+    rules_skipped: tuple[SkippedRule, ...]
+    rules_not_applicable: tuple[str, ...]
+
+
+def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> RunJudgement:
+    """Return what the rules say about a run.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    findings: list[Finding] = []
+    ran: list[str] = []
+    skipped: list[SkippedRule] = []
+    not_applicable: list[str] = []
+    for rule in rules:
+        if not run.versions.are_in(rule.versions):
+            not_applicable.append(rule.code)
+            continue
+        try:
+            findings += findings_of(rule, list(rule.violations(run)), max_examples=max_examples)
+        except CannotJudgeError as reason:
+            skipped.append(SkippedRule(code=rule.code, name=rule.name, reason=str(reason)))
+        except Exception as error:  # whatever a rule raises is that rule's crash
+            raise RuleCrashError(
+                f"rule {rule.code} ({rule.name}) crashed on {run.config.place}: {type(error).__name__}: {error}. "
+                "This is a bug in bridgepack; report it with the settings it was given."
+            ) from error
+        else:
+            ran.append(rule.code)
+    return RunJudgement(
+        findings=tuple(findings),
+        rules_run=tuple(ran),
+        rules_skipped=tuple(skipped),
+        rules_not_applicable=tuple(not_applicable),
+    )
+
+
+def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tuple[Finding, ...]:
+    """Return findings without those that a rule on runs reports as well, and better."""
+    found = {finding.code for finding in findings}
+    doubles = {rule.instead_of for rule in rules if rule.code in found}
+    return tuple(finding for finding in findings if finding.code not in doubles)
+
+
+def selected[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequence[str]) -> tuple[R, ...]:
+    """Return the rules that are selected and not ignored.
+
+    Args:
+        rules: to choose from, in order.
+        select: codes, names or first characters of codes, e.g. `BP101`, `BP3`, `micro-batch-size-not-one`; all rules
+            where it is empty. Upper and lower case are the same.
+        ignore: the same; the longer of a selecting and an ignoring prefix wins, as in ruff.
+    """
+    return tuple(
+        rule for rule in rules if _strength(rule, select or ("BP",)) > (_strength(rule, ignore) if ignore else 0)
+    )
+
+
+def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str) -> None:
+    """Accept selectors that choose at least one rule.
+
+    Raises:
+        ConfigError: one chooses none.
+    """
+    for selector in selectors:
+        if not any(_matches(rule, selector) for rule in rules):
+            nearest = nearest_name(selector, [known for rule in rules for known in (rule.code, rule.name)])
+            hint = f"Did you mean {nearest}?" if nearest else "`bridgepack rules` lists them."
+            raise ConfigError(
+                f"{option} is {selector!r}; no rule is called that. Allowed: a code such as BP101, its beginning such "
+                f"as BP1, or a name. {hint}"
+            )
+
+
+def _strength(rule: Rule, selectors: Sequence[str]) -> int:
+    return max((len(selector) for selector in selectors if _matches(rule, selector)), default=0)
+
+
+def _matches(rule: Rule, selector: str) -> bool:
+    wanted = selector.upper()
+    return (wanted.startswith("BP") and rule.code.startswith(wanted)) or selector.lower() == rule.name

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
-from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
+from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,3 +104,79 @@ class CheckReport:
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return findings worst first, then by code."""
     return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))
+
+
+class RuleCrashError(BridgepackError):
+    """A rule raised: nothing is known about what it judges, so the check has no outcome."""
+
+
+def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
+    """Return the error for a rule that raised while it judged `subject`."""
+    return RuleCrashError(
+        f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
+        "This is a bug in bridgepack; report it with the artifact's manifest."
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class Tally:
+    """Violations of one kind: the first ones, and the number of all.
+
+    Attributes:
+        max_examples: violations kept.
+        first: the first ones.
+        num_violations: number of all.
+    """
+
+    max_examples: int
+    first: list[Violation] = field(default_factory=list)
+    num_violations: int = 0
+
+    def add(self, violation: Violation) -> None:
+        """Count one violation."""
+        self.num_violations += 1
+        if len(self.first) < self.max_examples:
+            self.first.append(violation)
+
+    def add_offenders(self, offenders: Offenders, shard: str, rows: RawRows | SoundRows) -> None:
+        """Count the offenders of one batch."""
+        self.num_violations += len(offenders.rows)
+        numbers = rows.row_numbers() if isinstance(rows, RawRows) else rows.numbers
+        for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):
+            where = f"{shard} row {numbers[offenders.rows[offence]]}"
+            if offenders.sequences is not None:
+                where += f", sequence {offenders.sequences[offence]}"
+            violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)
+            self.first.append(violation)
+
+    def merge(self, later: Tally) -> None:
+        """Count the violations of another tally after one's own."""
+        self.num_violations += later.num_violations
+        self.first += later.first[: self.max_examples - len(self.first)]
+
+
+def findings_of(rule: Rule, violations: Iterable[Violation], *, max_examples: int) -> list[Finding]:
+    """Return one finding per group of violations, in order of appearance."""
+    tallies: dict[str, Tally] = {}
+    for violation in violations:
+        tallies.setdefault(violation.group, Tally(max_examples=max_examples)).add(violation)
+    return [finding_of(rule, tally) for tally in tallies.values()]
+
+
+def finding_of(rule: Rule, tally: Tally) -> Finding:
+    """Return the finding of a tally with at least one violation."""
+    first = tally.first[0]
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=rule.severity,
+        where=first.where,
+        found=first.found,
+        allowed=first.allowed,
+        why=rule.why,
+        fix=rule.fix,
+        num_occurrences=tally.num_violations,
+        examples=tuple(violation.where for violation in tally.first),
+        changes=tuple(dict.fromkeys(item for violation in tally.first for item in violation.changes)),
+        noticed=rule.noticed,
+    )

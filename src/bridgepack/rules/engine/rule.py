@@ -12,15 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
-from bridgepack.records import Change, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
-from bridgepack.rules.engine.overlap import SharedSequences
+from bridgepack.records import Change
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
-from bridgepack.rules.engine.truth import SplitTruth
-
-MANIFEST_FILE = "manifest.json"
+from bridgepack.rules.engine.subject import Run
 
 _NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
 _SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
@@ -136,140 +133,91 @@ def wrong(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ArtifactFacts:
-    """Everything known about an artifact once its rows have been streamed.
-
-    Attributes:
-        context: what it is judged against.
-        manifest: its manifest; None where it has none.
-        shards: split -> its shards, training first.
-        unlisted_shards: Parquet files that the manifest does not list.
-        unreadable_shards: path -> why its rows could not be read to the end.
-        metadata: the host's metadata file.
-        truths: split -> what its rows really hold.
-        shared: sequences that lie in two splits.
-    """
-
-    context: CheckContext
-    manifest: Manifest | None
-    shards: Mapping[str, tuple[ShardFacts, ...]]
-    unlisted_shards: tuple[str, ...]
-    unreadable_shards: Mapping[str, str]
-    metadata: MetadataFacts
-    truths: Mapping[str, SplitTruth]
-    shared: tuple[SharedSequences, ...]
-
-    def require_manifest(self) -> Manifest:
-        """Return the manifest.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        if self.manifest is None:
-            raise CannotJudgeError("the artifact has no manifest")
-        return self.manifest
-
-    def require_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits that hold at least one sound row.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        if not truths:
-            raise CannotJudgeError("no sound row could be read")
-        return truths
-
-    def require_complete_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits with rows, all of which were read and are sound.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        if not truths:
-            raise CannotJudgeError("no split has rows that could all be read and are sound")
-        return truths
-
-
-StructureCheck = Callable[[RawRows], Offenders | None]
-RowCheck = Callable[[SoundRows], Offenders | None]
-ArtifactCheck = Callable[[ArtifactFacts], Found]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StructureRule(Rule):
-    """A rule on rows as read; later rules do not see the rows it reports.
-
-    Attributes:
-        check: returns the offenders of one batch.
-    """
+    """A rule on rows as read, batch by batch; later rules do not see the rows it reports."""
 
     judges: ClassVar[str] = "each row"
 
-    check: StructureCheck
+    check: Callable[[RawRows], Offenders | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRule(Rule):
-    """A rule on structurally sound rows.
-
-    Attributes:
-        check: returns the offenders of one batch.
-    """
+    """A rule on structurally sound rows, batch by batch."""
 
     judges: ClassVar[str] = "each sound row"
 
-    check: RowCheck
+    check: Callable[[SoundRows], Offenders | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactRule(Rule):
-    """A rule on a whole artifact.
-
-    Attributes:
-        check: yields violations.
-    """
+    """A rule on a whole artifact."""
 
     judges: ClassVar[str] = "the whole artifact"
 
-    check: ArtifactCheck
+    check: Callable[[ArtifactFacts], Found]
+
+
+Guard = Callable[[Run], object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRule(Rule):
+    """A rule on a run: its settings, with its topology, artifact, files and environment where they are given.
+
+    Attributes:
+        check: yields violations of a run that it is about.
+        when: says whether a run is one of those that it is about; None for every run.
+        instead_of: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one.
+    """
+
+    judges: ClassVar[str] = "the run"
+
+    check: Callable[[Run], Found]
+    noticed: str = "never."
+    evidence: str = "read in the source."
+    when: Guard | None = None
+    instead_of: str = ""
+
+    def violations(self, run: Run) -> Found:
+        """Return the violations of a run; none where the rule is about others."""
+        return self.check(run) if self.when is None or self.when(run) else ()
 
 
 class RuleFacts(TypedDict, total=False):
-    """What a decorator takes beside code, severity and source; what does not fit there is in the docstring.
+    """What a decorator takes beside code, severity and source, as `Rule` and `RunRule` have it.
 
-    `noticed`: when the host notices; of a rule on runs, never where nothing is said. `evidence`: how it is known; of a
-    rule on runs, read in the source where nothing is said. `versions`: as in `Rule`.
+    `noticed` and `evidence` come without a full stop. What does not fit into the line is a section of the docstring.
     """
 
     noticed: str
     evidence: str
     versions: Mapping[str, str]
+    when: Guard
+    instead_of: str
 
 
-def structure_rule(
-    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
-) -> Callable[[StructureCheck], StructureRule]:
-    """Return a decorator that makes a `StructureRule` of a function and its docstring."""
-    return lambda check: StructureRule(check=check, **described(check, code, severity, source, facts))
+class Decorator[Check, Made](Protocol):
+    """Makes a rule of a function and its docstring."""
+
+    def __call__(
+        self, code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
+    ) -> Callable[[Check], Made]:
+        """Return what is to stand above the function."""
+        ...
 
 
-def row_rule(
-    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
-) -> Callable[[RowCheck], RowRule]:
-    """Return a decorator that makes a `RowRule` of a function and its docstring."""
-    return lambda check: RowRule(check=check, **described(check, code, severity, source, facts))
+def decorator(kind: Callable[..., Any]) -> Any:
+    """Return the decorator for a kind of rules, a `Decorator`."""
+
+    def decorate(code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]) -> Any:
+        return lambda check: kind(check=check, **_described(check, code, severity, source, facts))
+
+    return decorate
 
 
-def artifact_rule(
-    code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
-) -> Callable[[ArtifactCheck], ArtifactRule]:
-    """Return a decorator that makes an `ArtifactRule` of a function and its docstring."""
-    return lambda check: ArtifactRule(check=check, **described(check, code, severity, source, facts))
-
-
-def described(
+def _described(
     check: Callable[..., object], code: str, severity: Severity, source: str, facts: RuleFacts
 ) -> dict[str, Any]:
     """Return the fields of a rule from its decorator, from its function's name and from the docstring.
@@ -286,8 +234,20 @@ def described(
         "severity": severity,
         "source": source,  # or the docstring's section
         "summary": text.partition("\n")[0],
-        "versions": facts.get("versions", {}),
         **dict.fromkeys(("why", "bad", "good", "fix"), ""),
         **sections,
+        **facts,
         **said,
     }
+
+
+structure_rule: Decorator[Callable[[RawRows], Offenders | None], StructureRule] = decorator(StructureRule)
+row_rule: Decorator[Callable[[SoundRows], Offenders | None], RowRule] = decorator(RowRule)
+artifact_rule: Decorator[Callable[[ArtifactFacts], Found], ArtifactRule] = decorator(ArtifactRule)
+#: Of a rule on runs.
+rule: Decorator[Callable[[Run], Found], RunRule] = decorator(RunRule)
+
+
+def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
+    """Return one safe change, as `Violation.changes` takes it."""
+    return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)

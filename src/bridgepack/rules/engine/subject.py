@@ -12,14 +12,12 @@ from typing import Any
 from bridgepack import geometry
 from bridgepack.records import Files, RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.earlier_names import in_current_names
 from bridgepack.rules.engine.environment import Environment as Environment
+from bridgepack.rules.engine.environment import Versions
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.families import ARCHITECTURES, Family, family_of
-from bridgepack.rules.engine.host_defaults import with_host_defaults
-from bridgepack.rules.engine.number_formats import number_format_of
-from bridgepack.rules.engine.rule import ArtifactFacts
-from bridgepack.rules.engine.settings import Settings
-from bridgepack.rules.engine.versions import Versions
+from bridgepack.rules.engine.loaded import in_current_names, with_host_defaults
+from bridgepack.rules.engine.settings import Settings, number_format_of
 
 #: Where packs are described.
 SPECS = "dataset.offline_packing_specs"
@@ -30,6 +28,20 @@ TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HF
 #: Multiple of a row's width where `pad_to_max_length` is off and nothing else is said.
 #: Source: megatron/bridge/data/packing/gpt_sft.py, the collate's `pad_seq_length_to_mult`.
 DEFAULT_WIDTH_MULTIPLE = 16
+
+
+def _integer(path: str, *, default: int | None = None) -> cached_property[int]:
+    return cached_property(lambda run: run.integer(path, default=default))
+
+
+def _size(path: str) -> cached_property[int]:
+    def read(run: Run) -> int:
+        size = run.integer(path, default=1)
+        if size < 1:
+            raise CannotJudgeError(f"{path} is {size}")
+        return size
+
+    return cached_property(read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,20 +126,12 @@ class Run(Settings):
         path = "dataset.dataset_kwargs"
         return self.mapping(path) if self._knows(path) else {}
 
-    @cached_property
-    def packed_sequence_size(self) -> int:
-        """Runtime tokens that a pack can hold."""
-        return self.integer(f"{SPECS}.packed_sequence_size")
-
-    @cached_property
-    def pad_seq_to_mult(self) -> int:
-        """Multiple of every sequence's runtime length, as the settings state it."""
-        return self.integer(f"{SPECS}.pad_seq_to_mult")
-
-    @cached_property
-    def seq_length(self) -> int:
-        """`model.seq_length`, tokens."""
-        return self.integer("model.seq_length")
+    #: Runtime tokens that a pack can hold.
+    packed_sequence_size = _integer(f"{SPECS}.packed_sequence_size")
+    #: Multiple of every sequence's runtime length, as the settings state it.
+    pad_seq_to_mult = _integer(f"{SPECS}.pad_seq_to_mult")
+    #: `model.seq_length`, tokens.
+    seq_length = _integer("model.seq_length")
 
     @cached_property
     def pads_to_max_length(self) -> bool:
@@ -137,20 +141,12 @@ class Run(Settings):
 
     # --- topology --------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def tensor_model_parallel_size(self) -> int:
-        """Ranks that share each layer's weights."""
-        return self._size("model.tensor_model_parallel_size")
-
-    @cached_property
-    def pipeline_model_parallel_size(self) -> int:
-        """Pipeline stages."""
-        return self._size("model.pipeline_model_parallel_size")
-
-    @cached_property
-    def context_parallel_size(self) -> int:
-        """Ranks that share each sequence."""
-        return self._size("model.context_parallel_size")
+    #: Ranks that share each layer's weights.
+    tensor_model_parallel_size = _size("model.tensor_model_parallel_size")
+    #: Pipeline stages.
+    pipeline_model_parallel_size = _size("model.pipeline_model_parallel_size")
+    #: Ranks that share each sequence.
+    context_parallel_size = _size("model.context_parallel_size")
 
     @cached_property
     def eval_context_parallel_size(self) -> int | None:
@@ -174,10 +170,8 @@ class Run(Settings):
         may_have_groups = not self._knows(groups) or self.flag(groups)
         return sizes if len(sizes) > 1 and may_have_groups and self.evaluates else sizes[:1]
 
-    @cached_property
-    def expert_model_parallel_size(self) -> int:
-        """Ranks that share the experts."""
-        return self._size("model.expert_model_parallel_size")
+    #: Ranks that share the experts.
+    expert_model_parallel_size = _size("model.expert_model_parallel_size")
 
     @cached_property
     def splits_sequence(self) -> bool:
@@ -257,20 +251,14 @@ class Run(Settings):
         rounding = self.dataset_kwargs.get("pad_seq_length_to_mult", DEFAULT_WIDTH_MULTIPLE)
         if type(rounding) is not int or rounding < 1:
             raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {rounding!r}")
-        multiple = self.pad_seq_to_mult
-        return multiple if multiple % rounding == 0 else rounding
+        return self.pad_seq_to_mult if self.pad_seq_to_mult % rounding == 0 else rounding
 
     # --- batches ---------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def micro_batch_size(self) -> int:
-        """Rows per forward on one data-parallel rank."""
-        return self.integer("train.micro_batch_size")
-
-    @cached_property
-    def global_batch_size(self) -> int:
-        """Rows per optimiser step."""
-        return self.integer("train.global_batch_size")
+    #: Rows per forward on one data-parallel rank.
+    micro_batch_size = _integer("train.micro_batch_size")
+    #: Rows per optimiser step.
+    global_batch_size = _integer("train.global_batch_size")
 
     @cached_property
     def eval_micro_batch_size(self) -> int:
@@ -333,30 +321,20 @@ class Run(Settings):
         kinds = kinds if isinstance(kinds, (list, tuple)) else (kinds,)
         return tuple(dict.fromkeys(str(kind) for kind in kinds)) or ("p2p",)
 
-    @cached_property
-    def number_format(self) -> str:
-        """Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`."""
-        return number_format_of(self)
+    #: Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
+    number_format = cached_property(number_format_of)
 
     @cached_property
     def is_mixture_of_experts(self) -> bool:
         """Whether the model has experts."""
         return bool(self.integer_or_none("model.num_moe_experts"))
 
-    @cached_property
-    def num_mtp_layers(self) -> int:
-        """Number of multi-token-prediction layers."""
-        return self.integer("model.mtp_num_layers", default=0)
+    #: Number of multi-token-prediction layers.
+    num_mtp_layers = _integer("model.mtp_num_layers", default=0)
 
     def _width_multiple(self, sizes: tuple[int, ...]) -> int:
         tensor = self.tensor_model_parallel_size if self.splits_sequence else 1
         return math.lcm(_sequence_multiple(sizes), *(size * tensor if tensor > 1 else 1 for size in sizes))
-
-    def _size(self, path: str) -> int:
-        size = self.integer(path, default=1)
-        if size < 1:
-            raise CannotJudgeError(f"{path} is {size}")
-        return size
 
     def _knows(self, path: str) -> bool:
         return self.config.is_complete or self.is_stated(path)

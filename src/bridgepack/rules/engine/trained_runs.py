@@ -8,7 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.rules.engine.rows import SoundRows
-from bridgepack.rules.engine.truth import TrainedRuns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedRuns:
+    """Tokens where runs of trained positions begin and end, over the first runs of a split's parts.
+
+    Attributes:
+        num_runs: runs looked at.
+        first_fraction: share of the most frequent token at a run's first position, 0-1.
+        before_fraction: share of the most frequent token one position earlier, 0-1.
+        ends_on_eos_fraction: share of runs whose last position holds EOS as input, 0-1.
+    """
+
+    num_runs: int
+    first_fraction: float
+    before_fraction: float
+    ends_on_eos_fraction: float
+
 
 #: Runs kept of one part, and of a split: the first ones.
 MAX_RUNS_PER_PART = 1 << 14

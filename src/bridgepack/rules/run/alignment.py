@@ -6,10 +6,9 @@ import math
 import re
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
 

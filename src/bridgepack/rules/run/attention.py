@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import ENGINE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
-from bridgepack.rules.engine.versions import ENGINE
 from bridgepack.rules.run.kernel_facts import (
     attention_backend,
     backend_takes_effect,

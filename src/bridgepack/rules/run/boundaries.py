@@ -5,10 +5,9 @@ from __future__ import annotations
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.kernel_facts import replaces_attention
 
 _CORE_WITH_PARTITION = Version("0.18.0")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, raw_root, splits_packed_by_host
 

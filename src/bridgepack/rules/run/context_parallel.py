@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import CORE, ENGINE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import CORE, ENGINE
 
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.hybrid_models import has_mamba_layers
 from bridgepack.rules.run.packed_paths import explicit_paths, splits_packed_by_host
 

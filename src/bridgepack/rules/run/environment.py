@@ -8,10 +8,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
-from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in, is_installed
 
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.

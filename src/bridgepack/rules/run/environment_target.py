@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import BRIDGE, CORE, ENGINE
 from bridgepack.rules.run.installed import installed_version, is_in
 
 _TOKENIZER = "tokenizer.tokenizer_model"

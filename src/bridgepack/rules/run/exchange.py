@@ -8,10 +8,9 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import ENGINE
+from bridgepack.rules.engine.rule import ERROR, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
-from bridgepack.rules.engine.versions import ENGINE
 from bridgepack.rules.run.kernel_facts import replaces_attention
 
 _KIND = "model.cp_comm_type"

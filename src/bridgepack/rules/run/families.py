@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
-from bridgepack.rules.engine.versions import BRIDGE, CORE
 from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.geometry import ceil_to_multiple
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 #: Number format -> multiple of the tokens on a rank that its matrix products need.

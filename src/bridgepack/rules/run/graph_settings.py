@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.rule import ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.rule import ERROR, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries
 

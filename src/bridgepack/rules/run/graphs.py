@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"

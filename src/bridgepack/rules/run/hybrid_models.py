@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE, CORE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, TEXT_DATASETS, Run
-from bridgepack.rules.engine.versions import BRIDGE, CORE
 
 _HYBRID = "model.is_hybrid_model"
 #: Distribution -> oldest version whose kernels take several sequences in a row.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, PACKS_IN_BATCH, TEXT_DATASETS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 
 _SWITCH = "dataset.enable_in_batch_packing"
 _DEFER = "dataset.defer_in_batch_packing_to_step"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 

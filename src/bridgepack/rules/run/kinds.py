@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 

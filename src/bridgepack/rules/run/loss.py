@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.records import Change
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import DIFFUSION_DATASETS, FINETUNING_DATASETS, PRETRAINING_DATASETS
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _KIND = "model.cp_comm_type"

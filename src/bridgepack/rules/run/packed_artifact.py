@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
-from bridgepack.rules.engine.rule import ERROR, MANIFEST_FILE, WARNING, ArtifactFacts, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
 

@@ -8,8 +8,8 @@ from packaging.version import Version
 
 from bridgepack.records import SPLITS, TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.subject import SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 
 #: Versions since which the host's own packs are Parquet files, and have a fingerprint in their folder's name.
 _FIRST_WITH_PARQUET, _FIRST_WITH_FINGERPRINT = Version("0.4.dev0"), Version("0.6.dev0")

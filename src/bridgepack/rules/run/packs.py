@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 
 #: Whole numbers up to here are exact in float32.
 MAX_EXACT_FLOAT32 = 1 << 24

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.kernel_facts import has_constant_width
 
 _PER_TOKEN = "model.calculate_per_token_loss"

@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,

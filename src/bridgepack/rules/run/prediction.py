@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernel_facts import pads_between_sequences
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import CORE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.engine.versions import CORE
 
 
 @rule("BP006", ERROR, "PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,

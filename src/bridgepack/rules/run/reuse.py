@@ -6,10 +6,9 @@ from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.supply import num_packs
 
 _TRAIN_PATH, _VALIDATION_PATH = f"{SPECS}.packed_train_data_path", f"{SPECS}.packed_val_data_path"

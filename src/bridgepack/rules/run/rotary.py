@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 _FUSION = "model.apply_rope_fusion"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
 
 _KWARGS = "dataset.dataset_kwargs"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bridgepack.records import Change
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, HAS_SPECS, IS_TEXT, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
 _COLLATE_SIZES = (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 from bridgepack.rules.run.reading import FINETUNING_DATASETS
 
 _OPTIONS = "dataset.dataset_kwargs"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 
-from bridgepack.rules.engine.rule import ERROR, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, TEXT_DATASETS, Run
 
 #: Named sources of the host and the splits that they have.

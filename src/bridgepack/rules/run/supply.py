@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
-from bridgepack.rules.engine.versions import BRIDGE
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.engine.versions import BRIDGE
 
 #: Name in 0.3-0.5 -> what replaced it.
 _OLD_NAMES = {

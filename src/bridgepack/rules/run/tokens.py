@@ -9,8 +9,7 @@ from pathlib import PurePath
 
 from bridgepack import geometry
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.preprocessing import preprocessing_kind
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import rule
+from bridgepack.rules.engine.rule import WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_artifact import packs_of
 

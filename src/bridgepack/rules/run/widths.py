@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, wrong
-from bridgepack.rules.engine.run_rule import change, rule
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 

@@ -19,8 +19,8 @@ from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts
-from bridgepack.rules.engine.tally import findings_of
-from bridgepack.rules.engine.versions import BRIDGE
+from bridgepack.rules.engine.environment import BRIDGE
+from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
 from bridgepack.running.guard.exchange import (
     exchanged,

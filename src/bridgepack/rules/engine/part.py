@@ -1,6 +1,7 @@
-"""The work on one part of a shard: reads its rows, runs the structure and row rules, sums up.
+"""Parts of shards, and the work on one: read its rows, run the structure and row rules, sum up.
 
-A task holds all it needs and can be pickled, so it runs in any process; `engine` puts the outcomes together.
+A task holds all it needs and can be pickled, so it runs in any process; `scan` puts the outcomes together. How shards
+are cut depends on them alone, never on the number of workers, so the outcome cannot depend on it either.
 """
 
 from __future__ import annotations
@@ -8,23 +9,74 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
 
-from bridgepack.errors import ArtifactError, BridgepackError
-from bridgepack.records import RowBatch
+from bridgepack.errors import ArtifactError
+from bridgepack.records import RowBatch, ShardFacts
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
-from bridgepack.rules.engine.hashing import SequenceHashes, hash_sequences
-from bridgepack.rules.engine.parts import ShardPart
+from bridgepack.rules.engine.overlap import SequenceHashes, hash_sequences
+from bridgepack.rules.engine.report import Tally, crash_of
 from bridgepack.rules.engine.rows import BoolArray, Offenders, RawRows, SoundRows, sound_rows
 from bridgepack.rules.engine.rule import RowRule, Rule, StructureRule
-from bridgepack.rules.engine.tally import Tally
-from bridgepack.rules.engine.totals import SplitTotals
+from bridgepack.rules.engine.truth import SplitTotals
+
+#: Stored tokens of a part: a tenth of a second's work, so that progress moves and cores stay busy to the end.
+PART_TOKENS = 1 << 23
 
 
-class RuleCrashError(BridgepackError):
-    """A rule raised: nothing is known about what it judges, so the check has no outcome."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardPart:
+    """Consecutive rows of one shard.
+
+    Attributes:
+        split: of the shard.
+        shard: its path, relative to the artifact.
+        row_groups: row groups of the part; None for a whole shard, whatever its row groups.
+        first_row: 0-based index of its first row in the shard.
+        num_bytes: its share of the file's size.
+    """
+
+    split: str
+    shard: str
+    row_groups: range | None
+    first_row: int
+    num_bytes: int
+
+
+def parts_of(split: str, shard: ShardFacts, *, part_tokens: int | None) -> Iterator[ShardPart]:
+    """Yield the parts of a shard in order, cut at the first row group after each `part_tokens` stored tokens.
+
+    Args:
+        split: of the shard.
+        shard: its facts.
+        part_tokens: None leaves it whole.
+    """
+    num_bytes, num_groups = shard.num_bytes or 0, len(shard.row_group_tokens)
+    if part_tokens is None or sum(shard.row_group_tokens) <= part_tokens:
+        yield ShardPart(split=split, shard=shard.path, row_groups=None, first_row=0, num_bytes=num_bytes)
+        return
+    tokens, rows = _before(shard.row_group_tokens), _before(shard.row_group_rows)
+    begins = [group for group in range(num_groups) if _begins_part(tokens, group, part_tokens)]
+    for begin, end in pairwise([*begins, num_groups]):
+        yield ShardPart(
+            split=split,
+            shard=shard.path,
+            row_groups=range(begin, end),
+            first_row=rows[begin],
+            num_bytes=num_bytes * tokens[end] // tokens[-1] - num_bytes * tokens[begin] // tokens[-1],
+        )
+
+
+def _begins_part(tokens: Sequence[int], group: int, part_tokens: int) -> bool:
+    return group == 0 or tokens[group] // part_tokens != tokens[group - 1] // part_tokens
+
+
+def _before(counts: Sequence[int]) -> Sequence[int]:
+    """Return how many come before each place: [3, 4] -> [0, 3, 7]."""
+    return list(accumulate(counts, initial=0))
 
 
 class PartReader(Protocol):
@@ -202,14 +254,6 @@ def _run[R: (RawRows, SoundRows)](
     return offenders
 
 
-def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
-    """Return the error for a rule that raised while it judged `subject`."""
-    return RuleCrashError(
-        f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
-        "This is a bug in bridgepack; report it with the artifact's manifest."
-    )
-
-
 def _pieces(batch: RowBatch, max_tokens: int) -> Iterator[RowBatch]:
     """Yield a batch's rows in pieces of at most `max_tokens` stored tokens, or of one row, without copying."""
     begin = 0
@@ -227,3 +271,48 @@ def _pieces(batch: RowBatch, max_tokens: int) -> Iterator[RowBatch]:
             start_offsets=batch.start_offsets[begin : end + 1],
         )
         begin = end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashTask:
+    """A file to hash.
+
+    Attributes:
+        shard: its path, relative to the artifact.
+        reader: hashes it.
+        num_bytes: its size.
+    """
+
+    shard: str
+    reader: PartReader
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardHash:
+    """A file's hash.
+
+    Attributes:
+        shard: its path, relative to the artifact.
+        sha256: of its bytes, hexadecimal.
+        num_bytes: its size.
+    """
+
+    shard: str
+    sha256: str
+    num_bytes: int
+
+
+Task = PartTask | HashTask
+TaskResult = PartScan | ShardHash
+
+
+def run_task(task: Task) -> TaskResult:
+    """Return what a task gives.
+
+    Raises:
+        RuleCrashError: a rule raised.
+    """
+    if isinstance(task, PartTask):
+        return scan_part(task)
+    return ShardHash(shard=task.shard, sha256=task.reader.sha256(task.shard), num_bytes=task.num_bytes)

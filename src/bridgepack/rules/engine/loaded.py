@@ -1,7 +1,7 @@
-"""Settings of megatron-bridge before 0.6 under the names that they have since, so that one rule judges both.
+"""Settings as the host loads them: under the names that it has since 0.6, and with its defaults.
 
 Source: megatron/bridge/training/config.py and data/datasets/packed_sequence.py of 0.3.1, 0.4.2 and 0.5.1; rule
-catalogue section 3.
+catalogue section 3; the dataclasses of megatron-bridge 0.6.2 and megatron-core 0.19.2 that have the defaults.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.versions import BRIDGE, Versions
+from bridgepack.rules.engine.environment import BRIDGE, Versions
 
 _FIRST_WITH_CURRENT_NAMES = Version("0.6.dev0")
 _SPECS, _IN_BATCH, _LENGTH = "packed_sequence_specs", "pack_sequences_in_batch", "sequence_length"
@@ -68,3 +68,61 @@ def _asks_for_packs(specs: Any) -> bool:
         return specs is not None
     size = specs.get("packed_sequence_size", -1)
     return type(size) is not int or size > 0
+
+
+_LOADER: Mapping[str, Any] = {"num_workers": 2, "drop_last": True}
+_TEXT: Mapping[str, Any] = {**_LOADER, "dataloader_type": "batch", "seed": 1234, "do_validation": True, "do_test": True}
+_COLLATE: Mapping[str, Any] = {**_LOADER, "pad_to_multiple_of": 128, "in_batch_packing_pad_to_multiple_of": 1}
+#: Class -> field -> default.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HFDatasetConfig"), _TEXT),
+    "DirectHFSFTDatasetConfig": {
+        **_COLLATE,
+        "dataloader_type": "cyclic",
+        "do_validation": True,
+        "do_test": True,
+        "skip_getting_attention_mask_from_dataset": True,
+    },
+    "EnergonDatasetConfig": {
+        **_COLLATE,
+        "dataloader_type": "external",
+        "do_validation": True,
+        "shuffle_buffer_size": 100,
+    },
+    "MockVLMSFTDatasetConfig": {
+        **_COLLATE,
+        "dataloader_type": "single",
+        "skip_getting_attention_mask_from_dataset": True,
+    },
+    "PackedSequenceSpecs": {"packed_sequence_size": -1, "num_tokenizer_workers": -1, "pad_seq_to_mult": 1},
+    "ValidationConfig": {"eval_iters": 100},
+    "RerunStateMachineConfig": {"check_for_nan_in_loss": True},
+    "DistributedInitConfig": {"distributed_timeout_minutes": 10},
+    "RNGConfig": {"seed": 1234},
+}
+
+
+def with_host_defaults(config: RunConfig) -> RunConfig:
+    """Return the settings with the host's defaults where a saved config leaves them out, as loading it gives.
+
+    Settings that are not complete stay as they are: what they leave out comes from elsewhere.
+
+    Example: `offline_packing_specs {_target_: ...PackedSequenceSpecs, packed_sequence_size: 4096}` -> besides,
+    `pad_seq_to_mult` 1.
+    """
+    if not config.is_complete:
+        return config
+    values = {name: _filled(section) for name, section in config.values.items()}
+    return replace(config, values=values)
+
+
+def _filled(section: Any) -> Any:
+    if not isinstance(section, Mapping):
+        return section
+    name = str(section.get("_target_")).rpartition(".")[2]
+    nested = {key: _filled(value) for key, value in section.items() if _is_object(value)}
+    return {**DEFAULTS.get(name, {}), **section, **nested} if nested or name in DEFAULTS else section
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping) and str(value.get("_target_")).rpartition(".")[2] in DEFAULTS

@@ -1,0 +1,101 @@
+"""Everything known about an artifact once its rows have been streamed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts
+from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
+from bridgepack.rules.engine.overlap import SharedSequences
+from bridgepack.rules.engine.truth import SplitTruth
+
+MANIFEST_FILE = "manifest.json"
+
+_LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactFacts:
+    """Everything known about an artifact once its rows have been streamed.
+
+    Attributes:
+        context: what it is judged against.
+        manifest: its manifest; None where it has none.
+        shards: split -> its shards, training first.
+        unlisted_shards: Parquet files that the manifest does not list.
+        unreadable_shards: path -> why its rows could not be read to the end.
+        metadata: the host's metadata file.
+        truths: split -> what its rows really hold.
+        shared: sequences that lie in two splits.
+    """
+
+    context: CheckContext
+    manifest: Manifest | None
+    shards: Mapping[str, tuple[ShardFacts, ...]]
+    unlisted_shards: tuple[str, ...]
+    unreadable_shards: Mapping[str, str]
+    metadata: MetadataFacts
+    truths: Mapping[str, SplitTruth]
+    shared: tuple[SharedSequences, ...]
+
+    def require_manifest(self) -> Manifest:
+        """Return the manifest.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        if self.manifest is None:
+            raise CannotJudgeError("the artifact has no manifest")
+        return self.manifest
+
+    def require_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits that hold at least one sound row.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
+        if not truths:
+            raise CannotJudgeError("no sound row could be read")
+        return truths
+
+    def require_complete_truths(self) -> tuple[SplitTruth, ...]:
+        """Return the truths of the splits with rows, all of which were read and are sound.
+
+        Raises:
+            CannotJudgeError: there is none.
+        """
+        truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
+        if not truths:
+            raise CannotJudgeError("no split has rows that could all be read and are sound")
+        return truths
+
+
+_INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
+
+
+_MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
+
+
+def why_not_streamable(shard: ShardFacts) -> str | None:
+    """Return why a shard's rows cannot be read at all, or None where they can."""
+    if not shard.exists:
+        return "the file is missing"
+    if shard.read_error is not None:
+        return shard.read_error
+    wrong = [name for name in ROW_COLUMNS if not is_usable(name, shard.columns.get(name, ""))]
+    return f"column {wrong[0]} is missing or no list of numbers" if wrong else None
+
+
+def element_of(arrow_type: str) -> str:
+    """Return the type of a list's elements: list<element: int32> -> int32; empty where it is no list."""
+    match = _LIST.match(arrow_type)
+    return match["element"] if match else ""
+
+
+def is_usable(column: str, arrow_type: str) -> bool:
+    """Say whether a column of a type holds what it must."""
+    pattern = _MASK_ELEMENT if column == LOSS_MASK else _INTEGER
+    return pattern.match(element_of(arrow_type)) is not None
