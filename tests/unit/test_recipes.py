@@ -16,7 +16,7 @@ import pytest
 import tomlkit
 from ruamel.yaml import YAML
 
-from bridgepack.config.load import load_module, load_object, load_recipe, read_sections
+from bridgepack.config.reading import load_module, load_object, load_recipe, read_sections
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import RECIPES, catalogue, function_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.rules import find_rule
-from bridgepack.rules.rule import Severity
+from bridgepack.rules.engine.rule import Severity
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
 #: Row of the catalogue's table -> codes of its rules.
