@@ -16,7 +16,8 @@ import pytest
 import tomlkit
 from ruamel.yaml import YAML
 
-from bridgepack.config.reading import load_module, load_object, load_recipe, read_sections
+from bridgepack.config.load import load_recipe
+from bridgepack.config.reading import load_module, load_object, read_sections
 from bridgepack.config.recipe.recipe import SFTRecipe
 from tests.support.catalogue import RECIPES, catalogue, function_of
 
