@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from bridgepack.config.cluster.schema import cluster_schema
-from bridgepack.config.schema import recipe_schema, schema_text
+from bridgepack.config.schema import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
 from .rules import NOTICE, literal, rule_pages

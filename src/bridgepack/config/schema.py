@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 
-#: Where the documentation publishes the schema.
+#: Where the documentation publishes the schemas.
 SCHEMA_URL = "https://bridgepack.readthedocs.io/recipe.schema.json"
+CLUSTER_SCHEMA_URL = "https://bridgepack.readthedocs.io/cluster.schema.json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE_PREFIX = "#/$defs/"
 
@@ -21,10 +23,18 @@ def recipe_schema() -> dict[str, Any]:
     It refuses what `SFTRecipe` refuses by itself: unknown fields, wrong types, values out of bounds. What depends on
     two fields at once is left to `SFTRecipe`.
     """
-    return published_schema(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
+    return _published_schema(SFTRecipe, url=SCHEMA_URL, title="bridgepack recipe")
 
 
-def published_schema(model: type[BaseModel], *, url: str, title: str) -> dict[str, Any]:
+def cluster_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a cluster file, as `recipe_schema`.
+
+    What depends on two fields, and how a mount or a time is written, is left to `ClusterConfig`.
+    """
+    return _published_schema(ClusterConfig, url=CLUSTER_SCHEMA_URL, title="bridgepack cluster")
+
+
+def _published_schema(model: type[BaseModel], *, url: str, title: str) -> dict[str, Any]:
     """Return the JSON Schema of a kind of file, with what editors show.
 
     Args:
