@@ -21,7 +21,7 @@ from bridgepack.data.build import planned_build
 from bridgepack.data.build_places import build_anywhere, local_part
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
-from bridgepack.data.results import BuildOptions
+from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.results import build_options as options_of
 from bridgepack.data.workers.server_process import TOKENISING, worker_server
 from bridgepack.data.workers.stage_loading import StageLoading
@@ -105,11 +105,9 @@ def build(
     """
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
-    with worker_server(TOKENISING) as server:  # it imports what workers need while this process imports the rest
+    with worker_server(TOKENISING) as server:  # it imports what workers need while this process reads the recipe
         loaded = load_recipe(recipe, parse_overrides(overrides))
-        loading = StageLoading(server, loaded)
-
-        chosen = replace(options(), loading=loading)
+        chosen = replace(options(), loading=StageLoading(server, loaded))
         if dry_run:
             place = local_part(output)
             with (
@@ -128,7 +126,9 @@ def build(
     return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
 
 
-def _check_built(recipe: str, overrides: tuple[str, ...], result: Any, *, num_workers: int, as_json: bool) -> int:
+def _check_built(
+    recipe: str, overrides: tuple[str, ...], result: BuildResult, *, num_workers: int, as_json: bool
+) -> int:
     """Judge what was built together with its recipe."""
     with TerminalProgress() as progress:
         options = CheckOptions(

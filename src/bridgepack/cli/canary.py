@@ -11,6 +11,7 @@ import click
 
 from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
 from bridgepack.canary.faults import FAULTS
+from bridgepack.canary.report_records import CanaryReport
 from bridgepack.cli.options import Count, PathOption
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.config.load import parse_overrides
@@ -63,8 +64,7 @@ def _check(arguments: dict[str, Any]) -> None:
             raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
 
 
-def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
-
+def _reports(target: str, arguments: dict[str, Any]) -> list[CanaryReport]:
     check_report_path(arguments["output"], target, None)
     stated = {
         "num_packs": arguments["packs"],
@@ -86,8 +86,7 @@ def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
         return list(run_self_test(target, options)) if arguments["is_self_test"] else [run_canary(target, options)]
 
 
-def _print(reports: list[Any], arguments: dict[str, Any]) -> None:
-
+def _print(reports: list[CanaryReport], arguments: dict[str, Any]) -> None:
     output: Path | None = arguments["output"]
     text = describe_self_test(reports) if arguments["is_self_test"] else describe_canary(reports[0])
     if arguments["as_json"]:

@@ -12,6 +12,7 @@ from bridgepack.checking.options import CheckOptions, named_environment, parse_g
 from bridgepack.cli.options import Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.tasks import Progress
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_table
@@ -72,7 +73,7 @@ def _form(arguments: dict[str, Any]) -> str:
     return "json" if arguments["as_json"] else form or "text"
 
 
-def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int:
+def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: str) -> int:
     """Print or write the changes, then the report of the changed settings."""
     outcome, output = fixed(target, options), arguments["output"]
     has_failed = outcome.report.fails(strict=arguments["strict"])
@@ -92,8 +93,7 @@ def _fix(target: str, options: Any, arguments: dict[str, Any], form: str) -> int
     return FINDINGS if has_failed else CLEAN
 
 
-def _check_options(arguments: dict[str, Any], progress: Any) -> Any:
-
+def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOptions:
     return CheckOptions(
         artifact=arguments["artifact"],
         world_size=arguments["world_size"],

@@ -60,14 +60,12 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 
 
 def _list_executors(*, as_json: bool) -> int:
-
     listing = list_executors()
     print_json(listing.to_json()) if as_json else echo(describe_executors(listing))
     return CLEAN
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
-
     require_nemo_run()
     try:
         plan = _planned(recipe, cluster, arguments)
@@ -77,7 +75,6 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
 
 
 def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan:
-
     with TerminalProgress() as progress:
         return plan_launch(
             recipe,
@@ -91,7 +88,7 @@ def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan
         )
 
 
-def _refused(refused: Any, *, as_json: bool) -> int:
+def _refused(refused: LaunchRefusedError, *, as_json: bool) -> int:
     """Print what the check found."""
     form = "json" if as_json else "text"
     text = rendered(refused.report, form, has_colour=has_colour(), shows_advice=False, shows_skipped=False)
@@ -105,14 +102,12 @@ def _refused(refused: Any, *, as_json: bool) -> int:
 
 
 def _dry_run(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-
     outcome = runs.preview(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN
 
 
 def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()
 

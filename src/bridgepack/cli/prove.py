@@ -78,8 +78,7 @@ def _check_question(arguments: dict[str, Any]) -> None:
         raise click.UsageError("--rank needs --step; without a step no rank reads anything.")
 
 
-def _run_options(arguments: dict[str, Any]) -> Any:
-
+def _run_options(arguments: dict[str, Any]) -> RunOptions:
     version = {"bridge_version": arguments["bridge_version"]} if arguments["bridge_version"] is not None else {}
     return RunOptions(
         recipe=arguments["recipe"],
@@ -91,7 +90,7 @@ def _run_options(arguments: dict[str, Any]) -> Any:
     )
 
 
-def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
+def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     """Return what was found, and what gives its text."""
     limit, split = arguments["limit"], arguments["split"]
     shown: dict[str, Any] = {"has_colour": has_colour()}

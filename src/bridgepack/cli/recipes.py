@@ -11,6 +11,7 @@ from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.config.catalogue import catalogue
 from bridgepack.config.load import load_recipe, parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import schema_text
 from bridgepack.config.starting import Wish, new_recipe, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
@@ -93,11 +94,9 @@ def schema(output: Path | None) -> int:
 
 
 def _shipped_names() -> list[str]:
-
     return list(shipped_recipes())
 
 
-def _show_resolved(recipe: Any, artifact: Path | None, as_json: bool) -> None:
-
+def _show_resolved(recipe: SFTRecipe, artifact: Path | None, as_json: bool) -> None:
     view = resolved_view(recipe, artifact=artifact)
     print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
