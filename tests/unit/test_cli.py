@@ -10,7 +10,9 @@ import pytest
 
 import bridgepack
 from bridgepack import __version__
+from bridgepack.cli import bridgepack as bridgepack_command
 from bridgepack.cli import main
+from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
 from tests.support.small_builds import (
     build,
     file_bytes,
@@ -198,6 +200,14 @@ def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
     assert broken.code == 1
     assert "micro_batch_size" in broken.output
     assert Path("out/manifest.json").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS_OF_MODULES)
+def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
+    _, summary = COMMANDS_OF_MODULES[name]
+
+    assert " ".join((bridgepack_command.commands[name].help or "").split()).startswith(summary)
+    assert summary.endswith(".")
 
 
 def test_inspect(command: Command) -> None:

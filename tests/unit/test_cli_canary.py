@@ -17,7 +17,6 @@ from bridgepack.canary.naming import finding
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, PacksRecord
 from bridgepack.canary.targets import open_target
 from bridgepack.cli import main
-from bridgepack.cli.canary import _FAULTS
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test
 from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
@@ -107,10 +106,6 @@ def test_without_the_host_it_says_what_to_install(tmp_path: Path, artifact: Path
     assert "megatron" in finished.stderr
     assert 'pip install "bridgepack[bridge]"' in finished.stderr
     assert "Traceback" not in finished.stderr
-
-
-def test_faults_are_those_of_the_canary() -> None:
-    assert tuple(faults.FAULTS) == _FAULTS
 
 
 def _opened(target: Path | str, artifact: Path | None = None) -> Any:

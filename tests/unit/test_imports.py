@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import time
@@ -65,6 +66,17 @@ def test_a_recipe_is_checked_without_heavy_libraries(tmp_path: Path) -> None:
 
     assert finished.returncode == 1, finished.stderr
     assert "error[BP004]" in finished.stdout
+
+
+def test_list_of_commands_imports_none_of_them() -> None:
+    finished = _run(f"import atexit, sys\natexit.register(lambda: print(sorted(sys.modules)))\n{PRINT_HELP}")
+    modules = ast.literal_eval(finished.stdout.splitlines()[-1])
+
+    assert [name for name in modules if name.startswith("bridgepack.cli.")] == [
+        "bridgepack.cli.main",
+        "bridgepack.cli.output",
+    ]
+    assert not {"numpy", "pydantic"}.intersection(modules)
 
 
 def test_help_names_the_commands() -> None:

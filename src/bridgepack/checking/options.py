@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import Environment
 
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _INT32_MAX = 2**31 - 1
-_LOSS_MODES = ("assistant", "last_turn", "completion", "full")
+_Size = Annotated[int, Field(ge=1, le=_INT32_MAX)]
+_TokenId = Annotated[int, Field(ge=0, le=_INT32_MAX)]
 
 
-@dataclass(frozen=True, kw_only=True)
+def _says(allowed: str) -> Any:
+    """Return what a message says that a field may be."""
+    return Field(description=allowed)
+
+
+_SIZE = _says("a whole number of at least 1")
+_TOKEN_ID = _says("a token id, a whole number of at least 0")
+_SELECTORS = _says("a list of codes such as BP101, beginnings such as BP1, or names")
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class CheckOptions:
     """How a target is checked.
 
@@ -36,30 +60,60 @@ class CheckOptions:
         progress: told how far the artifact is.
     """
 
-    artifact: Path | None = None
-    world_size: int | None = None
-    bridge_version: str | None = None
-    environment: Environment | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)
-    looks_at_files: bool = True
-    num_workers: int = 1
-    max_examples: int = 5
-    progress: Any = None
+    artifact: Annotated[Path | None, _says("a path")] = None
+    world_size: Annotated[_Size | None, _says("the number of GPUs, at least 1")] = None
+    bridge_version: Annotated[str | None, _says('a text such as "0.6.2"')] = None
+    environment: Annotated[
+        InstanceOf[Environment] | None,
+        _says("an Environment, as bridgepack.bridge.environment.environment_here() gives it"),
+    ] = None
+    overrides: Annotated[Mapping[str, Any], _says("a mapping, dotted path -> value")] = Field(default_factory=dict)
+    select: Annotated[Sequence[str], _SELECTORS] = ()
+    ignore: Annotated[Sequence[str], _SELECTORS] = ()
+    given: Annotated[Mapping[str, Any], _says("a mapping, name -> value")] = Field(default_factory=dict)
+    looks_at_files: Annotated[bool, _says("True or False")] = True
+    num_workers: Annotated[_Size, _SIZE] = 1
+    max_examples: Annotated[_Size, _SIZE] = 5
+    progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None
 
     def __post_init__(self) -> None:
-        """Accept options of the right kinds.
+        """Accept facts that are known.
 
         Raises:
             ConfigError: naming the first that is not.
         """
-        for name, (is_allowed, allowed) in _OPTIONS.items():
-            value = getattr(self, name)
-            if not is_allowed(value):
-                raise ConfigError(f"{name} is {shown(value)}; allowed: {allowed}.")
         checked_given(self.given)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_plain_words(cls, values: Any, handler: ModelWrapValidatorHandler[CheckOptions]) -> CheckOptions:
+        """Turn the first option of a wrong kind into an error that users see."""
+        try:
+            return handler(values)
+        except ValidationError as error:
+            fields = cls.__pydantic_fields__  # type: ignore[attr-defined]  # as pydantic documents it
+            raise ConfigError(_first_wrong(error, values.kwargs, fields)) from None
+
+
+class _Given(BaseModel):
+    """Facts about an artifact that has no manifest; only those that are stated count."""
+
+    model_config = _STRICT
+
+    packed_sequence_size: Annotated[_Size, _says("a whole number of at least 1, in runtime tokens")] = 1
+    pad_seq_to_mult: Annotated[_Size, _SIZE] = 1
+    eos_token_id: Annotated[_TokenId, _TOKEN_ID] = 0
+    bos_token_id: Annotated[_TokenId, _TOKEN_ID] = 0
+    vocab_size: Annotated[_Size, _SIZE] = 1
+    padded_vocab_size: Annotated[_Size, _SIZE] = 1
+    loss_mode: Annotated[
+        Literal["assistant", "last_turn", "completion", "full"], _says("assistant, last_turn, completion, full")
+    ] = "full"
+    end_of_turn_ids: Annotated[Sequence[_TokenId], _says("a list of token ids, e.g. [151645]")] = ()
+    never_trained: Annotated[
+        Mapping[str, _TokenId], _says("a mapping of texts to token ids, e.g. {<think>: 151667}")
+    ] = Field(default_factory=dict)
+    expects_bos: Annotated[bool, _says("true or false")] = False
 
 
 def parse_given(items: Sequence[str]) -> dict[str, Any]:
@@ -80,15 +134,23 @@ def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a name or a value is nothing known.
     """
-    for name, value in given.items():
-        if name not in _GIVEN:
-            nearest = nearest_name(str(name), _GIVEN)
+    for name in given:
+        if name not in _Given.model_fields:
+            nearest = nearest_name(str(name), _Given.model_fields)
             hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-            raise ConfigError(f"--given {name}; allowed: {', '.join(_GIVEN)}. {hint}")
-        is_allowed, allowed = _GIVEN[name]
-        if not is_allowed(value):
-            raise ConfigError(f"--given {name} is {shown(value)}; allowed: {allowed}.")
+            raise ConfigError(f"--given {name}; allowed: {', '.join(_Given.model_fields)}. {hint}")
+    try:
+        _Given.model_validate(dict(given))
+    except ValidationError as error:
+        raise ConfigError(f"--given {_first_wrong(error, given, _Given.model_fields)}") from None
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _first_wrong(error: ValidationError, values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
+    """Return what is wrong with the first wrong field, by its description."""
+    name = str(error.errors()[0]["loc"][0])
+    allowed = fields[name].description if name in fields else ", ".join(fields)
+    return f"{name} is {shown(values[name])}; allowed: {allowed}."
 
 
 def named_environment(name: str | Path | None) -> Environment | None:
@@ -104,75 +166,3 @@ def named_environment(name: str | Path | None) -> Environment | None:
     if not str(name).strip():
         raise ConfigError(f"--environment is {str(name)!r}; allowed: here, or a file with {READABLE}.")
     return environment_here() if str(name) == "here" else environment_from_file(Path(name))
-
-
-def _is_integer(value: Any, *, least: int, most: int = _INT32_MAX) -> bool:
-    return type(value) is int and least <= value <= most
-
-
-def _is_size(value: Any) -> bool:
-    return _is_integer(value, least=1)
-
-
-def _is_token_id(value: Any) -> bool:
-    return _is_integer(value, least=0)
-
-
-def _are_token_ids(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is_token_id, value))
-
-
-def _are_named_token_ids(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(text, str) and _is_token_id(token) for text, token in value.items()
-    )
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
-
-
-def _has_text_keys(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
-def _optional(is_allowed: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_allowed(value)
-
-
-_Kind = tuple[Callable[[Any], bool], str]
-_SIZE = "a whole number of at least 1"
-_TOKEN_ID = "a token id, a whole number of at least 0"
-_SELECTORS: _Kind = (_are_texts, "a list of codes such as BP101, beginnings such as BP1, or names")
-_OPTIONS: Mapping[str, _Kind] = {
-    "artifact": (_optional(lambda value: isinstance(value, Path)), "a path"),
-    "world_size": (_optional(_is_size), "the number of GPUs, at least 1"),
-    "bridge_version": (_optional(lambda value: isinstance(value, str)), 'a text such as "0.6.2"'),
-    "environment": (
-        _optional(lambda value: isinstance(value, Environment)),
-        "an Environment, as bridgepack.bridge.environment.environment_here() gives it",
-    ),
-    "overrides": (_has_text_keys, "a mapping, dotted path -> value"),
-    "select": _SELECTORS,
-    "ignore": _SELECTORS,
-    "given": (_has_text_keys, "a mapping, name -> value"),
-    "looks_at_files": (lambda value: type(value) is bool, "True or False"),
-    "num_workers": (_is_size, _SIZE),
-    "max_examples": (_is_size, _SIZE),
-    "progress": (
-        _optional(lambda value: all(callable(getattr(value, name, None)) for name in ("start", "advance", "finish"))),
-        "an object with start(), advance() and finish()",
-    ),
-}
-_GIVEN: Mapping[str, _Kind] = {
-    "packed_sequence_size": (_is_size, f"{_SIZE}, in runtime tokens"),
-    "pad_seq_to_mult": (_is_size, _SIZE),
-    "eos_token_id": (_is_token_id, _TOKEN_ID),
-    "bos_token_id": (_is_token_id, _TOKEN_ID),
-    "vocab_size": (_is_size, _SIZE),
-    "padded_vocab_size": (_is_size, _SIZE),
-    "loss_mode": (lambda value: value in _LOSS_MODES, ", ".join(_LOSS_MODES)),
-    "end_of_turn_ids": (_are_token_ids, "a list of token ids, e.g. [151645]"),
-    "never_trained": (_are_named_token_ids, "a mapping of texts to token ids, e.g. {<think>: 151667}"),
-    "expects_bos": (lambda value: type(value) is bool, "true or false"),
-}

@@ -9,19 +9,15 @@ from typing import Any
 
 import click
 
+from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
+from bridgepack.canary.faults import FAULTS
+from bridgepack.canary.report_records import CanaryReport
 from bridgepack.cli.options import Count, PathOption
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
-
-#: As `bridgepack.canary.faults.FAULTS` has them, which would import numpy here.
-_FAULTS = (
-    "boundaries-dropped",
-    "mask-shifted",
-    "positions-not-reset",
-    "wrong-multiple",
-    "loss-per-rank",
-    "max-seqlen-too-small",
-    "sequence-leaks",
-)
+from bridgepack.config.load import parse_overrides
+from bridgepack.report.canaries import describe_canary, describe_self_test
+from bridgepack.report.checks import check_report_path, staged_report
+from bridgepack.report.progress import TerminalProgress
 
 
 @click.command()
@@ -35,7 +31,7 @@ _FAULTS = (
 @click.option("--max-tokens", type=Count(), help="Most tokens of each; longer ones are cut [1024].")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), help="[gpu where one and TransformerEngine are there]")
 @click.option("--timeout", type=Count(), metavar="SECONDS", help="Most time for one step [300].")
-@click.option("--plant", type=click.Choice(_FAULTS), help="Plant a fault, to see that it is found.")
+@click.option("--plant", type=click.Choice(FAULTS), help="Plant a fault, to see that it is found.")
 @click.option("--self-test", "is_self_test", is_flag=True, help="Plant every fault, one after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--output", type=PathOption(), help="Write the report to this file.")
@@ -68,12 +64,7 @@ def _check(arguments: dict[str, Any]) -> None:
             raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
 
 
-def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
-    from bridgepack.canary.canary import CanaryOptions, run_canary, run_self_test
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.report.checks import check_report_path
-    from bridgepack.report.progress import TerminalProgress
-
+def _reports(target: str, arguments: dict[str, Any]) -> list[CanaryReport]:
     check_report_path(arguments["output"], target, None)
     stated = {
         "num_packs": arguments["packs"],
@@ -95,10 +86,7 @@ def _reports(target: str, arguments: dict[str, Any]) -> list[Any]:
         return list(run_self_test(target, options)) if arguments["is_self_test"] else [run_canary(target, options)]
 
 
-def _print(reports: list[Any], arguments: dict[str, Any]) -> None:
-    from bridgepack.report.canaries import describe_canary, describe_self_test
-    from bridgepack.report.checks import staged_report
-
+def _print(reports: list[CanaryReport], arguments: dict[str, Any]) -> None:
     output: Path | None = arguments["output"]
     text = describe_self_test(reports) if arguments["is_self_test"] else describe_canary(reports[0])
     if arguments["as_json"]:

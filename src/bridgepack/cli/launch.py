@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import bridgepack.launch as runs
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
-
-if TYPE_CHECKING:
-    from bridgepack.launch.plan import LaunchPlan
+from bridgepack.config.cluster.listing import list_executors
+from bridgepack.config.cluster.loading import parse_cluster_overrides
+from bridgepack.config.load import parse_overrides
+from bridgepack.errors import LaunchRefusedError
+from bridgepack.launch.installed import require_nemo_run
+from bridgepack.launch.plan import LaunchPlan, plan_launch
+from bridgepack.launch.results import LaunchInterrupt
+from bridgepack.report.checks import rendered
+from bridgepack.report.launches import (
+    describe_dry_run,
+    describe_executors,
+    describe_interrupt,
+    describe_launch,
+    describe_result,
+)
+from bridgepack.report.progress import TerminalProgress
 
 
 @click.command()
@@ -46,18 +60,12 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 
 
 def _list_executors(*, as_json: bool) -> int:
-    from bridgepack.config.cluster.listing import list_executors
-    from bridgepack.report.launches import describe_executors
-
     listing = list_executors()
     print_json(listing.to_json()) if as_json else echo(describe_executors(listing))
     return CLEAN
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
-    from bridgepack.errors import LaunchRefusedError
-    from bridgepack.launch.installed import require_nemo_run
-
     require_nemo_run()
     try:
         plan = _planned(recipe, cluster, arguments)
@@ -67,11 +75,6 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
 
 
 def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan:
-    from bridgepack.config.cluster.loading import parse_cluster_overrides
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.launch.plan import plan_launch
-    from bridgepack.report.progress import TerminalProgress
-
     with TerminalProgress() as progress:
         return plan_launch(
             recipe,
@@ -85,10 +88,8 @@ def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan
         )
 
 
-def _refused(refused: Any, *, as_json: bool) -> int:
+def _refused(refused: LaunchRefusedError, *, as_json: bool) -> int:
     """Print what the check found."""
-    from bridgepack.report.checks import rendered
-
     form = "json" if as_json else "text"
     text = rendered(refused.report, form, has_colour=has_colour(), shows_advice=False, shows_skipped=False)
     echo(
@@ -101,19 +102,12 @@ def _refused(refused: Any, *, as_json: bool) -> int:
 
 
 def _dry_run(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-    from bridgepack.launch.dry_run import preview
-    from bridgepack.report.launches import describe_dry_run
-
-    outcome = preview(plan, detach=arguments["detach"])
+    outcome = runs.preview(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN
 
 
 def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
-    from bridgepack.launch.experiment import submit
-    from bridgepack.launch.results import LaunchInterrupt
-    from bridgepack.report.launches import describe_interrupt, describe_launch, describe_result
-
     click.echo(describe_launch(plan), err=True)
     started_s = time.monotonic()
 
@@ -121,7 +115,7 @@ def _submitted(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
         click.echo(f"{time.monotonic() - started_s:6.1f} s  {task} {state}", err=True)
 
     try:
-        result = submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
+        result = runs.submit(plan, detach=arguments["detach"], follow=arguments["follow"], listener=tell)
     except LaunchInterrupt as interrupt:
         if arguments["as_json"]:
             print_json(interrupt.result.to_dict())

@@ -38,18 +38,20 @@ class PlaceOption(PathOption):
 
 
 class Count(click.IntRange):
-    """A whole number of at least 1."""
+    """A whole number that is not below a bound; digits only, as Python would take `1_0` and `-0`, too."""
 
     name = "N"
 
-    def __init__(self) -> None:
-        super().__init__(min=1)
+    def __init__(self, *, minimum: int = 1) -> None:
+        super().__init__(min=minimum)
+        self._minimum = minimum
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         """Return the number."""
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is not a whole number of at least 1.", parameter, context)
-        return int(value)
+        text = str(value)
+        if not (text.isascii() and text.isdecimal()) or int(text) < self._minimum:
+            self.fail(f"{value!r} is not a whole number of at least {self._minimum}.", parameter, context)
+        return int(text)
 
 
 class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]

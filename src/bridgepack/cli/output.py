@@ -1,10 +1,13 @@
-"""What the commands have in common: exit codes, and printing."""
+"""What the commands have in common: exit codes, printing, and how a command ends that is told to."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 import click
@@ -46,3 +49,22 @@ def has_colour(arguments: dict[str, Any] | None = None) -> bool:
     is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
     is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")
+
+
+class StopSignals:
+    """Lets SIGTERM, by which schedulers end a job, and SIGHUP end a command as Ctrl-C does, with nothing left behind.
+
+    Attributes:
+        code: with which a command exits that was ended: 130, 143 after SIGTERM, 129 after SIGHUP.
+    """
+
+    def __init__(self) -> None:
+        self.code = INTERRUPTED
+        if current_thread() is main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    signal.signal(number, self._interrupt)
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        self.code = 128 + number
+        raise KeyboardInterrupt

@@ -2,67 +2,59 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bridgepack.cli.options import Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
+from bridgepack.config.load import parse_overrides
+from bridgepack.proof.diff.diff import DEFAULT_LIMIT as SHOWN_SEQUENCES
+from bridgepack.proof.diff.diff import diff_artifacts
+from bridgepack.proof.masks.masks import DEFAULT_LIMIT as SHOWN_FINDINGS
+from bridgepack.proof.masks.masks import DEFAULT_SAMPLE as SAMPLED_ROWS
+from bridgepack.proof.masks.masks import DEFAULT_SEED as SEED_OF_ROWS
+from bridgepack.proof.masks.masks import MaskOptions, check_masks
+from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.runs import RunOptions, TracedRun
+from bridgepack.proof.trace.source import parse_source, trace_source
+from bridgepack.proof.trace.trace import trace_pack, trace_step
+from bridgepack.proof.verify.verify import DEFAULT_SAMPLE as SAMPLED_PACKS
+from bridgepack.proof.verify.verify import DEFAULT_SEED as SEED_OF_PACKS
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.report.diffs import describe_artifact_diff
+from bridgepack.report.masks import describe_masks
+from bridgepack.report.progress import TerminalProgress
+from bridgepack.report.traces import describe_pack, describe_source, describe_step
+from bridgepack.report.verifications import describe_verification
 
 _SPLITS = click.Choice(["training", "validation"])
 _TIMES_SHOWN = 20
 
 
-class _Number(click.IntRange):
-    """A whole number that is not below a bound; digits only, as Python would take `1_0` and `-0`, too."""
-
-    name = "N"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return the number."""
-        text = str(value)
-        if not (text.isascii() and text.isdecimal()) or int(text) < (self.min or 0):
-            self.fail(f"{value!r} is not a whole number of at least {self.min:.0f}.", parameter, context)
-        return int(text)
-
-
-class _Folder(click.Path):
-    """A path that is not empty, as an unset variable of a script would be."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        """Return the path."""
-        if value == "":
-            self.fail("it is empty; give a path.", parameter, context)
-        return super().convert(value, parameter, context)
-
-
 @click.command()
-@click.argument("artifact", type=_Folder())
-@click.option("--step", type=_Number(min=1), help="What ranks read at this step, as the host logs it.")
-@click.option("--rank", type=_Number(min=0), help="Of these, the packs of this global rank, with their sequences.")
-@click.option("--pack", type=_Number(min=0), help="Of these, this pack with its text; without --step when it is read.")
+@click.argument("artifact", type=PathOption())
+@click.option("--step", type=Count(), help="What ranks read at this step, as the host logs it.")
+@click.option("--rank", type=Count(minimum=0), help="Of these, the packs of this global rank, with their sequences.")
+@click.option(
+    "--pack", type=Count(minimum=0), help="Of these, this pack with its text; without --step when it is read."
+)
 @click.option("--source", metavar="FILE:ROW", help="Where this source row is, and when it is read, or why not.")
 @click.option("--recipe", help="Recipe or config of the run [the recipe that ARTIFACT was built with].")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
-@click.option("--world-size", type=_Number(min=1), help="GPUs of the run [what the recipe says].")
-@click.option("--context", type=_Number(min=1), help="Context-parallel ranks [what the recipe says].")
+@click.option("--world-size", type=Count(), help="GPUs of the run [what the recipe says].")
+@click.option("--context", type=Count(), help="Context-parallel ranks [what the recipe says].")
 @click.option("--split", type=_SPLITS, default="training", show_default=True)
 @click.option(
-    "--resume-step", type=_Number(min=0), default=0, help="Steps of the checkpoint that the run goes on from."
+    "--resume-step", type=Count(minimum=0), default=0, help="Steps of the checkpoint that the run goes on from."
 )
 @click.option("--bridge-version", metavar="VERSION", help="Version of megatron-bridge [0.6.2].")
-@click.option("--limit", type=_Number(min=1), help="Most sequences drawn, and times listed [all, 20].")
+@click.option("--limit", type=Count(), help="Most sequences drawn, and times listed [all, 20].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def trace(artifact: Path, **arguments: Any) -> int:
     """Say what every rank reads at a step of ARTIFACT's run, down to source rows and text; or where a row went."""
-    from bridgepack.proof.packs import opened_artifact
-    from bridgepack.proof.runs import TracedRun
-
     _check_question(arguments)
     run = TracedRun(opened_artifact(artifact), _run_options(arguments))
     found, text = _traced(run, arguments)
@@ -86,10 +78,7 @@ def _check_question(arguments: dict[str, Any]) -> None:
         raise click.UsageError("--rank needs --step; without a step no rank reads anything.")
 
 
-def _run_options(arguments: dict[str, Any]) -> Any:
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.proof.runs import RunOptions
-
+def _run_options(arguments: dict[str, Any]) -> RunOptions:
     version = {"bridge_version": arguments["bridge_version"]} if arguments["bridge_version"] is not None else {}
     return RunOptions(
         recipe=arguments["recipe"],
@@ -101,12 +90,8 @@ def _run_options(arguments: dict[str, Any]) -> Any:
     )
 
 
-def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
+def _traced(run: TracedRun, arguments: dict[str, Any]) -> tuple[Any, Any]:
     """Return what was found, and what gives its text."""
-    from bridgepack.proof.trace.source import parse_source, trace_source
-    from bridgepack.proof.trace.trace import trace_pack, trace_step
-    from bridgepack.report.traces import describe_pack, describe_source, describe_step
-
     limit, split = arguments["limit"], arguments["split"]
     shown: dict[str, Any] = {"has_colour": has_colour()}
     if arguments["source"] is not None:
@@ -120,7 +105,7 @@ def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @click.command()
-@click.argument("artifact", type=_Folder())
+@click.argument("artifact", type=PathOption())
 @click.option(
     "--from",
     "origin",
@@ -129,13 +114,13 @@ def _traced(run: Any, arguments: dict[str, Any]) -> tuple[Any, Any]:
     show_default=True,
     help="What packs are derived from; the token store needs no sources and no tokenizer.",
 )
-@click.option("--store", type=_Folder(), help="Folder of the token store [that of ARTIFACT].")
+@click.option("--store", type=PathOption(), help="Folder of the token store [that of ARTIFACT].")
 @click.option("--all", "is_all", is_flag=True, help="Build everything anew and compare every byte.")
-@click.option("--sample", type=_Number(min=1), help="Packs to derive anew; every shard is hashed in any case [100].")
-@click.option("--seed", type=_Number(min=0), help="Seed of the sample [0].")
+@click.option("--sample", type=Count(), help="Packs to derive anew; every shard is hashed in any case [100].")
+@click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Say where a source is now; repeatable.")
-@click.option("--scratch", type=_Folder(), help="Folder for --all [the system's for temporary files].")
-@click.option("--workers", type=_Number(min=1), help="Most processes for --all [the machine's cores].")
+@click.option("--scratch", type=PathOption(), help="Folder for --all [the system's for temporary files].")
+@click.option("--workers", type=Count(), help="Most processes for --all [the machine's cores].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path, **arguments: Any) -> int:
     """Derive packs of ARTIFACT anew from its sources or stored tokens and compare them; exit 1 when anything differs.
@@ -143,20 +128,15 @@ def verify(artifact: Path, **arguments: Any) -> int:
     Names the first difference and its cause: an input, the tokenizer, the chat template, a library, or the artifact
     itself is not what it was. Exit 2 when sources are gone; what could be compared without them is said.
     """
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.proof.verify.verify import DEFAULT_SAMPLE, DEFAULT_SEED, VerifyOptions, verify_artifact
-    from bridgepack.report.progress import TerminalProgress
-    from bridgepack.report.verifications import describe_verification
-
     _check_extent(arguments)
     with TerminalProgress() as progress:
         options = VerifyOptions(
             origin=arguments["origin"],
             store=arguments["store"],
-            num_packs=None if arguments["is_all"] else arguments["sample"] or DEFAULT_SAMPLE,
-            seed=DEFAULT_SEED if arguments["seed"] is None else arguments["seed"],
+            num_packs=None if arguments["is_all"] else arguments["sample"] or SAMPLED_PACKS,
+            seed=SEED_OF_PACKS if arguments["seed"] is None else arguments["seed"],
             overrides=parse_overrides(arguments["overrides"]),
-            num_workers=arguments["workers"] or len(os.sched_getaffinity(0)),
+            num_workers=arguments["workers"] or num_cores(),
             scratch=arguments["scratch"],
             progress=progress,
         )
@@ -186,21 +166,17 @@ def _check_extent(arguments: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.argument("first", type=_Folder())
-@click.argument("second", type=_Folder())
-@click.option("--limit", type=_Number(min=0), help="Most sequences of each kind that are shown; all are counted [5].")
+@click.argument("first", type=PathOption())
+@click.argument("second", type=PathOption())
+@click.option("--limit", type=Count(minimum=0), help="Most sequences of each kind that are shown; all are counted [5].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
     """Compare two artifacts: sequences gained, lost and changed, masks that moved, statistics, settings.
 
     Exit 1 when a run would read other packs of SECOND than of FIRST; other settings alone are no difference.
     """
-    from bridgepack.proof.diff.diff import DEFAULT_LIMIT, diff_artifacts
-    from bridgepack.report.diffs import describe_artifact_diff
-    from bridgepack.report.progress import TerminalProgress
-
     with TerminalProgress() as progress:
-        report = diff_artifacts(first, second, limit=DEFAULT_LIMIT if limit is None else limit, progress=progress)
+        report = diff_artifacts(first, second, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
     found = {"is_same": report.is_same, **asdict(report)}
     print_json(found) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
@@ -209,11 +185,11 @@ def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
 @click.command()
 @click.argument("target")
 @click.option("--all", "is_all", is_flag=True, help="Every row.")
-@click.option("--sample", type=_Number(min=1), help="Rows to look at, of all files together [1000].")
-@click.option("--seed", type=_Number(min=0), help="Seed of the sample [0].")
+@click.option("--sample", type=Count(), help="Rows to look at, of all files together [1000].")
+@click.option("--seed", type=Count(minimum=0), help="Seed of the sample [0].")
 @click.option("--split", type=_SPLITS, help="[both]")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
-@click.option("--limit", type=_Number(min=0), help="Most findings that are shown; all are counted [10].")
+@click.option("--limit", type=Count(minimum=0), help="Most findings that are shown; all are counted [10].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def masks(target: str, **arguments: Any) -> int:
     """Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.
@@ -222,21 +198,16 @@ def masks(target: str, **arguments: Any) -> int:
     sources are. Conversations are derived from the template's generation blocks, from renders of their beginnings, and
     from the text around turns. Exit 2 when no row could be judged.
     """
-    from bridgepack.config.load import parse_overrides
-    from bridgepack.proof.masks.masks import DEFAULT_LIMIT, DEFAULT_SAMPLE, DEFAULT_SEED, MaskOptions, check_masks
-    from bridgepack.report.masks import describe_masks
-    from bridgepack.report.progress import TerminalProgress
-
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")
     with TerminalProgress() as progress:
         options = MaskOptions(
-            num_rows=None if arguments["is_all"] else arguments["sample"] or DEFAULT_SAMPLE,
-            seed=DEFAULT_SEED if arguments["seed"] is None else arguments["seed"],
+            num_rows=None if arguments["is_all"] else arguments["sample"] or SAMPLED_ROWS,
+            seed=SEED_OF_ROWS if arguments["seed"] is None else arguments["seed"],
             split=arguments["split"],
             overrides=parse_overrides(arguments["overrides"]),
-            limit=DEFAULT_LIMIT if arguments["limit"] is None else arguments["limit"],
+            limit=SHOWN_FINDINGS if arguments["limit"] is None else arguments["limit"],
             progress=progress,
         )
         report = check_masks(target, options)

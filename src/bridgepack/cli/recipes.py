@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
+from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
+from bridgepack.config.catalogue import catalogue
+from bridgepack.config.load import load_recipe, parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.schema import schema_text
+from bridgepack.config.starting import Wish, write_new
+from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
+from bridgepack.planning.new import new_recipe
+from bridgepack.report.checks import staged_report
+from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
 
 
 @click.group()
@@ -24,9 +34,6 @@ def recipes() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
     """List every recipe of the catalogue: family, method, GPUs, tokens of a pack, parallelism."""
-    from bridgepack.config.catalogue import catalogue
-    from bridgepack.report.recipes import catalogue_table, entry_to_dict, shipped_lines
-
     entries = catalogue(family=family)
     shipped = _shipped_names() if with_bridge else None
     if as_json:
@@ -45,9 +52,6 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str, ...], form: str, as_json: bool) -> int:
     """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
-    from bridgepack.config.load import load_recipe, parse_overrides
-    from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
-
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
         _show_resolved(recipe, artifact, as_json)
@@ -70,10 +74,6 @@ def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str,
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
     """Write a recipe file NAME.yaml that checks clean, with comments, to start from."""
-    from bridgepack.config.catalogue import catalogue
-    from bridgepack.config.starting import Wish, write_new
-    from bridgepack.planning.new import new_recipe
-
     text = new_recipe(Wish(**wish), catalogue())
     if dry_run:
         echo(text.rstrip("\n"))
@@ -87,9 +87,6 @@ def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
 @click.option("--output", type=click.Path(path_type=Path), help="Write it to this file.")
 def schema(output: Path | None) -> int:
     """Print the JSON Schema of recipe files, for editors and other programs."""
-    from bridgepack.config.schema import schema_text
-    from bridgepack.report.checks import staged_report
-
     with staged_report(output, schema_text()):
         pass
     if output is None:
@@ -98,13 +95,9 @@ def schema(output: Path | None) -> int:
 
 
 def _shipped_names() -> list[str]:
-    from bridgepack.bridge.shipped import shipped_recipes
-
     return list(shipped_recipes())
 
 
-def _show_resolved(recipe: Any, artifact: Path | None, as_json: bool) -> None:
-    from bridgepack.report.recipes import describe_resolved, resolved_view
-
+def _show_resolved(recipe: SFTRecipe, artifact: Path | None, as_json: bool) -> None:
     view = resolved_view(recipe, artifact=artifact)
     print_json(view.to_dict()) if as_json else echo(describe_resolved(view))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from bridgepack.errors import BridgepackError, DataError
 
@@ -14,6 +14,7 @@ from bridgepack.errors import BridgepackError, DataError
 Beat = Callable[[int], None]
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Told how far a stage is; shows it, or does nothing."""
 

@@ -7,7 +7,7 @@ import json
 import shlex
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,16 @@ class TaskScript:
     Attributes:
         task: build, check or train.
         title: what the text is.
-        text: the script, manifest or command.
         command: what submits it; empty where a program and no command does.
         depends_on: tasks that must have succeeded before.
+        text: the script, manifest or command.
     """
 
     task: str
     title: str
+    command: str
+    depends_on: tuple[str, ...]
     text: str
-    command: str = ""
-    depends_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,16 +76,7 @@ class DryRun:
             "settings": json.loads(json.dumps(plan.cluster.shown(), default=str)),
             "resolved_recipe": written_values(plan.recipe),
             "check": report_to_dict(plan.report),
-            "scripts": [
-                {
-                    "task": script.task,
-                    "title": script.title,
-                    "command": script.command,
-                    "depends_on": list(script.depends_on),
-                    "text": script.text,
-                }
-                for script in self.scripts
-            ],
+            "scripts": [{**asdict(script), "depends_on": list(script.depends_on)} for script in self.scripts],
         }
 
 
@@ -153,8 +144,10 @@ def _local_command(request: Any) -> str:
         for replica in replicas:
             shown = {name: value for name, value in replica.env.items() if name not in _TORCHX_VARIABLES}
             # torchx puts its PATH before the inherited one.
-            after = {"PATH": ":$PATH"}
-            lines += [f"export {name}={shlex.quote(shown[name])}{after.get(name, '')}" for name in sorted(shown)]
+            lines += [
+                f"export {name}={shlex.quote(value)}{':$PATH' if name == 'PATH' else ''}"
+                for name, value in sorted(shown.items())
+            ]
             lines.append(shlex.join(replica.args))
     return "\n".join(lines)
 
@@ -221,10 +214,5 @@ def _temporary_home() -> Iterator[tuple[str, str]]:
 
 def _at_home(script: TaskScript, home: str, real_home: str) -> TaskScript:
     """Return a script with the paths that it would have."""
-    return TaskScript(
-        task=script.task,
-        title=script.title,
-        text=script.text.replace(home, real_home),
-        command=script.command.replace(home, real_home),
-        depends_on=script.depends_on,
-    )
+    text, command = (words.replace(home, real_home) for words in (script.text, script.command))
+    return replace(script, text=text, command=command)

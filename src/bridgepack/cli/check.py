@@ -1,0 +1,136 @@
+"""The commands on rules: check, rules, explain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bridgepack.checking.check import check_target
+from bridgepack.checking.fix import fixed, write_fix
+from bridgepack.checking.options import CheckOptions, named_environment, parse_given
+from bridgepack.cli.options import Count, PathOption, num_cores
+from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
+from bridgepack.config.load import parse_overrides
+from bridgepack.data.tasks import Progress
+from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
+from bridgepack.report.progress import TerminalProgress
+from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_table
+from bridgepack.rules.registry import ALL_RULES
+
+
+@click.command()
+@click.argument("target")
+@click.option("--artifact", type=PathOption(), help="Packs that the run will read.")
+@click.option("--world-size", type=Count(), help="GPUs of the run [what the settings say].")
+@click.option("--bridge-version", metavar="VERSION", help="Judge for this version of megatron-bridge [0.6.2].")
+@click.option("--environment", metavar="here|FILE", help="Judge what is installed here, or as pip freeze lists it.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting first; repeatable.")
+@click.option("--given", multiple=True, metavar="NAME=VALUE", help="Say what packs without a manifest do not.")
+@click.option("--select", multiple=True, metavar="CODES", help="Run only these: BP101, BP1, a name; repeatable.")
+@click.option("--ignore", multiple=True, metavar="CODES", help="Do not run these; repeatable.")
+@click.option("--fix", is_flag=True, help="Write the safe changes into the file, then check it.")
+@click.option("--diff", is_flag=True, help="Print what --fix would write.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
+@click.option("--advice", is_flag=True, help="Show advice, too.")
+@click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
+@click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
+@click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), help="[text]")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--output", type=PathOption(), help="Write the report, or the diff, to this file.")
+def check(target: str, **arguments: Any) -> int:
+    """Judge TARGET by every rule that applies; exit 1 when one of severity error is broken.
+
+    TARGET is a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge
+    (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
+    saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
+    """
+    form = _form(arguments)
+    check_report_path(arguments["output"], target, arguments["environment"])
+    with TerminalProgress() as progress:
+        options = _check_options(arguments, progress)
+        if arguments["diff"] or arguments["fix"]:
+            return _fix(target, options, arguments, form)
+        report = check_target(target, options)
+    text = rendered(report, form, has_colour=has_colour(arguments), **_shows(arguments))
+    with staged_report(arguments["output"], text):
+        pass
+    if arguments["output"] is None:
+        echo(text.rstrip("\n"))
+    return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
+
+
+def _form(arguments: dict[str, Any]) -> str:
+    """Return the form of the report; options that contradict each other are refused."""
+    form = arguments["form"]
+    if arguments["as_json"] and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} contradict each other; give one of them.")
+    if arguments["fix"] and arguments["diff"]:
+        raise click.UsageError("--fix and --diff contradict each other; --diff prints what --fix would write.")
+    if arguments["diff"] and (arguments["as_json"] or form not in (None, "text")):
+        raise click.UsageError("--diff prints a diff, which has no other format; remove --format and --json.")
+    return "json" if arguments["as_json"] else form or "text"
+
+
+def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: str) -> int:
+    """Print or write the changes, then the report of the changed settings."""
+    outcome, output = fixed(target, options), arguments["output"]
+    has_failed = outcome.report.fails(strict=arguments["strict"])
+    if arguments["diff"]:
+        with staged_report(output, outcome.edit.diff() if outcome.edit else ""):
+            pass
+        if output is None and outcome.edit:
+            echo(outcome.edit.diff().rstrip("\n"))
+        click.echo(describe_diff(outcome), err=True, nl=False)
+        return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
+    text = rendered(outcome.report, form, has_colour=has_colour(arguments), **_shows(arguments))
+    with staged_report(output, text):
+        write_fix(outcome)
+    echo(describe_fix(outcome), err=form != "text")
+    if output is None:
+        echo(text.rstrip("\n"))
+    return FINDINGS if has_failed else CLEAN
+
+
+def _check_options(arguments: dict[str, Any], progress: Progress) -> CheckOptions:
+    return CheckOptions(
+        artifact=arguments["artifact"],
+        world_size=arguments["world_size"],
+        bridge_version=arguments["bridge_version"],
+        environment=named_environment(arguments["environment"]),
+        overrides=parse_overrides(arguments["overrides"]),
+        given=parse_given(arguments["given"]),
+        select=_selectors(arguments["select"]),
+        ignore=_selectors(arguments["ignore"]),
+        looks_at_files=not arguments["no_files"],
+        num_workers=arguments["workers"] or num_cores(),
+        progress=progress,
+    )
+
+
+def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the selectors of `BP1,BP201`; a text without any stays, for it is a mistake and not a wish for all."""
+    return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
+
+
+def _shows(arguments: dict[str, Any]) -> dict[str, bool]:
+    return {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rules(as_json: bool) -> int:
+    """List every rule of `check` by subject: code, severity, name."""
+    print_json([rule_to_dict(rule) for rule in ALL_RULES]) if as_json else echo(rules_table(ALL_RULES))
+    return CLEAN
+
+
+@click.command()
+@click.argument("rule")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(rule: str, as_json: bool) -> int:
+    """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence."""
+    found = named_rule(rule)
+    print_json(rule_to_dict(found)) if as_json else echo(describe_rule(found))
+    return CLEAN
