@@ -30,7 +30,7 @@ from transformers import AutoTokenizer
 
 import bridgepack
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import read_conversation
+from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 from tests.support.conversations import rows
@@ -82,7 +82,7 @@ def test_prefix_that_the_template_refuses(pair_that_needs_a_user: ChatPair) -> N
 
 def _marked_by_template(pair: ChatPair, row: Row) -> tuple[list[int], list[int]]:
     """Return ids and the mask that the template's own generation blocks give, by transformers alone."""
-    conversation = read_conversation(row, ChatPreprocessing(), {})
+    conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
     tokenizer = AutoTokenizer.from_pretrained(pair.tokenizer.config.name_or_path)
     output = tokenizer.apply_chat_template(
         conversation.messages,

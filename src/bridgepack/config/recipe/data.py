@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -60,7 +61,8 @@ class DataConfig(Section):
     """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
     role_aliases: dict[str, str] = Field(default_factory=dict)
     """Extra names of chat roles in the data -> system, developer, user, assistant, tool, function_call or
-    observation, e.g. `{bard: assistant}`. Known already: human, gpt, function_call, function_response, observation."""
+    observation, e.g. `{bard: assistant}`; upper and lower case do not count. Known already: human, gpt,
+    function_call, function_response, observation."""
 
     @model_validator(mode="after")
     def _check_one_validation_source(self) -> Self:
@@ -78,6 +80,12 @@ class DataConfig(Section):
             if role not in allowed:
                 raise ValueError(
                     f"role_aliases[{alias!r}] is {role!r}; allowed: {', '.join(sorted(allowed))}. Use one of these."
+                )
+        for first, second in combinations(self.role_aliases, 2):
+            if first.lower() == second.lower() and self.role_aliases[first] != self.role_aliases[second]:
+                raise ValueError(
+                    f"role_aliases[{first!r}] is {self.role_aliases[first]!r} and role_aliases[{second!r}] is "
+                    f"{self.role_aliases[second]!r}; upper and lower case do not count. Remove one of them."
                 )
         return self
 

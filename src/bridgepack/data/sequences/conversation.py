@@ -44,11 +44,11 @@ class ConversationReader:
 
         Args:
             settings: of the recipe.
-            role_aliases: extra names of roles.
+            role_aliases: extra names of roles; upper and lower case do not count.
         """
         self._settings = settings
-        self._role_aliases = role_aliases
-        self._own_names = ROLES - set(role_aliases)
+        self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
+        self._own_names = ROLES - set(self._role_aliases)
 
     def read(self, columns: Mapping[str, Any]) -> Conversation:
         """Return a row's conversation.
@@ -78,13 +78,6 @@ class ConversationReader:
             if type(role) is not str or role not in self._own_names:
                 return False
         return True
-
-
-def read_conversation(
-    columns: Mapping[str, Any], settings: ChatPreprocessing, role_aliases: Mapping[str, str]
-) -> Conversation:
-    """Return a row's conversation, as `ConversationReader.read` does."""
-    return ConversationReader(settings, role_aliases).read(columns)
 
 
 def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:
@@ -145,7 +138,7 @@ def _check_content(content: Any, where: str) -> None:
 
 
 def _role(name: str, role_aliases: Mapping[str, str]) -> str:
-    return role_aliases.get(name) or _ALIASES.get(name, name)
+    return role_aliases.get(name.lower()) or _ALIASES.get(name, name)
 
 
 def _function_call(value: Any, where: str) -> dict[str, Any]:
