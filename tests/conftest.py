@@ -30,6 +30,14 @@ settings.load_profile("untimed")
 PROJECT = Path(__file__).parents[1]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that takes the reference data."""
+    for item in items:
+        if "reference_data" in getattr(item, "fixturenames", ()):
+            item.add_marker("reference_data")
+
+
 @pytest.fixture(scope="session")
 def reference_data() -> Path:
     """Return the folder of reference data, or skip where there is none."""

@@ -169,7 +169,6 @@ def test_metadata_makes_every_batch_s_offsets_one_shape(tmp_path: Path, artifact
     assert constants == {longest}
 
 
-@pytest.mark.reference_data
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_data(tmp_path: Path, reference_data: Path, name: str, pad_seq_to_mult: int) -> None:

@@ -88,7 +88,6 @@ def _openai_message(speaker: str, value: str) -> dict[str, Any]:
 READERS = {"gsm8k": _gsm8k, "fastchat": _fastchat, "glaive": _glaive}
 
 
-@pytest.mark.reference_data
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(("tokenizer", "mode"), STRIDES)
 def test_reference_rows(reference_data: Path, tokenizer: str, mode: str, name: str) -> None:

@@ -195,7 +195,6 @@ def test_prompt_completion(
     assert drops == {}
 
 
-@pytest.mark.reference_data
 @pytest.mark.parametrize("pad_seq_to_mult", [1, 8])
 def test_gsm8k(tmp_path: Path, reference_data: Path, pad_seq_to_mult: int) -> None:
     lines = (reference_data / "data" / "gsm8k_train.jsonl").read_text().splitlines()

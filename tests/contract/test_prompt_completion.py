@@ -49,7 +49,6 @@ TEMPLATES = ("{prompt}", "Q: {prompt}\nA:", " {prompt} {{}}", "<|im_start|>{prom
 LONGEST = (None, 1, 2, 3, 8, 40)
 
 
-@pytest.mark.reference_data
 @pytest.mark.parametrize("chosen", REFERENCE_SETTINGS)
 @pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
 def test_gsm8k(reference_data: Path, tokenizer: str, chosen: str) -> None:

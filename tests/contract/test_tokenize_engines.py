@@ -62,7 +62,6 @@ def _chats(reference_data: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.reference_data
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
 def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:

@@ -52,6 +52,7 @@ MUTATIONS = mutations_of(
     artifact_mutations_unreadable,
     artifact_mutations_metadata,
 )
+NAMED = {mutation.name: mutation for mutation in MUTATIONS}
 REPORTED = [mutation for mutation in MUTATIONS if not mutation.message]
 UNREADABLE = [mutation for mutation in MUTATIONS if mutation.message]
 SEEN_IN_ROWS = [mutation for mutation in REPORTED if not mutation.needs_manifest]
@@ -209,7 +210,7 @@ def test_several_processes_find_the_same(
     artifacts: Path, mutated: Callable[[Mutation], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "BYTES_PER_WORKER", 1)
-    broken = mutated(artifact_mutations_masks.masks_not_rolled)
+    broken = mutated(NAMED["masks_not_rolled"])
 
     for folder, has_errors in ((artifacts / "aligned", False), (broken, True)):
         one, three = (bridgepack.check(folder, num_workers=num_workers) for num_workers in (1, 3))
@@ -265,14 +266,10 @@ def test_manifest_that_cannot_be_read_is_an_error(mutation: Mutation, mutated: C
 
 def test_the_command_says_what_is_broken(artifacts: Path, mutated: Callable[[Mutation], Path], tmp_path: Path) -> None:
     outcomes = {}
-    for mutation in (
-        artifact_mutations_masks.last_mask_element_one,
-        artifact_mutations_metadata.max_length_too_large,
-        artifact_mutations_unreadable.manifest_cut_off,
-    ):
-        folder = mutated(mutation)
+    for name in ("last_mask_element_one", "max_length_too_large", "manifest_cut_off"):
+        folder = mutated(NAMED[name])
         ran = run_cli(tmp_path, "check", folder, "--strict")
-        outcomes[mutation.name] = (ran.returncode, ran.stdout + ran.stderr)
+        outcomes[name] = (ran.returncode, ran.stdout + ran.stderr)
         shutil.rmtree(folder)
 
     assert [code for code, _ in outcomes.values()] == [1, 1, 2]

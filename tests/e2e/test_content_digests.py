@@ -23,8 +23,6 @@ from tokenizers import Tokenizer
 import bridgepack
 from bridgepack.api import repack
 
-pytestmark = pytest.mark.reference_data
-
 GOLDEN = Path(__file__).parents[1] / "golden" / "content_digests.json"
 TOKENIZERS = ("qwen3", "deepseek_v3")
 MULTIPLES = (1, 4, 8, 64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,8 +37,8 @@ class Mutation:
     """One way to break an artifact.
 
     Attributes:
-        name: of the function that does it.
         apply: does it, in a folder of its own.
+        name: under which it stands in its module; `mutations_of` puts it in.
         codes: rules that must report it.
         where: text in the places that the first of them names.
         base: artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
@@ -48,8 +48,8 @@ class Mutation:
         needs_manifest: without the manifest no rule can tell.
     """
 
-    name: str
-    apply: Callable[[Path], None]
+    apply: Callable[[Path], object]
+    name: str = ""
     codes: tuple[str, ...] = ()
     where: str = ""
     base: str = "aligned"
@@ -59,24 +59,29 @@ class Mutation:
     needs_manifest: bool = True
 
 
-def breaks(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+def breaks(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
     """Return a decorator that makes a mutation of a function which changes files in a folder."""
-    return lambda apply: Mutation(name=apply.__name__, apply=apply, codes=codes, **fields)
+    return lambda apply: Mutation(apply=apply, codes=codes, **fields)
 
 
-def breaks_file(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+def breaks_file(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
     """Return `breaks` for a mutation that the manifest's sizes and checksums do not fit."""
     return breaks(*codes, **{"where": SHARD, "fits_manifest": False, **fields})
 
 
-def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], None]], Mutation]:
+def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
     """Return `breaks` for a mutation that rules can tell from the rows of `SHARD` alone."""
     return breaks(*codes, **{"where": SHARD, "needs_manifest": False, **fields})
 
 
 def mutations_of(*modules: ModuleType) -> list[Mutation]:
     """Return the mutations of modules, in the order of their definition."""
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Mutation)]
+    return [
+        replace(value, name=name)
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, Mutation)
+    ]
 
 
 def rewrite_rows(

@@ -24,54 +24,30 @@ def _column(folder: Path, name: str, element: Any, convert: Callable[[Any], Any]
     rewrite_table(folder, change)
 
 
-@breaks_rows("BP301")
-def input_ids_missing(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.drop_columns([IDS]))
-
-
-@breaks_rows("BP301")
-def loss_mask_missing(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.drop_columns([MASK]))
-
-
-@breaks_rows("BP301")
-def seq_start_id_missing(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.drop_columns([STARTS]))
-
-
-@breaks_rows("BP301")
-def column_renamed(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.rename_columns([IDS, "label_mask", STARTS]))
-
-
-@breaks_rows("BP301")
-def column_in_upper_case(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.rename_columns([IDS.upper(), MASK, STARTS]))
-
-
-@breaks_rows("BP341")
-def column_twice(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.append_column(IDS, table.column(IDS)))
-
-
-@breaks_rows("BP301")
-def table_without_columns(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.select([]).append_column("row", pa.array(range(table.num_rows))))
-
-
-@breaks_rows("BP325")
-def tokens_as_text(folder: Path) -> None:
-    _column(folder, IDS, pa.string(), str)
-
-
-@breaks_rows("BP325")
-def tokens_as_float(folder: Path) -> None:
-    _column(folder, IDS, pa.float32(), float)
-
-
-@breaks_rows("BP325")
-def tokens_as_lists_of_lists(folder: Path) -> None:
-    _column(folder, IDS, pa.list_(pa.int32()), lambda token: [token])
+input_ids_missing = breaks_rows("BP301")(lambda folder: rewrite_table(folder, lambda table: table.drop_columns([IDS])))
+loss_mask_missing = breaks_rows("BP301")(lambda folder: rewrite_table(folder, lambda table: table.drop_columns([MASK])))
+seq_start_id_missing = breaks_rows("BP301")(
+    lambda folder: rewrite_table(folder, lambda table: table.drop_columns([STARTS]))
+)
+column_renamed = breaks_rows("BP301")(
+    lambda folder: rewrite_table(folder, lambda table: table.rename_columns([IDS, "label_mask", STARTS]))
+)
+column_in_upper_case = breaks_rows("BP301")(
+    lambda folder: rewrite_table(folder, lambda table: table.rename_columns([IDS.upper(), MASK, STARTS]))
+)
+column_twice = breaks_rows("BP341")(
+    lambda folder: rewrite_table(folder, lambda table: table.append_column(IDS, table.column(IDS)))
+)
+table_without_columns = breaks_rows("BP301")(
+    lambda folder: rewrite_table(
+        folder, lambda table: table.select([]).append_column("row", pa.array(range(table.num_rows)))
+    )
+)
+tokens_as_text = breaks_rows("BP325")(lambda folder: _column(folder, IDS, pa.string(), str))
+tokens_as_float = breaks_rows("BP325")(lambda folder: _column(folder, IDS, pa.float32(), float))
+tokens_as_lists_of_lists = breaks_rows("BP325")(
+    lambda folder: _column(folder, IDS, pa.list_(pa.int32()), lambda token: [token])
+)
 
 
 @breaks_rows("BP325")
@@ -83,41 +59,17 @@ def tokens_as_bytes(folder: Path) -> None:
     rewrite_table(folder, change)
 
 
-@breaks_rows("BP325")
-def tokens_as_one_number(folder: Path) -> None:
-    rewrite_table(folder, lambda table: table.set_column(0, IDS, pa.array(range(table.num_rows))))
-
-
-@breaks_rows("BP325")
-def tokens_of_the_null_type(folder: Path) -> None:
-    _column(folder, IDS, pa.null(), lambda token: None)
-
-
-@breaks_rows("BP325")
-def starts_as_text(folder: Path) -> None:
-    _column(folder, STARTS, pa.string(), str)
-
-
-@breaks_rows("BP325")
-def mask_as_text(folder: Path) -> None:
-    _column(folder, MASK, pa.string(), str)
-
-
-@breaks_rows("BP326")
-def mask_as_float(folder: Path) -> None:
-    _column(folder, MASK, pa.float32(), float)
-
-
-@breaks_rows("BP326")
-def mask_as_double(folder: Path) -> None:
-    _column(folder, MASK, pa.float64(), float)
-
-
-@breaks_rows("BP316")
-def one_giant_row_group(folder: Path) -> None:
-    rewrite_table(folder, lambda table: pa.concat_tables([table] * 80), row_group_size=1 << 20)
-
-
-@breaks_rows("BP311")
-def negative_tokens_as_unsigned(folder: Path) -> None:
-    _column(folder, IDS, pa.uint32(), lambda token: 2**32 - 100 if token == EOS else token)
+tokens_as_one_number = breaks_rows("BP325")(
+    lambda folder: rewrite_table(folder, lambda table: table.set_column(0, IDS, pa.array(range(table.num_rows))))
+)
+tokens_of_the_null_type = breaks_rows("BP325")(lambda folder: _column(folder, IDS, pa.null(), lambda token: None))
+starts_as_text = breaks_rows("BP325")(lambda folder: _column(folder, STARTS, pa.string(), str))
+mask_as_text = breaks_rows("BP325")(lambda folder: _column(folder, MASK, pa.string(), str))
+mask_as_float = breaks_rows("BP326")(lambda folder: _column(folder, MASK, pa.float32(), float))
+mask_as_double = breaks_rows("BP326")(lambda folder: _column(folder, MASK, pa.float64(), float))
+one_giant_row_group = breaks_rows("BP316")(
+    lambda folder: rewrite_table(folder, lambda table: pa.concat_tables([table] * 80), row_group_size=1 << 20)
+)
+negative_tokens_as_unsigned = breaks_rows("BP311")(
+    lambda folder: _column(folder, IDS, pa.uint32(), lambda token: 2**32 - 100 if token == EOS else token)
+)

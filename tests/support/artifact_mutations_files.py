@@ -47,34 +47,22 @@ def _footer_begin(folder: Path) -> int:
     return len(content) - _TAIL_BYTES - int.from_bytes(content[-_TAIL_BYTES:-4], "little")
 
 
-@breaks_file("BP341", "BP342", "BP343")
-def half_of_a_shard(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder)[: len(_bytes(folder)) // 2])
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def shard_without_its_last_byte(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder)[:-1])
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def shard_without_its_first_byte(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder)[1:])
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def footer_without_data(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder)[_footer_begin(folder) :])
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def data_without_footer(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder)[: _footer_begin(folder)])
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def empty_file(folder: Path) -> None:
-    _set_bytes(folder, b"")
+half_of_a_shard = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder)[: len(_bytes(folder)) // 2])
+)
+shard_without_its_last_byte = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder)[:-1])
+)
+shard_without_its_first_byte = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder)[1:])
+)
+footer_without_data = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder)[_footer_begin(folder) :])
+)
+data_without_footer = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder)[: _footer_begin(folder)])
+)
+empty_file = breaks_file("BP341", "BP342", "BP343")(lambda folder: _set_bytes(folder, b""))
 
 
 @breaks_file("BP341", "BP343")
@@ -83,24 +71,16 @@ def data_overwritten_with_zeros(folder: Path) -> None:
     _set_bytes(folder, content[:4] + bytes(begin - 4) + content[begin:])
 
 
-@breaks_file("BP343")
-def flipped_byte_of_data(folder: Path) -> None:
-    _flip(folder, _footer_begin(folder) // 2)
-
-
-@breaks_file("BP343")
-def flipped_byte_of_the_writers_name(folder: Path) -> None:
-    _flip(folder, _bytes(folder).rindex(b"bridgepack"))
-
-
-@breaks_file("BP301", "BP343")
-def flipped_bits_of_a_columns_name(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input_idr"))
-
-
-@breaks_file("BP341", "BP343")
-def columns_name_that_is_no_text(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input\xffids"))
+flipped_byte_of_data = breaks_file("BP343")(lambda folder: _flip(folder, _footer_begin(folder) // 2))
+flipped_byte_of_the_writers_name = breaks_file("BP343")(
+    lambda folder: _flip(folder, _bytes(folder).rindex(b"bridgepack"))
+)
+flipped_bits_of_a_columns_name = breaks_file("BP301", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input_idr"))
+)
+columns_name_that_is_no_text = breaks_file("BP341", "BP343")(
+    lambda folder: _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input\xffids"))
+)
 
 
 @breaks_file("BP341", "BP343")
@@ -109,29 +89,15 @@ def columns_path_that_is_no_text(folder: Path) -> None:
     _flip(folder, name)
 
 
-@breaks_file("BP341", "BP343")
-def flipped_byte_of_the_footers_length(folder: Path) -> None:
-    _flip(folder, -5)
-
-
-@breaks_file("BP341", "BP343")
-def flipped_byte_of_the_magic(folder: Path) -> None:
-    _flip(folder, -1)
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def bytes_appended(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder) + b"\n")
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def pointer_of_git_lfs(folder: Path) -> None:
-    _set_bytes(folder, b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 18791\n")
-
-
-@breaks_file("BP341", "BP342", "BP343")
-def compressed_file(folder: Path) -> None:
-    _set_bytes(folder, gzip.compress(_bytes(folder)))
+flipped_byte_of_the_footers_length = breaks_file("BP341", "BP343")(lambda folder: _flip(folder, -5))
+flipped_byte_of_the_magic = breaks_file("BP341", "BP343")(lambda folder: _flip(folder, -1))
+bytes_appended = breaks_file("BP341", "BP342", "BP343")(lambda folder: _set_bytes(folder, _bytes(folder) + b"\n"))
+pointer_of_git_lfs = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 18791\n")
+)
+compressed_file = breaks_file("BP341", "BP342", "BP343")(
+    lambda folder: _set_bytes(folder, gzip.compress(_bytes(folder)))
+)
 
 
 @breaks_file("BP340")
@@ -140,19 +106,9 @@ def folder_in_place_of_a_shard(folder: Path) -> None:
     (folder / SHARD).mkdir()
 
 
-@breaks_file("BP340")
-def shard_deleted(folder: Path) -> None:
-    (folder / SHARD).unlink()
-
-
-@breaks_file("BP340", where=VALIDATION_SHARD)
-def validation_deleted(folder: Path) -> None:
-    shutil.rmtree(folder / "validation")
-
-
-@breaks_file("BP340")
-def training_deleted(folder: Path) -> None:
-    shutil.rmtree(folder / "training")
+shard_deleted = breaks_file("BP340")(lambda folder: (folder / SHARD).unlink())
+validation_deleted = breaks_file("BP340", where=VALIDATION_SHARD)(lambda folder: shutil.rmtree(folder / "validation"))
+training_deleted = breaks_file("BP340")(lambda folder: shutil.rmtree(folder / "training"))
 
 
 @breaks_file("BP340")
@@ -161,14 +117,12 @@ def link_that_leads_nowhere(folder: Path) -> None:
     (folder / SHARD).symlink_to(folder / "training" / "gone.idx.parquet")
 
 
-@breaks_file("BP340", "BP345")
-def shard_renamed(folder: Path) -> None:
-    (folder / SHARD).rename(folder / "training" / "shard-00009-of-00003.idx.parquet")
-
-
-@breaks_file("BP340", "BP345")
-def shard_moved_to_validation(folder: Path) -> None:
-    (folder / SHARD).rename(folder / "validation" / "shard-00001-of-00002.idx.parquet")
+shard_renamed = breaks_file("BP340", "BP345")(
+    lambda folder: (folder / SHARD).rename(folder / "training" / "shard-00009-of-00003.idx.parquet")
+)
+shard_moved_to_validation = breaks_file("BP340", "BP345")(
+    lambda folder: (folder / SHARD).rename(folder / "validation" / "shard-00001-of-00002.idx.parquet")
+)
 
 
 @breaks_file("BP343")
@@ -185,19 +139,15 @@ def shards_of_two_splits_swapped(folder: Path) -> None:
     _set_bytes(folder, one, VALIDATION_SHARD)
 
 
-@breaks_file("BP343", "BP346", where=OTHER_SHARD)
-def shard_overwritten_with_another(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder), OTHER_SHARD)
-
-
-@breaks_file("BP343", "BP344", "BP346", "BP320", where=VALIDATION_SHARD)
-def validation_overwritten_with_training(folder: Path) -> None:
-    _set_bytes(folder, _bytes(folder), VALIDATION_SHARD)
-
-
-@breaks_file("BP343", "BP331")
-def shard_of_an_artifact_with_another_multiple(folder: Path) -> None:
-    shutil.copy(folder.parent / "plain" / SHARD, folder / SHARD)
+shard_overwritten_with_another = breaks_file("BP343", "BP346", where=OTHER_SHARD)(
+    lambda folder: _set_bytes(folder, _bytes(folder), OTHER_SHARD)
+)
+validation_overwritten_with_training = breaks_file("BP343", "BP344", "BP346", "BP320", where=VALIDATION_SHARD)(
+    lambda folder: _set_bytes(folder, _bytes(folder), VALIDATION_SHARD)
+)
+shard_of_an_artifact_with_another_multiple = breaks_file("BP343", "BP331")(
+    lambda folder: shutil.copy(folder.parent / "plain" / SHARD, folder / SHARD)
+)
 
 
 @breaks("BP331", "BP348", where=SHARD)
@@ -212,29 +162,21 @@ def shard_of_an_artifact_with_wider_packs_listed(folder: Path) -> None:
     restate_record(folder, SHARD)
 
 
-@breaks_file("BP343")
-def shard_of_an_artifact_with_another_seed(folder: Path) -> None:
-    shutil.copy(folder.parent / "shuffled" / SHARD, folder / SHARD)
-
-
-@breaks("BP345", where="training/shard-00003-of-00004.idx.parquet")
-def shard_copied(folder: Path) -> None:
-    shutil.copy(folder / SHARD, folder / "training" / "shard-00003-of-00004.idx.parquet")
-
-
-@breaks("BP345", where="validation/copy.pq")
-def shard_copied_to_validation(folder: Path) -> None:
-    shutil.copy(folder / SHARD, folder / "validation" / "copy.pq")
-
-
-@breaks("BP345", where="training/left-over.parquet")
-def unreadable_shard_left_over(folder: Path) -> None:
-    (folder / "training" / "left-over.parquet").write_bytes(_bytes(folder)[:100])
-
-
-@breaks("BP345", where="training_256.idx.parquet")
-def packs_of_the_host_beside_the_manifest(folder: Path) -> None:
-    shutil.copy(folder / SHARD, folder / "training_256.idx.parquet")
+shard_of_an_artifact_with_another_seed = breaks_file("BP343")(
+    lambda folder: shutil.copy(folder.parent / "shuffled" / SHARD, folder / SHARD)
+)
+shard_copied = breaks("BP345", where="training/shard-00003-of-00004.idx.parquet")(
+    lambda folder: shutil.copy(folder / SHARD, folder / "training" / "shard-00003-of-00004.idx.parquet")
+)
+shard_copied_to_validation = breaks("BP345", where="validation/copy.pq")(
+    lambda folder: shutil.copy(folder / SHARD, folder / "validation" / "copy.pq")
+)
+unreadable_shard_left_over = breaks("BP345", where="training/left-over.parquet")(
+    lambda folder: (folder / "training" / "left-over.parquet").write_bytes(_bytes(folder)[:100])
+)
+packs_of_the_host_beside_the_manifest = breaks("BP345", where="training_256.idx.parquet")(
+    lambda folder: shutil.copy(folder / SHARD, folder / "training_256.idx.parquet")
+)
 
 
 @breaks("BP346", "BP348", where="training/shard-00003-of-00004.idx.parquet")
@@ -244,9 +186,9 @@ def shard_copied_and_listed(folder: Path) -> None:
     edit_manifest(folder, lambda manifest: _list(manifest, record_of(folder / name, name)))
 
 
-@breaks("BP346", "BP348", where=SHARD)
-def shard_listed_twice(folder: Path) -> None:
-    edit_manifest(folder, lambda manifest: _list(manifest, record_of(folder / SHARD, SHARD)))
+shard_listed_twice = breaks("BP346", "BP348", where=SHARD)(
+    lambda folder: edit_manifest(folder, lambda manifest: _list(manifest, record_of(folder / SHARD, SHARD)))
+)
 
 
 @breaks("BP345", "BP348", where=SHARD)
@@ -282,49 +224,33 @@ def row_removed(folder: Path) -> None:
     pq.write_table(table.slice(0, table.num_rows - 1), folder / SHARD)
 
 
-@breaks("BP348", where="training num_packs")
-def row_removed_and_listed(folder: Path) -> None:
-    rewrite_rows(folder, lambda rows: rows.pop())
-
-
-@breaks("BP348", where="training num_packs")
-def row_repeated(folder: Path) -> None:
-    rewrite_rows(folder, lambda rows: rows.append(rows[0]))
-
-
-@breaks("BP348", where="training num_packs")
-def shard_emptied_and_listed(folder: Path) -> None:
-    rewrite_rows(folder, lambda rows: rows.clear())
-
-
-@breaks("BP350", where="training/deeper/")
-def shard_in_a_deeper_folder(folder: Path) -> None:
-    _move_listed(folder, "training/deeper/shard-00001-of-00003.idx.parquet")
-
-
-@breaks("BP350", where="training/../")
-def shard_reached_through_its_parent(folder: Path) -> None:
-    _move_listed(folder, "training/../elsewhere/shard-00001-of-00003.idx.parquet")
-
-
-@breaks("BP350", where="validation/shard-00001")
-def shard_listed_by_another_split(folder: Path) -> None:
-    _move_listed(folder, "validation/shard-00001-of-00002.idx.parquet")
-
-
-@breaks("BP350", where="training/shard-00001-of-00003.bin")
-def shard_with_a_name_that_the_host_skips(folder: Path) -> None:
-    _move_listed(folder, "training/shard-00001-of-00003.bin")
-
-
-@breaks("BP350", where="training/.shard")
-def shard_with_a_hidden_name(folder: Path) -> None:
-    _move_listed(folder, "training/.shard-00001-of-00003.idx.parquet")
-
-
-@breaks("BP350", where=f"{os.sep}")
-def shard_with_an_absolute_path(folder: Path) -> None:
-    _move_listed(folder, str(folder / SHARD))
+row_removed_and_listed = breaks("BP348", where="training num_packs")(
+    lambda folder: rewrite_rows(folder, lambda rows: rows.pop())
+)
+row_repeated = breaks("BP348", where="training num_packs")(
+    lambda folder: rewrite_rows(folder, lambda rows: rows.append(rows[0]))
+)
+shard_emptied_and_listed = breaks("BP348", where="training num_packs")(
+    lambda folder: rewrite_rows(folder, lambda rows: rows.clear())
+)
+shard_in_a_deeper_folder = breaks("BP350", where="training/deeper/")(
+    lambda folder: _move_listed(folder, "training/deeper/shard-00001-of-00003.idx.parquet")
+)
+shard_reached_through_its_parent = breaks("BP350", where="training/../")(
+    lambda folder: _move_listed(folder, "training/../elsewhere/shard-00001-of-00003.idx.parquet")
+)
+shard_listed_by_another_split = breaks("BP350", where="validation/shard-00001")(
+    lambda folder: _move_listed(folder, "validation/shard-00001-of-00002.idx.parquet")
+)
+shard_with_a_name_that_the_host_skips = breaks("BP350", where="training/shard-00001-of-00003.bin")(
+    lambda folder: _move_listed(folder, "training/shard-00001-of-00003.bin")
+)
+shard_with_a_hidden_name = breaks("BP350", where="training/.shard")(
+    lambda folder: _move_listed(folder, "training/.shard-00001-of-00003.idx.parquet")
+)
+shard_with_an_absolute_path = breaks("BP350", where=f"{os.sep}")(
+    lambda folder: _move_listed(folder, str(folder / SHARD))
+)
 
 
 def _list(manifest: dict[str, Any], record: dict[str, Any]) -> None:

@@ -48,39 +48,21 @@ def _all(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
     rewrite_all_rows(folder, lambda row: _masks(row, change))
 
 
-@breaks_rows("BP309", where="training")
-def masks_not_rolled(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [0, *mask[:-1]])
-
-
-@breaks_rows("BP332", where="training", base="plain")
-def masks_not_rolled_and_without_the_last_newline(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [0, *mask[:-2], 0])
-
-
-@breaks_rows("BP336", where="training")
-def masks_rolled_too_often(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [*mask[2:], 0, 0])
-
-
-@breaks_rows("BP309")
-def mask_of_ones(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [1] * len(mask))
-
-
-@breaks_rows("BP333", where="training")
-def masks_that_train_everything(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [1] * (len(mask) - 1) + [0])
-
-
-@breaks_rows("BP318")
-def mask_of_zeros(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [0] * len(mask))
-
-
-@breaks_rows("BP318", where="training")
-def masks_of_zeros(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [0] * len(mask))
+masks_not_rolled = breaks_rows("BP309", where="training")(
+    lambda folder: _all(folder, lambda ids, mask: [0, *mask[:-1]])
+)
+masks_not_rolled_and_without_the_last_newline = breaks_rows("BP332", where="training", base="plain")(
+    lambda folder: _all(folder, lambda ids, mask: [0, *mask[:-2], 0])
+)
+masks_rolled_too_often = breaks_rows("BP336", where="training")(
+    lambda folder: _all(folder, lambda ids, mask: [*mask[2:], 0, 0])
+)
+mask_of_ones = breaks_rows("BP309")(lambda folder: _row(folder, lambda ids, mask: [1] * len(mask)))
+masks_that_train_everything = breaks_rows("BP333", where="training")(
+    lambda folder: _all(folder, lambda ids, mask: [1] * (len(mask) - 1) + [0])
+)
+mask_of_zeros = breaks_rows("BP318")(lambda folder: _row(folder, lambda ids, mask: [0] * len(mask)))
+masks_of_zeros = breaks_rows("BP318", where="training")(lambda folder: _all(folder, lambda ids, mask: [0] * len(mask)))
 
 
 @breaks_rows("BP319")
@@ -92,51 +74,29 @@ def sequence_with_a_mask_of_zeros(folder: Path) -> None:
     rewrite_rows(folder, change)
 
 
-@breaks_rows("BP318")
-def mask_that_trains_only_what_follows_eos(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [int(token == EOS) for token in ids[:-1]] + [0])
-
-
-@breaks_rows("BP309")
-def last_mask_element_one(folder: Path) -> None:
-    rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(-1, 1))
-
-
-@breaks_rows("BP309")
-def mask_inverted(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [1 - value for value in mask])
-
-
-@breaks_rows("BP310", "BP326")
-def fractional_mask(folder: Path) -> None:
-    rewrite_rows(
+mask_that_trains_only_what_follows_eos = breaks_rows("BP318")(
+    lambda folder: _row(folder, lambda ids, mask: [int(token == EOS) for token in ids[:-1]] + [0])
+)
+last_mask_element_one = breaks_rows("BP309")(
+    lambda folder: rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(-1, 1))
+)
+mask_inverted = breaks_rows("BP309")(lambda folder: _row(folder, lambda ids, mask: [1 - value for value in mask]))
+fractional_mask = breaks_rows("BP310", "BP326")(
+    lambda folder: rewrite_rows(
         folder, lambda rows: _masks(rows[1], lambda ids, mask: [0.5 * value for value in mask]), schema=_FLOAT_MASK
     )
-
-
-@breaks_rows("BP310", "BP326")
-def mask_that_is_no_number(folder: Path) -> None:
-    rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(0, float("nan")), schema=_FLOAT_MASK)
-
-
-@breaks_rows("BP310")
-def mask_of_twos(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [2 * value for value in mask])
-
-
-@breaks_rows("BP310")
-def negative_mask(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [-value for value in mask])
-
-
-@breaks_rows("BP310")
-def ignored_labels_in_place_of_a_mask(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [1 if value else -100 for value in mask])
-
-
-@breaks_rows("BP310")
-def labels_in_place_of_a_mask(folder: Path) -> None:
-    _row(folder, lambda ids, mask: [token % 128 for token in ids])
+)
+mask_that_is_no_number = breaks_rows("BP310", "BP326")(
+    lambda folder: rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(0, float("nan")), schema=_FLOAT_MASK)
+)
+mask_of_twos = breaks_rows("BP310")(lambda folder: _row(folder, lambda ids, mask: [2 * value for value in mask]))
+negative_mask = breaks_rows("BP310")(lambda folder: _row(folder, lambda ids, mask: [-value for value in mask]))
+ignored_labels_in_place_of_a_mask = breaks_rows("BP310")(
+    lambda folder: _row(folder, lambda ids, mask: [1 if value else -100 for value in mask])
+)
+labels_in_place_of_a_mask = breaks_rows("BP310")(
+    lambda folder: _row(folder, lambda ids, mask: [token % 128 for token in ids])
+)
 
 
 @breaks_rows("BP303")
@@ -157,6 +117,8 @@ def padding_trained(folder: Path) -> None:
     _shard(folder, change)
 
 
-@breaks_rows("BP336", where="training")
-def end_of_turn_not_trained(folder: Path) -> None:
-    _all(folder, lambda ids, mask: [*(0 if label == EOS else mask[index] for index, label in enumerate(ids[1:])), 0])
+end_of_turn_not_trained = breaks_rows("BP336", where="training")(
+    lambda folder: _all(
+        folder, lambda ids, mask: [*(0 if label == EOS else mask[index] for index, label in enumerate(ids[1:])), 0]
+    )
+)

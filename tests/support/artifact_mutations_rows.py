@@ -27,69 +27,27 @@ def _row(folder: Path, change: Callable[[Row], object]) -> None:
     rewrite_rows(folder, lambda rows: change(rows[1]))
 
 
-@breaks_rows("BP341")
-def null_row(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: None}))
-
-
-@breaks_rows("BP341")
-def null_mask(folder: Path) -> None:
-    _row(folder, lambda row: row.update({MASK: None}))
-
-
-@breaks_rows("BP341")
-def null_token(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(3, None))
-
-
-@breaks_rows("BP341")
-def null_start(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].__setitem__(-1, None))
-
-
-@breaks_rows("BP328")
-def empty_row(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: [], MASK: [], STARTS: []}))
-
-
-@breaks_rows("BP328")
-def empty_row_with_a_start(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: [], MASK: [], STARTS: [0]}))
-
-
-@breaks_rows("BP306")
-def row_of_one_token(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: [5], MASK: [0], STARTS: [0]}))
-
-
-@breaks_rows("BP327")
-def row_without_starts(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].clear())
-
-
-@breaks_rows("BP304")
-def starts_moved_to_begin_with_one(folder: Path) -> None:
-    _row(folder, lambda row: row.update({STARTS: [start + 1 for start in row[STARTS]]}))
-
-
-@breaks_rows("BP304")
-def first_start_removed(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].pop(0))
-
-
-@breaks_rows("BP305")
-def final_boundary_appended(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].append(len(row[IDS])))
-
-
-@breaks_rows("BP306")
-def start_repeated(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1]))
-
-
-@breaks_rows("BP306")
-def zero_repeated(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].insert(0, 0))
+null_row = breaks_rows("BP341")(lambda folder: _row(folder, lambda row: row.update({IDS: None})))
+null_mask = breaks_rows("BP341")(lambda folder: _row(folder, lambda row: row.update({MASK: None})))
+null_token = breaks_rows("BP341")(lambda folder: _row(folder, lambda row: row[IDS].__setitem__(3, None)))
+null_start = breaks_rows("BP341")(lambda folder: _row(folder, lambda row: row[STARTS].__setitem__(-1, None)))
+empty_row = breaks_rows("BP328")(lambda folder: _row(folder, lambda row: row.update({IDS: [], MASK: [], STARTS: []})))
+empty_row_with_a_start = breaks_rows("BP328")(
+    lambda folder: _row(folder, lambda row: row.update({IDS: [], MASK: [], STARTS: [0]}))
+)
+row_of_one_token = breaks_rows("BP306")(
+    lambda folder: _row(folder, lambda row: row.update({IDS: [5], MASK: [0], STARTS: [0]}))
+)
+row_without_starts = breaks_rows("BP327")(lambda folder: _row(folder, lambda row: row[STARTS].clear()))
+starts_moved_to_begin_with_one = breaks_rows("BP304")(
+    lambda folder: _row(folder, lambda row: row.update({STARTS: [start + 1 for start in row[STARTS]]}))
+)
+first_start_removed = breaks_rows("BP304")(lambda folder: _row(folder, lambda row: row[STARTS].pop(0)))
+final_boundary_appended = breaks_rows("BP305")(
+    lambda folder: _row(folder, lambda row: row[STARTS].append(len(row[IDS])))
+)
+start_repeated = breaks_rows("BP306")(lambda folder: _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1])))
+zero_repeated = breaks_rows("BP306")(lambda folder: _row(folder, lambda row: row[STARTS].insert(0, 0)))
 
 
 @breaks_rows("BP306")
@@ -100,24 +58,16 @@ def starts_decreasing(folder: Path) -> None:
     _row(folder, change)
 
 
-@breaks_rows("BP306")
-def start_one_after_another(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].insert(1, 1))
-
-
-@breaks_rows("BP306")
-def start_at_the_last_token(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].append(len(row[IDS]) - 1))
-
-
-@breaks_rows("BP307")
-def start_beyond_the_row(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].append(len(row[IDS]) + 5))
-
-
-@breaks_rows("BP307")
-def negative_start(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].__setitem__(1, -row[STARTS][1]))
+start_one_after_another = breaks_rows("BP306")(lambda folder: _row(folder, lambda row: row[STARTS].insert(1, 1)))
+start_at_the_last_token = breaks_rows("BP306")(
+    lambda folder: _row(folder, lambda row: row[STARTS].append(len(row[IDS]) - 1))
+)
+start_beyond_the_row = breaks_rows("BP307")(
+    lambda folder: _row(folder, lambda row: row[STARTS].append(len(row[IDS]) + 5))
+)
+negative_start = breaks_rows("BP307")(
+    lambda folder: _row(folder, lambda row: row[STARTS].__setitem__(1, -row[STARTS][1]))
+)
 
 
 @breaks_rows("BP307")
@@ -129,49 +79,27 @@ def starts_counted_over_the_shard(folder: Path) -> None:
     rewrite_rows(folder, change)
 
 
-@breaks_rows("BP331")
-def starts_moved_by_one(folder: Path) -> None:
-    _row(folder, lambda row: row.update({STARTS: [0, *(start + 1 for start in row[STARTS][1:])]}))
-
-
-@breaks_rows("BP331")
-def starts_in_runtime_tokens(folder: Path) -> None:
-    _row(folder, lambda row: row.update({STARTS: [start - index for index, start in enumerate(row[STARTS])]}))
-
-
-@breaks_rows("BP331")
-def two_sequences_merged(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].pop(1))
-
-
-@breaks("BP348", where="training num_sequences", base="plain")
-def two_sequences_merged_without_alignment(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].pop(1))
-
-
-@breaks_rows("BP331")
-def sequence_cut_in_two(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1] // 2))
-
-
-@breaks("BP348", where="training num_sequences", base="plain")
-def sequence_cut_in_two_without_alignment(folder: Path) -> None:
-    _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1] // 2))
-
-
-@breaks_rows("BP303")
-def mask_one_short(folder: Path) -> None:
-    _row(folder, lambda row: row[MASK].pop())
-
-
-@breaks_rows("BP303")
-def mask_one_long(folder: Path) -> None:
-    _row(folder, lambda row: row[MASK].append(0))
-
-
-@breaks_rows("BP303")
-def mask_empty(folder: Path) -> None:
-    _row(folder, lambda row: row[MASK].clear())
+starts_moved_by_one = breaks_rows("BP331")(
+    lambda folder: _row(folder, lambda row: row.update({STARTS: [0, *(start + 1 for start in row[STARTS][1:])]}))
+)
+starts_in_runtime_tokens = breaks_rows("BP331")(
+    lambda folder: _row(
+        folder, lambda row: row.update({STARTS: [start - index for index, start in enumerate(row[STARTS])]})
+    )
+)
+two_sequences_merged = breaks_rows("BP331")(lambda folder: _row(folder, lambda row: row[STARTS].pop(1)))
+two_sequences_merged_without_alignment = breaks("BP348", where="training num_sequences", base="plain")(
+    lambda folder: _row(folder, lambda row: row[STARTS].pop(1))
+)
+sequence_cut_in_two = breaks_rows("BP331")(
+    lambda folder: _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1] // 2))
+)
+sequence_cut_in_two_without_alignment = breaks("BP348", where="training num_sequences", base="plain")(
+    lambda folder: _row(folder, lambda row: row[STARTS].insert(1, row[STARTS][1] // 2))
+)
+mask_one_short = breaks_rows("BP303")(lambda folder: _row(folder, lambda row: row[MASK].pop()))
+mask_one_long = breaks_rows("BP303")(lambda folder: _row(folder, lambda row: row[MASK].append(0)))
+mask_empty = breaks_rows("BP303")(lambda folder: _row(folder, lambda row: row[MASK].clear()))
 
 
 @breaks_rows("BP303")
@@ -182,54 +110,32 @@ def mask_in_runtime_tokens(folder: Path) -> None:
     _row(folder, change)
 
 
-@breaks_rows("BP303")
-def token_removed(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].pop())
-
-
-@breaks_rows("BP311")
-def token_out_of_vocabulary(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(1, VOCAB_SIZE))
-
-
-@breaks_rows("BP311")
-def last_token_out_of_vocabulary(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(-1, 2**31 - 1))
-
-
-@breaks_rows("BP311")
-def negative_token(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(1, -100))
-
-
-@breaks_rows("BP312", given={"padded_vocab_size": PADDED_VOCAB_SIZE})
-def token_in_vocabulary_padding(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(1, PADDED_VOCAB_SIZE - 1))
-
-
-@breaks_rows("BP311", given={"padded_vocab_size": PADDED_VOCAB_SIZE})
-def token_beyond_vocabulary_padding(folder: Path) -> None:
-    _row(folder, lambda row: row[IDS].__setitem__(1, PADDED_VOCAB_SIZE))
-
-
-@breaks_rows("BP504")
-def row_of_eos_only(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: [EOS] * len(row[IDS])}))
-
-
-@breaks_rows("BP336", where="training")
-def eos_replaced_everywhere(folder: Path) -> None:
-    rewrite_all_rows(folder, lambda row: row.update({IDS: [PAD if token == EOS else token for token in row[IDS]]}))
-
-
-@breaks_file("BP343")
-def token_changed(folder: Path) -> None:
-    _without_record(folder, lambda rows: rows[1][IDS].__setitem__(1, 7))
-
-
-@breaks_file("BP343")
-def rows_in_another_order(folder: Path) -> None:
-    _without_record(folder, lambda rows: rows.reverse())
+token_removed = breaks_rows("BP303")(lambda folder: _row(folder, lambda row: row[IDS].pop()))
+token_out_of_vocabulary = breaks_rows("BP311")(
+    lambda folder: _row(folder, lambda row: row[IDS].__setitem__(1, VOCAB_SIZE))
+)
+last_token_out_of_vocabulary = breaks_rows("BP311")(
+    lambda folder: _row(folder, lambda row: row[IDS].__setitem__(-1, 2**31 - 1))
+)
+negative_token = breaks_rows("BP311")(lambda folder: _row(folder, lambda row: row[IDS].__setitem__(1, -100)))
+token_in_vocabulary_padding = breaks_rows("BP312", given={"padded_vocab_size": PADDED_VOCAB_SIZE})(
+    lambda folder: _row(folder, lambda row: row[IDS].__setitem__(1, PADDED_VOCAB_SIZE - 1))
+)
+token_beyond_vocabulary_padding = breaks_rows("BP311", given={"padded_vocab_size": PADDED_VOCAB_SIZE})(
+    lambda folder: _row(folder, lambda row: row[IDS].__setitem__(1, PADDED_VOCAB_SIZE))
+)
+row_of_eos_only = breaks_rows("BP504")(
+    lambda folder: _row(folder, lambda row: row.update({IDS: [EOS] * len(row[IDS])}))
+)
+eos_replaced_everywhere = breaks_rows("BP336", where="training")(
+    lambda folder: rewrite_all_rows(
+        folder, lambda row: row.update({IDS: [PAD if token == EOS else token for token in row[IDS]]})
+    )
+)
+token_changed = breaks_file("BP343")(
+    lambda folder: _without_record(folder, lambda rows: rows[1][IDS].__setitem__(1, 7))
+)
+rows_in_another_order = breaks_file("BP343")(lambda folder: _without_record(folder, lambda rows: rows.reverse()))
 
 
 @breaks_file("BP343")
@@ -244,9 +150,11 @@ def sequences_in_another_order(folder: Path) -> None:
     _without_record(folder, change)
 
 
-@breaks_rows("BP308", "BP331", where="training")
-def stored_lengths_aligned(folder: Path) -> None:
-    rewrite_all_rows(folder, lambda row: _replace_sequences(row, lambda ids, mask: (ids[:-1], mask[:-1])))
+stored_lengths_aligned = breaks_rows("BP308", "BP331", where="training")(
+    lambda folder: rewrite_all_rows(
+        folder, lambda row: _replace_sequences(row, lambda ids, mask: (ids[:-1], mask[:-1]))
+    )
+)
 
 
 @breaks_rows("BP331")
@@ -278,9 +186,11 @@ def two_rows_joined(folder: Path) -> None:
     rewrite_rows(folder, change)
 
 
-@breaks_rows("BP322", "BP330")
-def a_thousand_sequences_in_a_row(folder: Path) -> None:
-    _row(folder, lambda row: row.update({IDS: [7, EOS] * 1025, MASK: [1, 0] * 1025, STARTS: [*range(0, 2050, 2)]}))
+a_thousand_sequences_in_a_row = breaks_rows("BP322", "BP330")(
+    lambda folder: _row(
+        folder, lambda row: row.update({IDS: [7, EOS] * 1025, MASK: [1, 0] * 1025, STARTS: [*range(0, 2050, 2)]})
+    )
+)
 
 
 def _without_record(folder: Path, change: Callable[[list[Row]], object]) -> None:

@@ -22,18 +22,21 @@ MOST_BREAKS = 2
 
 
 def compact(value: Any, depth: int = 0) -> str:
-    """Return JSON in which what fits in a line is on one line, and so is what lies deep."""
+    """Return JSON in which what fits in a line is on one line, and so is what lies deep; short fields share lines."""
     line = json.dumps(value, ensure_ascii=False)
     if depth + len(line) <= WIDTH or depth == MOST_BREAKS or not isinstance(value, (dict, list)):
         return line
-    if isinstance(value, dict):
-        opening, closing = "{}"
-        items = [f"{json.dumps(name)}: {compact(item, depth + 1)}" for name, item in value.items()]
-    else:
-        opening, closing = "[]"
-        items = [compact(item, depth + 1) for item in value]
     indent = " " * depth
-    return f"{opening}\n" + ",\n".join(f"{indent} {item}" for item in items) + f"\n{indent}{closing}"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(f"{indent} {compact(item, depth + 1)}" for item in value) + f"\n{indent}]"
+    lines = [""]
+    for name, item in value.items():
+        field = f"{json.dumps(name)}: {compact(item, depth + 1)}"
+        if lines[-1] and len(indent) + len(lines[-1]) + len(field) + 3 <= WIDTH:
+            lines[-1] += f", {field}"
+        else:
+            lines.append(field)
+    return "{\n" + ",\n".join(f"{indent} {field}" for field in lines[1:]) + f"\n{indent}}}"
 
 
 def formatted(path: Path) -> str:

@@ -195,7 +195,7 @@ def test_commands_parse(block: Block) -> None:
                 command = command.commands[name]
                 context = click.Context(command, info_name=name, parent=context)
             command.make_context(name, arguments, parent=context.parent)
-        elif "-m" not in words and "/" in program:
+        elif "-m" not in words and "/" in program and not program.startswith(".venv"):  # made by scripts/test
             assert os.access(PROJECT / program, os.X_OK), line
         num_checked += 1
 

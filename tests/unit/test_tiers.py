@@ -1,0 +1,65 @@
+"""scripts/test: what it installs and runs for a contributor, for CI and for one test; by programs that say so."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+PROGRAMS = ("ruff", "mypy", "lint-imports", "mkdocs", "python")
+INSTALLERS = ("install", "install_older", "install_object_store", "install_platforms")
+CHECKS = ["ruff", "ruff", "mypy", "lint-imports"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a project whose programs and installers write their names and arguments into `told`."""
+    for script in ("scripts/test", ".ci/run"):
+        (tmp_path / script).parent.mkdir(parents=True)
+        shutil.copy(PROJECT / script, tmp_path / script)
+    told = f'echo "$(basename "$0") $*" >> "{tmp_path}/told"'
+    for path in [f".venv-test/bin/{name}" for name in PROGRAMS] + [f"tests/environment/{name}" for name in INSTALLERS]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"#!/bin/sh\n{told}\n")
+        (tmp_path / path).chmod(0o755)
+    return tmp_path
+
+
+def _told(project: Path, *command: str) -> list[list[str]]:
+    subprocess.run(["bash", *command], cwd=project, capture_output=True, check=True)
+    return [line.split() for line in (project / "told").read_text().splitlines()]
+
+
+def test_a_contributor_runs_the_checks_and_the_quick_tests(project: Path) -> None:
+    told = _told(project, "scripts/test")
+
+    assert [words[0] for words in told] == ["install", *CHECKS, "python"]
+    assert "-m not full and not reference_data --hypothesis-profile=quick" in " ".join(told[-1])
+
+
+def test_ci_runs_everything(project: Path) -> None:
+    told = _told(project, ".ci/run")
+
+    assert [words[0] for words in told] == [*INSTALLERS, *CHECKS, "python"]
+    assert "not" not in told[-1]
+    assert told[-1][:3] == ["python", "-m", "pytest"]
+
+
+def test_with_arguments_only_pytest_runs(project: Path) -> None:
+    told = _told(project, "scripts/test", "tests/unit", "-k", "format")
+
+    assert [words[0] for words in told] == ["install", "python"]
+    assert told[-1] == ["python", "-m", "pytest", "tests/unit", "-k", "format"]
+
+
+def test_a_failed_check_is_told_and_the_rest_runs(project: Path) -> None:
+    (project / ".venv-test/bin/mypy").write_text("#!/bin/sh\nexit 1\n")
+
+    done = subprocess.run(["bash", "scripts/test"], cwd=project, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stdout.endswith("failed: mypy\n")
+    assert "python -m pytest" in (project / "told").read_text()
