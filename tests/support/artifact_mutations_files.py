@@ -90,7 +90,7 @@ def flipped_byte_of_data(folder: Path) -> None:
 
 @breaks_file("BP343")
 def flipped_byte_of_the_writers_name(folder: Path) -> None:
-    _flip(folder, _bytes(folder).rindex(b"bridgepack"))
+    _flip(folder, _bytes(folder).rindex(b"parquet-cpp-arrow"))
 
 
 @breaks_file("BP301", "BP343")
