@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchlib.digests import digest_of
-from bridgepack.data.shards.read import iter_shard_batches, list_shards
+from bridgepack.data.shards.read import list_shards
+from bridgepack.data.shards.row_groups import iter_row_groups
 
 _BATCH_TOKENS = 1 << 24
 
@@ -21,7 +22,7 @@ def describe_built(folder: Path) -> dict[str, Any]:
     for path in list_shards(folder):
         content.update(path.read_bytes())
         num_bytes += path.stat().st_size
-        for batch in iter_shard_batches(path, path.name, max_tokens=_BATCH_TOKENS):
+        for batch in iter_row_groups(path, path.name, max_tokens=_BATCH_TOKENS):
             num_packs += batch.num_rows
             ids.append(batch.input_ids.astype(np.int32))
             masks.append(batch.loss_mask.astype(np.int8))

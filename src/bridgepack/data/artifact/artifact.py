@@ -12,7 +12,8 @@ from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shard_opening import refuse_deadly
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
-from bridgepack.data.shards.read import iter_shard_batches, read_shard_facts, read_shard_row
+from bridgepack.data.shards.read import read_shard_facts, read_shard_row
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ArtifactError
 from bridgepack.records import SPLITS, Manifest, MetadataFacts, PackedRow, RowBatch, ShardFacts
 
@@ -49,7 +50,7 @@ class Artifact:
             raise ArtifactError(f"split is {split!r}; {str(self.folder)!r} has: {names}. Choose one of these.")
         for shard in record.shards:
             refuse_deadly(self.folder / shard.path, shard)
-            yield from iter_shard_batches(self.folder / shard.path, shard.path, max_tokens=max_tokens)
+            yield from iter_row_groups(self.folder / shard.path, shard.path, max_tokens=max_tokens)
 
     def row(self, split: str, index: int) -> PackedRow:
         """Return one pack by its 0-based position in the split.
@@ -143,7 +144,7 @@ class ArtifactOnDisk:
         Raises:
             ArtifactError: the shard cannot be read to its end, or a row or an element of it is null.
         """
-        read = iter_npy_batches if _is_npy(shard) else iter_shard_batches
+        read = iter_npy_batches if _is_npy(shard) else iter_row_groups
         yield from read(self.folder / shard, shard, max_tokens=max_tokens)
 
     def _facts(self, name: str) -> ShardFacts:
