@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
-from bridgepack.data.shards.read import iter_shard_batches
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TRAIN, VALIDATION, PackedRow, RunConfig
@@ -110,7 +110,7 @@ def _write_packs(folder: Path, num_packs: int, seed: int) -> IntArray:
     rows = [_row(index, rng) for index in range(num_packs)]
     write_shards(folder, rows, num_shards=min(3, num_packs), row_group_size=16)
     shards = sorted(folder.iterdir())
-    batches = [batch for shard in shards for batch in iter_shard_batches(shard, shard.name, max_tokens=50)]
+    batches = [batch for shard in shards for batch in iter_row_groups(shard, shard.name, max_tokens=50)]
     return np.concatenate([trained_runtime_tokens(batch, EOS_TOKEN_ID) for batch in batches])
 
 

@@ -73,7 +73,7 @@ def data_overwritten_with_zeros(folder: Path) -> None:
 
 flipped_byte_of_data = breaks_file("BP343")(lambda folder: _flip(folder, _footer_begin(folder) // 2))
 flipped_byte_of_the_writers_name = breaks_file("BP343")(
-    lambda folder: _flip(folder, _bytes(folder).rindex(b"bridgepack"))
+    lambda folder: _flip(folder, _bytes(folder).rindex(b"parquet-cpp-arrow"))
 )
 flipped_bits_of_a_columns_name = breaks_file("BP301", "BP343")(
     lambda folder: _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input_idr"))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.shard_opening import refuse_deadly
 from bridgepack.data.shards.row_groups import batch_of_table, one_line
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, seq_boundaries
@@ -107,6 +108,8 @@ class _OpenShard:
 
     @classmethod
     def opened(cls, artifact: Artifact, place: ShardRow) -> _OpenShard:
+        shards = (shard for split in artifact.manifest.splits for shard in split.shards)
+        refuse_deadly(artifact.folder / place.shard, next(shard for shard in shards if shard.path == place.shard))
         try:
             file = pq.ParquetFile(artifact.folder / place.shard, memory_map=True)
             groups = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]

@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.data.shards import assembly
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
-from bridgepack.data.shards.read import iter_shard_batches
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.shards.write import write_shard
 from bridgepack.data.store.token_file import TokenFiles, write_token_file
 from bridgepack.records import RowBatch
@@ -116,5 +116,5 @@ def test_batches_do_not_change_rows(tokens: TokenFiles, tmp_path: Path, monkeypa
     assert _rows(parts) == _rows(whole)
     path = tmp_path / "shard.idx.parquet"
     assert write_shard(path, iter(parts), packed_sequence_size=1 << 14) == 5
-    assert _rows(list(iter_shard_batches(path, "shard", max_tokens=1))) == _rows(whole)
-    assert _rows(list(iter_shard_batches(path, "shard", max_tokens=1 << 20))) == _rows(whole)
+    assert _rows(list(iter_row_groups(path, "shard", max_tokens=1))) == _rows(whole)
+    assert _rows(list(iter_row_groups(path, "shard", max_tokens=1 << 20))) == _rows(whole)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.shards.read import iter_shard_batches, list_shards, read_shard_facts, read_shard_row
+from bridgepack.data.shards.read import list_shards, read_shard_facts, read_shard_row
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.shards.write import rows_per_group, shard_name, write_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
@@ -111,7 +112,7 @@ def test_shard_that_is_cut_off(shard: Path, num_bytes: int) -> None:
 
     assert read_shard_facts(shard, "s", None).read_error
     with pytest.raises(ArtifactError, match=r"^s cannot be read from row 0: "):
-        list(iter_shard_batches(shard, "s", max_tokens=10))
+        list(iter_row_groups(shard, "s", max_tokens=10))
     with pytest.raises(ArtifactError, match=r"^s row 0 cannot be read: "):
         read_shard_row(shard, "s", 0)
 
@@ -121,7 +122,7 @@ def test_shard_that_is_not_there(tmp_path: Path) -> None:
 
     assert (facts.exists, facts.num_rows, facts.read_error) == (False, None, None)
     with pytest.raises(ArtifactError, match=r"^none cannot be read from row 0: "):
-        list(iter_shard_batches(tmp_path / "none", "none", max_tokens=10))
+        list(iter_row_groups(tmp_path / "none", "none", max_tokens=10))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_shard_of_another_shape(tmp_path: Path, columns: dict[str, Any], message
     pq.write_table(pa.table(columns), path)
 
     with pytest.raises(ArtifactError, match=message):
-        list(iter_shard_batches(path, "s", max_tokens=10))
+        list(iter_row_groups(path, "s", max_tokens=10))
 
 
 def test_large_lists_of_wide_integers_are_read(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_large_lists_of_wide_integers_are_read(tmp_path: Path) -> None:
     lists = {name: pa.array([[1, 0], [2, 0, 0]], pa.large_list(pa.int64())) for name in ("input_ids", "loss_mask")}
     pq.write_table(pa.table({**lists, "seq_start_id": pa.array([[0], [0]], pa.large_list(pa.uint16()))}), path)
 
-    (batch,) = iter_shard_batches(path, "s", max_tokens=10)
+    (batch,) = iter_row_groups(path, "s", max_tokens=10)
 
     assert batch.input_ids.tolist() == [1, 0, 2, 0, 0]
     assert batch.row(1).loss_mask.tolist() == [2, 0, 0]

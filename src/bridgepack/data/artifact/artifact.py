@@ -10,8 +10,10 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shard_opening import refuse_deadly
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
-from bridgepack.data.shards.read import iter_shard_batches, read_shard_facts, read_shard_row
+from bridgepack.data.shards.read import read_shard_facts, read_shard_row
+from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ArtifactError
 from bridgepack.records import SPLITS, Manifest, MetadataFacts, PackedRow, RowBatch, ShardFacts
 
@@ -47,7 +49,8 @@ class Artifact:
             names = ", ".join(item.name for item in self._manifest.splits)
             raise ArtifactError(f"split is {split!r}; {str(self.folder)!r} has: {names}. Choose one of these.")
         for shard in record.shards:
-            yield from iter_shard_batches(self.folder / shard.path, shard.path, max_tokens=max_tokens)
+            refuse_deadly(self.folder / shard.path, shard)
+            yield from iter_row_groups(self.folder / shard.path, shard.path, max_tokens=max_tokens)
 
     def row(self, split: str, index: int) -> PackedRow:
         """Return one pack by its 0-based position in the split.
@@ -62,6 +65,7 @@ class Artifact:
             raise ArtifactError(f"row is {index}; allowed: {allowed}. Choose another row or split.")
         for shard in record.shards:
             if index < shard.num_rows:
+                refuse_deadly(self.folder / shard.path, shard)
                 return read_shard_row(self.folder / shard.path, shard.path, index)
             index -= shard.num_rows
         raise ArtifactError(f"{str(self.folder)!r}: its manifest's shards have fewer rows than its statistics say.")
@@ -140,7 +144,7 @@ class ArtifactOnDisk:
         Raises:
             ArtifactError: the shard cannot be read to its end, or a row or an element of it is null.
         """
-        read = iter_npy_batches if _is_npy(shard) else iter_shard_batches
+        read = iter_npy_batches if _is_npy(shard) else iter_row_groups
         yield from read(self.folder / shard, shard, max_tokens=max_tokens)
 
     def _facts(self, name: str) -> ShardFacts:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from bridgepack.data.artifact.artifact import ArtifactOnDisk
 from bridgepack.data.reading.inputs import hash_file
+from bridgepack.data.shard_opening import why_not_openable
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
 from bridgepack.data.shards.read import read_shard_facts
 from bridgepack.data.shards.row_groups import iter_row_groups
@@ -18,6 +20,9 @@ from bridgepack.records import RowBatch, ShardFacts
 
 #: A process takes about a second to start; another one reads and judges half of this meanwhile.
 BYTES_PER_WORKER = 1 << 27
+#: Shards of so many bytes in all are hashed before any is opened, and are in memory still when their rows are read; of
+#: larger artifacts a child process opens the footers, which takes half a second.
+_HASHED_FIRST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +82,45 @@ class ArtifactInParts(ArtifactOnDisk):
         self.tasks = PlainRunner(InThisProcess())
 
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
-        """Return facts about the split's shards, in order, without hashes."""
-        return tuple(self.tasks.run(self.parts.facts, self._shard_names(split)))
+        """Return facts about the split's shards, in order; with hashes where they had to be known before opening."""
+        names = self._shard_names(split)
+        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._deadly]))
+        return tuple(
+            replace(self._deadly.get(name) or next(found), sha256=self._known_hashes.get(name)) for name in names
+        )
 
     def num_bytes(self) -> int:
         """Return the size of all shards that are there."""
         paths = [self.folder / name for split in self.split_names for name in self._shard_names(split)]
         return sum(path.stat().st_size for path in paths if path.is_file())
+
+    @cached_property
+    def _known_hashes(self) -> Mapping[str, str]:
+        """Shard -> sha256 of those that are compared with the manifest before they are opened."""
+        if self.manifest is None or self.num_bytes() > _HASHED_FIRST_BYTES:
+            return {}
+        names = self._parquet_names()
+        return dict(zip(names, self.tasks.run(self.parts.sha256, names), strict=True))
+
+    @cached_property
+    def _deadly(self) -> Mapping[str, ShardFacts]:
+        """Shard -> its facts, of those that end a process that opens them."""
+        splits = self.manifest.splits if self.manifest is not None else ()
+        promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
+        names = {
+            self.folder / name: name
+            for name in self._parquet_names()
+            if name not in self._known_hashes or self._known_hashes[name] != promised[name]
+        }
+        return {
+            names[path]: ShardFacts(path=names[path], exists=True, num_bytes=path.stat().st_size, read_error=reason)
+            for path, reason in why_not_openable(list(names)).items()
+        }
+
+    def _parquet_names(self) -> list[str]:
+        """Return the Parquet shards that are there."""
+        names = [name for split in self.split_names for name in self._shard_names(split)]
+        return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
 
 
 @contextmanager

@@ -41,11 +41,5 @@ def numpy_array(values: Any) -> npt.NDArray[Any]:
     if not is_number or values.null_count or not len(values):
         converted: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return converted
-    found = np.frombuffer(values.buffers()[1], dtype=_dtype(kind), count=values.offset + len(values))
+    found = np.frombuffer(values.buffers()[1], dtype=kind.to_pandas_dtype(), count=values.offset + len(values))
     return found[values.offset :]
-
-
-def _dtype(kind: Any) -> npt.DTypeLike:
-    """Return numpy's name of an Arrow type of numbers: `int32` -> int32, `halffloat` -> float16."""
-    name = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(kind), str(kind))
-    return np.dtype(name)

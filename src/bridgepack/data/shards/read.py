@@ -1,31 +1,17 @@
-"""Reads the Parquet shards of packed rows, and finds them."""
+"""Reads single rows and the footers of Parquet shards, and finds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.data.shards.row_groups import batch_of_table, iter_row_groups, one_line, tokens_in
+from bridgepack.data.shards.row_groups import batch_of_table, one_line, tokens_in
 from bridgepack.data.shards.write import SHARD_SUFFIX
 from bridgepack.errors import ArtifactError
-from bridgepack.records import PackedRow, RowBatch, ShardFacts
-
-
-def iter_shard_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
-    """Yield a shard's rows in order, in batches of about `max_tokens` tokens.
-
-    Args:
-        path: of the file.
-        name: what the batches call it.
-        max_tokens: bound on the stored tokens of a batch; a single row may exceed it.
-
-    Raises:
-        ArtifactError: when the shard cannot be read to its end, or a row or an element of it is null.
-    """
-    yield from iter_row_groups(path, name, max_tokens=max_tokens)
+from bridgepack.records import PackedRow, ShardFacts
 
 
 def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
