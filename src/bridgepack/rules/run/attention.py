@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
 from bridgepack.rules.run.kernel_facts import (
     attention_backend,
@@ -19,7 +19,7 @@ _BACKEND = "model.attention_backend"
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@rule("BP701", ERROR, when=IS_PACKED)
+@rule("BP701", ERROR, when=IS_PACKED, noticed=FIRST_STEP)
 def no_backend_for_packed_attention(run: Run) -> Found:
     """The chosen attention backend cannot compute attention over packed rows.
 
@@ -28,11 +28,10 @@ def no_backend_for_packed_attention(run: Run) -> Found:
     Bad: enable_offline_packing true, attention_backend local.
     Good: enable_offline_packing true, attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto, or leave it out.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18. Packed rows without
         padding, at context parallelism 1, do work with `unfused` since 2.12, unlike the catalogue says.
-    Source: PSB701; megatron/bridge/models/gpt_provider.py:277; megatron/core/transformer/dot_product_attention.py:153;
-        TransformerEngine 2.17 dot_product_attention/utils.py:990,1076
+    Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153; TransformerEngine
+        2.17 dot_product_attention/utils.py:990,1076
     """
     if replaces_attention(run):
         return
@@ -47,7 +46,7 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         yield wrong(_BACKEND, found, allowed, to=None, because="the host then takes whichever kernel fits packed rows")
 
 
-@rule("BP702", WARNING, when=IS_PACKED)
+@rule("BP702", WARNING, when=IS_PACKED, noticed=FIRST_STEP)
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """Only FlashAttention may be used while sequences are padded, and FlashAttention 2 and 4 refuse padding.
 
@@ -57,10 +56,9 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     Good: pad_seq_to_mult 4, attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packed rows,
         use context parallelism 1 with pad_seq_to_mult 1.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.14 to 2.18.
     Source: PSB702; TransformerEngine 2.17 dot_product_attention/utils.py:975-990;
-        megatron/bridge/models/hybrid/hybrid_provider.py:144
+        bridge/models/hybrid/hybrid_provider.py:144
     """
     if replaces_attention(run):
         return
@@ -78,7 +76,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
 
 
-@rule("BP717", ERROR, "PSB717, PSB907; megatron/core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED)
+@rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed=FIRST_STEP)
 def deterministic_gated_delta_net(run: Run) -> Found:
     """Deterministic mode is on for a model with gated delta net layers over packed rows.
 
@@ -86,7 +84,6 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
     Good: the same with deterministic_mode false.
     Fix: Set model.deterministic_mode to false, or train unpacked.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if not run.stated("model.deterministic_mode"):
@@ -101,7 +98,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
         )
 
 
-@rule("BP718", WARNING, "PSB718; megatron/bridge/training/gpt_step.py:120-124,200")
+@rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     """The dataset is asked for attention masks, and packed rows never use one.
 
@@ -118,7 +115,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
         yield wrong(path, "false", allowed, to=True, because="attention over packed rows uses cu_seqlens only")
 
 
-@rule("BP721", ERROR)
+@rule("BP721", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
 
@@ -127,8 +124,6 @@ def fp8_attention_over_packed_rows(run: Run) -> Found:
     Bad: fp8 hybrid, fp8_dot_product_attention true, context_parallel_size 2, packing on.
     Good: fp8 hybrid, fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
-    Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18.
     Source: PSB721, PSB702; TransformerEngine 2.17 dot_product_attention/utils.py, context parallelism filter
     """
     flags = ("fp8_dot_product_attention", "fp8_multi_head_attention")
@@ -160,7 +155,7 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
         yield wrong("dataset.offline_packing_specs.pad_seq_to_mult", found, allowed)
 
 
-@rule("BP729", ADVICE, "PSB701; megatron/core/models/common/language_module/language_module.py:123-145")
+@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
 def attention_backend_is_plain_text(run: Run) -> Found:
     """The attention backend is a text, which the host compares with members of an enum and so ignores.
 

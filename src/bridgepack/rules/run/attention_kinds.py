@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 
 _FUSION = "model.apply_rope_fusion"
 
 
-@rule("BP910", ERROR)
+@rule("BP910", ERROR, noticed="validate(), or first step")
 def latent_attention_setting_refused(run: Run) -> Found:
     """Multi-latent attention is combined with a setting that it refuses.
 
@@ -17,10 +17,8 @@ def latent_attention_setting_refused(run: Run) -> Found:
     Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
     Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false, model.hybrid_context_parallel to false.
-    Noticed: validate(), or first step.
     Evidence: read in the source of megatron-core 0.19.2, which fills up narrower values for packed rows by itself.
-    Source: PSB910; megatron/core/transformer/transformer_config.py:2193,2966;
-        megatron/core/transformer/multi_latent_attention.py:683-686
+    Source: PSB910; core/transformer/transformer_config.py:2193,2966; core/transformer/multi_latent_attention.py:683-686
     """
     if not run.of_model("multi_latent_attention"):
         return
@@ -33,7 +31,7 @@ def latent_attention_setting_refused(run: Run) -> Found:
         yield wrong("model.hybrid_context_parallel", "true with multi-latent attention", "false", to=False, because=why)
 
 
-@rule("BP911", ERROR, "PSB911; megatron/core/transformer/transformer_config.py:2837-2838", noticed="validate()")
+@rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)
 def sparse_attention_with_fused_rotary(run: Run) -> Found:
     """A model with DeepSeek sparse attention has fused rotary embeddings.
 
@@ -48,7 +46,7 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
         yield wrong(_FUSION, found, "false", to=False, because="sparse attention refuses fused rotary embeddings")
 
 
-@rule("BP912", WARNING)
+@rule("BP912", WARNING, noticed="a warning, or first step")
 def fused_rotary_with_several_axes(run: Run) -> Found:
     """Rotary embeddings over several axes (mRoPE) are asked for fused, which no kernel does.
 
@@ -57,10 +55,9 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
     Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true.
     Good: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
-    Noticed: a warning, or first step.
     Evidence: read in the source of 0.6.2 and megatron-core 0.19.2.
-    Source: PSB912; megatron/core/models/common/embeddings/rope_utils.py:292-330;
-        megatron/bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
+    Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
+        bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
     """
     has_axes = bool(run.stated("model.mrope_section"))
     if run.stated(_FUSION) and (run.stated("model.position_embedding_type") == "mrope" or has_axes):
@@ -68,7 +65,7 @@ def fused_rotary_with_several_axes(run: Run) -> Found:
         yield wrong(_FUSION, found, "false", to=False, because="the fused kernels know one axis of positions")
 
 
-@rule("BP913", ADVICE, when=IS_PACKED)
+@rule("BP913", ADVICE, when=IS_PACKED, noticed=FIRST_STEP)
 def windowed_or_offset_attention_packed(run: Run) -> Found:
     """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
 
@@ -76,7 +73,6 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
     Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU.
     Good: one step on one GPU of the same kind first; or a model without window and offset.
     Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
     Source: PSB913; transformer_engine/pytorch/attention/dot_product_attention/utils.py:977-1078
     """
@@ -87,7 +83,7 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
         yield wrong("model.softmax_type", f"{softmax}, packed", "tried on one GPU first")
 
 
-@rule("BP914", ADVICE, "PSB914; megatron/bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED)
+@rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED)
 def learned_positions_packed(run: Run) -> Found:
     """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
 

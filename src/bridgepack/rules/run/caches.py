@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, raw_root, splits_packed_by_host
 
@@ -29,7 +29,7 @@ def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, 
     return tuple(path for path, written_s in caches if written_s is not None and written_s < changed_s)
 
 
-@rule("BP208", WARNING, "PSB208; megatron/bridge/data/builders/gpt_sft.py:83, 652")
+@rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83, 652", evidence=EXECUTED)
 def cached_packs_older_than_data(run: Run) -> Found:
     """The host has packs of its own that are older than the raw data, and will take them.
 
@@ -38,7 +38,6 @@ def cached_packs_older_than_data(run: Run) -> Found:
     Good: training.jsonl written on Monday, packed/.../training_4096.idx.parquet on Tuesday.
     Fix: Delete the folder of packs that the finding names, or build packs with bridgepack and name them.
     Noticed: never: "Skipping packed training data preparation - already exists".
-    Evidence: executed with the real 0.6.2.
     """
     for split in splits_packed_by_host(run):
         raw = f"{raw_root(run)}/{split}.jsonl"
@@ -46,7 +45,7 @@ def cached_packs_older_than_data(run: Run) -> Found:
             yield wrong(cache, f"older than {raw}", "packs made from the data as it is now")
 
 
-@rule("BP209", WARNING, "PSB209; megatron/bridge/data/builders/gpt_sft.py:83, 897")
+@rule("BP209", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:83, 897")
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
@@ -71,7 +70,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-@rule("BP210", WARNING, "PSB210; megatron/bridge/data/builders/gpt_sft.py:903", when=splits_packed_by_host)
+@rule("BP210", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:903", when=splits_packed_by_host, evidence=EXECUTED)
 def cache_named_for_another_tokenizer(run: Run) -> Found:
     """The host is to pack, and tokenizer_model_name does not name the tokenizer.
 
@@ -79,7 +78,6 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
     Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: tokenizer_model_name llama-3.2-1b-v2, tokenizer_model meta-llama/Llama-3.2-1B.
     Fix: Leave tokenizer_model_name null, or put the tokenizer's own name into it.
-    Evidence: executed with the real 0.6.2.
     """
     name = run.text_or_none(_TOKENIZER_NAME)
     tokenizer = run.text_or_none("tokenizer.tokenizer_model")
@@ -92,7 +90,7 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
         yield wrong(_TOKENIZER_NAME, found, allowed, to=None, because="the host derives it from the tokenizer")
 
 
-@rule("BP211", ADVICE, "PSB211; megatron/bridge/data/builders/gpt_sft.py:906", when=splits_packed_by_host)
+@rule("BP211", ADVICE, "PSB211; bridge/data/builders/gpt_sft.py:906", when=splits_packed_by_host)
 def cache_named_for_a_folder(run: Run) -> Found:
     """The host is to pack, and the tokenizer is a local folder, whose whole path becomes the name of the packs.
 
@@ -106,7 +104,7 @@ def cache_named_for_a_folder(run: Run) -> Found:
         yield wrong(_TOKENIZER_NAME, f"null, with the folder {tokenizer}", "a name that stays")
 
 
-@rule("BP216", ADVICE, "PSB216; megatron/bridge/data/builders/gpt_sft.py:83")
+@rule("BP216", ADVICE, "PSB216; bridge/data/builders/gpt_sft.py:83")
 def several_caches_of_one_size(run: Run) -> Found:
     """The host keeps several packs of this size and multiple, made with other settings.
 
@@ -123,7 +121,7 @@ def several_caches_of_one_size(run: Run) -> Found:
         yield wrong(f"{raw_root(run)}/packed", f"{len(caches)} packs", "1")
 
 
-@rule("BP217", WARNING, "PSB217; megatron/bridge/data/builders/gpt_sft.py:268, 354")
+@rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")
 def materialized_data_kept(run: Run) -> Found:
     """hf_output_root already holds JSON Lines, which the host keeps whatever the Hugging Face settings say now.
 
@@ -143,7 +141,7 @@ def materialized_data_kept(run: Run) -> Found:
         yield wrong("dataset.hf_output_root", f"{kept} exists", "null, or an empty folder")
 
 
-@rule("BP218", WARNING, "PSB218, PSC414; megatron/bridge/data/builders/gpt_sft.py:608", when=HAS_SPECS)
+@rule("BP218", WARNING, "PSB218, PSC414; bridge/data/builders/gpt_sft.py:608", when=HAS_SPECS)
 def rewrites_data_at_every_start(run: Run) -> Found:
     """hf_rewrite is on with offline packing.
 

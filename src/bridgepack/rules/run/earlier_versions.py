@@ -12,7 +12,7 @@ from bridgepack.rules.run.packed_paths import explicit_paths, splits_packed_by_h
 _TRAIN_PATH = f"{SPECS}.packed_train_data_path"
 
 
-@rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"})
+@rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"}, noticed="never, or first step")
 def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
@@ -20,9 +20,8 @@ def artifact_of_earlier_host(run: Run) -> Found:
     Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens.
     Good: pad_seq_to_mult 8, sequences of 9 stored and 8 runtime tokens.
     Fix: Pack the data again with 0.6, or with this package.
-    Noticed: never, or first step.
     Evidence: Megatron-Bridge issues 4056, 4598 and 4489; the stored lengths read in the source of 0.3.1 and 0.6.2.
-    Source: PSC407; megatron/bridge/data/packing/offline.py:119-215
+    Source: PSC407; bridge/data/packing/offline.py:119-215
     """
     if run.pad_seq_to_mult < 2:
         return
@@ -36,7 +35,7 @@ def artifact_of_earlier_host(run: Run) -> Found:
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
 
 
-@rule("BP968", ERROR, "PSC408; megatron/bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: "<0.5"})
+@rule("BP968", ERROR, "PSC408; bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: "<0.5"})
 def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, in a version that never restarts their state.
 
@@ -51,7 +50,7 @@ def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
         yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
 
 
-@rule("BP969", ERROR, versions={BRIDGE: "<0.4"})
+@rule("BP969", ERROR, versions={BRIDGE: "<0.4"}, noticed="construction of PackedSequenceSpecs, or dataset build")
 def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
@@ -60,9 +59,8 @@ def packs_of_first_releases(run: Run) -> Found:
     Bad: megatron-bridge 0.3.1, packed_train_data_path training_4096.idx.parquet.
     Good: megatron-bridge 0.3.1, packed_train_data_path training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
-    Noticed: construction of PackedSequenceSpecs, or dataset build.
     Evidence: read in the source of 0.3.1.
-    Source: PSC409; megatron-bridge 0.3.1, megatron/bridge/data/datasets/packed_sequence.py
+    Source: PSC409; megatron-bridge 0.3.1, bridge/data/datasets/packed_sequence.py
     """
     for path in explicit_paths(run):
         if not path.is_npy:
@@ -119,7 +117,7 @@ def packing_inside_job_of_earlier_host(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs made otherwise")
 
 
-@rule("BP975", ADVICE, versions={BRIDGE: "<0.6"})
+@rule("BP975", ADVICE, versions={BRIDGE: "<0.6"}, evidence="read in the source of 0.3.1 and 0.5.1")
 def pack_cache_without_fingerprint(run: Run) -> Found:
     """The host finds its own packs again by tokenizer, multiple and size only.
 
@@ -127,15 +125,14 @@ def pack_cache_without_fingerprint(run: Run) -> Found:
     Bad: megatron-bridge 0.5.1, packs made inside the job under a dataset_root that was used before.
     Good: megatron-bridge 0.5.1, packed_train_data_path and packed_val_data_path set.
     Fix: Name the packs explicitly, or delete the packed folder before every change.
-    Evidence: read in the source of 0.3.1 and 0.5.1.
-    Source: PSC415; megatron-bridge 0.5.1, megatron/bridge/data/builders/finetuning_dataset.py:339-407
+    Source: PSC415; megatron-bridge 0.5.1, bridge/data/builders/finetuning_dataset.py:339-407
     """
     if splits_packed_by_host(run):
         allowed = "explicit paths to packs"
         yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions['megatron-bridge']}", allowed)
 
 
-@rule("BP041", ERROR, versions={BRIDGE: "<0.6"})
+@rule("BP041", ERROR, versions={BRIDGE: "<0.6"}, evidence="read in the source of 0.3.1, 0.4.2 and 0.5.1")
 def packing_described_without_size(run: Run) -> Found:
     """Packing is described and its size is not positive, which turns it off before 0.6.
 
@@ -144,8 +141,7 @@ def packing_described_without_size(run: Run) -> Found:
     Bad: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=-1).
     Good: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
-    Evidence: read in the source of 0.3.1, 0.4.2 and 0.5.1.
-    Source: PSB003, PSB015; megatron-bridge 0.4.2, megatron/bridge/training/config.py:1212
+    Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212
     """
     path = "dataset.packed_sequence_specs"
     if not run.is_set(path):

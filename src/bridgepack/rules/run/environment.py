@@ -58,7 +58,7 @@ def _release(run: Run) -> str:
     return f"{version.major}.{version.minor}"
 
 
-@rule("BP964", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
+@rule("BP964", ERROR, "PSC404; bridge/data/packing/parquet.py:52-63", when=PACKS_OFFLINE, versions={BRIDGE: ">=0.4"})
 def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files and pyarrow is not installed, or too old.
 
@@ -68,14 +68,13 @@ def pyarrow_missing(run: Run) -> Found:
     Fix: pip install "megatron-bridge[parquet]", or pyarrow 14 or newer.
     Noticed: dataset build.
     Evidence: read in the source and metadata of 0.6.2.
-    Source: PSC404; megatron/bridge/data/packing/parquet.py:52-63
     """
     version = installed_version(run, "pyarrow")
     if not is_in(version, ">=14"):
         yield wrong("pyarrow", str(version or "not installed"), "14.0 or newer")
 
 
-@rule("BP980", ERROR)
+@rule("BP980", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2")
 def megatron_core_too_old(run: Run) -> Found:
     """megatron-core is older than this release of megatron-bridge can work with.
 
@@ -86,7 +85,6 @@ def megatron_core_too_old(run: Run) -> Found:
     Fix: Install megatron-core 0.19.2, and nvidia-resiliency-ext first where pip goes back to an old core.
     Noticed: import, or first step.
     Evidence: executed: the resolution to 0.13.1; the older limits are those of the wheels' own metadata.
-    Source: PSB719; megatron/bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2
     """
     release, core = _release(run), installed_version(run, CORE)
     if core is not None and release in _CORE_WORKS and not is_in(core, _CORE_WORKS[release]):
@@ -141,7 +139,7 @@ def package_missing(run: Run) -> Found:
             yield wrong(name, "not installed", "installed", group="packages")
 
 
-@rule("BP984", ERROR)
+@rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111; core/transformer/dot_product_attention.py:153")
 def transformer_engine_missing(run: Run) -> Found:
     """TransformerEngine is not installed, and only its attention takes packed rows.
 
@@ -151,7 +149,6 @@ def transformer_engine_missing(run: Run) -> Found:
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
     Noticed: when the model is built.
     Evidence: read in the source of 0.6.2; nvidia's images have it built in.
-    Source: PSB904; megatron/bridge/models/gpt_provider.py:111; megatron/core/transformer/dot_product_attention.py:153
     """
     names = run.require_environment().versions
     if run.is_packed and not any(name.startswith("transformer-engine") for name in names):
@@ -208,7 +205,7 @@ def yanked_release(run: Run) -> Found:
         yield wrong(BRIDGE, str(version), "0.6.2")
 
 
-@rule("BP988", ERROR, "PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2")
+@rule("BP988", ERROR, noticed="installation, or import", evidence="the wheels' own metadata")
 def python_not_supported(run: Run) -> Found:
     """This release of megatron-bridge cannot be installed for this version of Python.
 
@@ -216,8 +213,7 @@ def python_not_supported(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2 with Python 3.11.
     Good: megatron-bridge 0.6.2 with Python 3.12.
     Fix: Use Python 3.12.
-    Noticed: installation, or import.
-    Evidence: the wheels' own metadata.
+    Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
     """
     python = run.require_environment().python
     if python is None:

@@ -41,7 +41,7 @@ def environment_of_another_target(run: Run) -> Found:
         yield wrong(BRIDGE, f"{version} installed", f"{target}, which the run is judged for")
 
 
-@rule("BP978", ADVICE, "PSC409; megatron/core/datasets/utils.py:20-30; megatron/bridge/training/initialize.py:141-153")
+@rule("BP978", ADVICE, "PSC409; core/datasets/utils.py:20-30; bridge/training/initialize.py:141-153")
 def core_without_makefile(run: Run) -> Found:
     """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at the start.
 

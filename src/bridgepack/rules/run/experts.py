@@ -18,7 +18,7 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@rule("BP802", ERROR, "PSB802; megatron/bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
+@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
@@ -41,7 +41,7 @@ def expert_overlap_drops_boundaries(run: Run) -> Found:
     yield wrong(switched_on[0], "true with packed rows", allowed, changes=tuple(itertools.chain(*overlap, *others)))
 
 
-@rule("BP806", ADVICE, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP806", ADVICE, "PSB806; bridge/training/gpt_step.py:432-437", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
 def router_counts_padding(run: Run) -> Found:
     """Padding tokens take part in the statistics that balance the experts.
 
@@ -50,7 +50,6 @@ def router_counts_padding(run: Run) -> Found:
     Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
     Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
-    Source: PSB806; megatron/bridge/training/gpt_step.py:432-437
     """
     if not run.is_mixture_of_experts:
         return
@@ -60,7 +59,7 @@ def router_counts_padding(run: Run) -> Found:
         yield wrong(f"model.{balanced[0]}", "counts padding tokens", "little padding")
 
 
-@rule("BP807", ADVICE, when=IS_PACKED)
+@rule("BP807", ADVICE, when=IS_PACKED, evidence="read in the source; Megatron-LM #6108, #7452")
 def balance_per_sequence_means_per_pack(run: Run) -> Found:
     """Experts are balanced per sequence, and a pack counts as one sequence.
 
@@ -68,8 +67,7 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
     Bad: moe_router_load_balancing_type seq_aux_loss, packing on.
     Good: moe_router_load_balancing_type aux_loss or global_aux_loss, packing on.
     Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
-    Evidence: read in the source; Megatron-LM #6108, #7452.
-    Source: PSB807; megatron/core/packed_seq_params.py:27; megatron/core/transformer/transformer_layer.py:792
+    Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
     """
     if not run.is_mixture_of_experts:
         return
@@ -78,7 +76,7 @@ def balance_per_sequence_means_per_pack(run: Run) -> Found:
         yield wrong(_BALANCING, "seq_aux_loss with packed rows", "aux_loss, global_aux_loss")
 
 
-@rule("BP808", WARNING, when=PACKS_OFFLINE)
+@rule("BP808", WARNING, when=PACKS_OFFLINE, noticed="first step, or never (hang)")
 def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
 
@@ -87,9 +85,8 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
     Good: flex dispatcher hybridep, packed_sequence_size 4096, pad_to_max_length true.
     Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
-    Noticed: first step, or never (hang).
     Evidence: read in the source; the 128 comes from the documentation.
-    Source: PSB808; megatron/bridge/models/transformer_config.py:91-130; megatron/bridge/training/config.py:1249
+    Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
     """
     if run.stated("model.moe_token_dispatcher_type") != "flex":
         return

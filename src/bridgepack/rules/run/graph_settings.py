@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridgepack.rules.engine.rule import ERROR, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries
 
@@ -13,7 +13,7 @@ _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess"
 _MODULES, _SCOPE = "model.cuda_graph_modules", "model.cuda_graph_scope"
 
 
-@rule("BP815", ERROR, "PSB815; megatron/core/transformer/transformer_config.py:2521-2526", noticed="validate()")
+@rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
 def full_recompute_inside_layer_graphs(run: Run) -> Found:
     """Activations of whole layers are recomputed while CUDA graphs capture parts of layers.
 
@@ -35,7 +35,7 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
         )
 
 
-@rule("BP817", ERROR, "PSC101, PSC104; megatron/core/transformer/transformer_config.py:2365-2463", noticed="validate()")
+@rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", noticed=VALIDATE)
 def graph_settings_contradict(run: Run) -> Found:
     """CUDA graph settings, new and old ones, contradict each other.
 
@@ -80,7 +80,7 @@ def _wrong_entries(capture: GraphCapture) -> Found:
         yield wrong(_MODULES, ", ".join(unknown), ", ".join(sorted(_KNOWN_MODULES)))
 
 
-@rule("BP818", ERROR, "PSC103, PSB815; megatron/core/transformer/transformer_config.py:2467-2520", noticed="validate()")
+@rule("BP818", ERROR, "PSC103, PSB815; core/transformer/transformer_config.py:2467-2520", noticed=VALIDATE)
 def graph_modules_do_not_fit_the_model(run: Run) -> Found:
     """CUDA graphs are to capture modules that this model does not have or cannot have captured.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture
 
@@ -22,7 +22,7 @@ def _described(capture: GraphCapture) -> str:
     return f"{capture.impl} graphs{modules}"
 
 
-@rule("BP921", ERROR, "PSC101; megatron/bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed="validate()")
+@rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on and rows are not all padded to the same width.
 
@@ -44,7 +44,7 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
         )
 
 
-@rule("BP922", ERROR, "PSC102; megatron/bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed="validate()")
+@rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
 
@@ -59,7 +59,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
 
 
-@rule("BP923", ERROR, "PSC103; megatron/core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED)
+@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
@@ -68,7 +68,6 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on.
     Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
-    Noticed: first replay.
     Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     capture = graph_capture(run)
@@ -78,7 +77,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
         yield wrong(capture.path, found, allowed, to=capture.off, because="the replay takes no packed rows")
 
 
-@rule("BP924", ERROR, "PSC104; megatron/bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"})
+@rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
 def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
@@ -86,7 +85,6 @@ def local_graphs_of_layers(run: Run) -> Found:
     Bad: cuda_graph_impl local, cuda_graph_modules [attn].
     Good: cuda_graph_impl full_iteration.
     Fix: Set model.cuda_graph_impl to full_iteration, to transformer_engine with modules, or to none.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(run)
@@ -99,7 +97,7 @@ def local_graphs_of_layers(run: Run) -> Found:
         yield wrong("model.cuda_graph_impl", found, allowed, to="none", because="the host has no such graphs")
 
 
-@rule("BP925", ERROR, "PSC105; megatron/bridge/training/config.py:1369-1374", noticed="validate()")
+@rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
 def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
@@ -107,7 +105,6 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
     Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
     Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
-    Evidence: executed with the real 0.6.2.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
         found = "true with a full-iteration graph"
@@ -115,7 +112,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
         yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@rule("BP920", WARNING, when=IS_PACKED)
+@rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
@@ -124,16 +121,14 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.
-    Noticed: capture.
-    Evidence: read in the source of 0.6.2; not run.
-    Source: megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py
+    Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """
     if graph_capture(run).is_full_iteration:
         allowed = "transformer_engine graphs of modules without attention"
         yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
 
 
-@rule("BP926", ERROR, when=PACKS_IN_BATCH)
+@rule("BP926", ERROR, "PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101", when=PACKS_IN_BATCH)
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
@@ -143,7 +138,6 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     Fix: Set model.cuda_graph_impl to none, or pack offline.
     Noticed: capture or replay.
     Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
     if _is_captured(capture):
@@ -156,7 +150,7 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
         )
 
 
-@rule("BP927", ERROR)
+@rule("BP927", ERROR, noticed="setup", evidence="read in the source of megatron-bridge 0.6.2")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's tracker of random states.
 
@@ -164,10 +158,8 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default).
     Good: cuda_graph_impl full_iteration, te_rng_tracker true.
     Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
-    Noticed: setup.
-    Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
-        megatron/bridge/training/config.py:1276
+    Source: PSC107; bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
+        bridge/training/config.py:1276
     """
     capture = graph_capture(run)
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
-from bridgepack.rules.engine.rule import ADVICE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 
@@ -29,7 +29,7 @@ def _raw_training_file(run: Run) -> str | None:
     return f"{raw_root(run)}/{TRAIN}.jsonl"
 
 
-@rule("BP961", WARNING)
+@rule("BP961", WARNING, noticed=DATASET_BUILD)
 def packing_outlasts_timeout(run: Run) -> Found:
     """Rank 0 packs a large file inside the job, longer than the other ranks wait in a barrier.
 
@@ -37,10 +37,9 @@ def packing_outlasts_timeout(run: Run) -> Found:
     Bad: 3 million rows to tokenise by one process, distributed_timeout_minutes 10.
     Good: packs made beforehand, packed_train_data_path set.
     Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
-    Noticed: dataset build.
     Evidence: the barrier read in the source of 0.6.2; the time is an estimate of 2000 rows a second and process.
-    Source: PSC401; megatron/bridge/data/builders/gpt_sft.py:733-742; megatron/bridge/data/packing/offline.py:48-68;
-        megatron/bridge/training/initialize.py:744
+    Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/data/packing/offline.py:48-68;
+        bridge/training/initialize.py:744
     """
     raw = _raw_training_file(run)
     if raw is None or run.world_size == 1:
@@ -54,7 +53,7 @@ def packing_outlasts_timeout(run: Run) -> Found:
         yield wrong("dist.distributed_timeout_minutes", found, "packs made before the job")
 
 
-@rule("BP962", WARNING, "PSC402; megatron/bridge/data/builders/gpt_sft.py:441-458,733-742", when=HAS_SPECS)
+@rule("BP962", WARNING, "PSC402; bridge/data/builders/gpt_sft.py:441-458,733-742", when=HAS_SPECS)
 def packs_on_one_node(run: Run) -> Found:
     """Packs lie in a folder that other nodes of the job do not see.
 
@@ -79,7 +78,7 @@ def packs_on_one_node(run: Run) -> Found:
             yield wrong(name, f"{path} for {run.world_size} GPUs", "a folder that every node mounts")
 
 
-@rule("BP963", ADVICE, when=splits_packed_by_host)
+@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD)
 def packs_written_and_read_at_once(run: Run) -> Found:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
 
@@ -87,16 +86,15 @@ def packs_written_and_read_at_once(run: Run) -> Found:
     Bad: 16 GPUs, packs made inside the job.
     Good: packs made beforehand, packed_train_data_path set.
     Fix: Build the packs before the job.
-    Noticed: dataset build.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4207.
-    Source: PSC403; megatron/bridge/data/packing/paths.py:244-294; megatron/bridge/data/builders/gpt_sft.py:441-447
+    Source: PSC403; bridge/data/packing/paths.py:244-294; bridge/data/builders/gpt_sft.py:441-447
     """
     if run.world_size > _GPUS_PER_NODE:
         allowed = "packs made before the job"
         yield wrong(f"{SPECS}.packed_train_data_path", f"packs made by rank 0 of {run.world_size} GPUs", allowed)
 
 
-@rule("BP965", ADVICE, "PSC405; megatron/bridge/training/gpt_step.py:395-405", when=IS_PACKED)
+@rule("BP965", ADVICE, "PSC405; bridge/training/gpt_step.py:395-405", when=IS_PACKED)
 def throughput_ignores_packing(run: Run) -> Found:
     """Operations per second are counted as if every row were one sequence.
 
@@ -111,7 +109,7 @@ def throughput_ignores_packing(run: Run) -> Found:
         yield wrong("model.context_parallel_size", f"{run.context_parallel_size} with packed rows", allowed)
 
 
-@rule("BP966", ADVICE, when=PACKS_OFFLINE)
+@rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count operations.
 
@@ -119,10 +117,8 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
     Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on.
     Good: the same model with any other dataset.
     Fix: Name the dataset by a local dataset_root.
-    Noticed: first step.
     Evidence: read in the source of 0.6.2; the cost is inferred.
-    Source: PSC406; megatron/bridge/training/utils/flop_utils.py:762-795;
-        megatron/bridge/data/packing/algorithms.py:346-420
+    Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
     """
     if not run.stated("peft"):
         return
@@ -132,7 +128,7 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
 
-@rule("BP971", ADVICE, "PSC411; megatron/bridge/data/packing/offline.py:48-68,246-318", noticed="dataset build")
+@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD)
 def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 
@@ -149,7 +145,7 @@ def packing_needs_much_memory(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_train_data_path", found, "packs made before the job")
 
 
-@rule("BP972", ADVICE, "PSC412; megatron/bridge/data/packing/offline.py:52-68", noticed="dataset build")
+@rule("BP972", ADVICE, "PSC412; bridge/data/packing/offline.py:52-68", noticed=DATASET_BUILD)
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
@@ -166,7 +162,7 @@ def tokenizer_workers_need_descriptors(run: Run) -> Found:
             yield wrong(_WORKERS, f"{workers} inside the job", "1, or a high limit of open files")
 
 
-@rule("BP973", ADVICE)
+@rule("BP973", ADVICE, "PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309")
 def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
 
@@ -177,7 +173,6 @@ def packs_written_without_a_lock(run: Run) -> Found:
     Fix: Build the packs before the job, and check them.
     Noticed: dataset build of a later run.
     Evidence: read in the source of 0.6.2; the killed job is inferred.
-    Source: PSC413; megatron/bridge/data/packing/parquet.py:81-110; megatron/bridge/data/packing/offline.py:292-309
     """
     splits = splits_packed_by_host(run)
     if splits:

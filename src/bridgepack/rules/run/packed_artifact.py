@@ -5,7 +5,7 @@ from __future__ import annotations
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
 
@@ -15,7 +15,7 @@ def packs_of(run: Run) -> ArtifactFacts | None:
     return run.require_artifact() if run.has_specs else None
 
 
-@rule("BP106", ERROR, "PSB106; megatron/core/models/common/embeddings/rope_utils.py:222")
+@rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
@@ -36,7 +36,7 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
             yield wrong(truth.split, found, f"multiples of {needed}")
 
 
-@rule("BP107", ERROR, "PSB107; megatron/bridge/data/packing/gpt_sft.py:199", noticed="a later step")
+@rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", noticed="a later step", evidence=EXECUTED)
 def artifact_row_exceeds_pack(run: Run) -> Found:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
@@ -44,7 +44,6 @@ def artifact_row_exceeds_pack(run: Run) -> Found:
     Bad: a row of 4096 runtime tokens, packed_sequence_size 2048.
     Good: a row of 4096 runtime tokens, packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
-    Evidence: executed with the real 0.6.2.
     """
     facts = packs_of(run)
     if facts is None:
@@ -85,7 +84,7 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, str(made_for))
 
 
-@rule("BP121", WARNING, "PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239")
+@rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239")
 def artifact_multiple_differs(run: Run) -> Found:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
@@ -109,7 +108,7 @@ def artifact_multiple_differs(run: Run) -> Found:
     yield wrong(where, found, allowed, changes=change(where, made_with, why) if is_enough else ())
 
 
-@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence="executed with the real 0.6.2")
+@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence=EXECUTED)
 def artifact_lacks_validation(run: Run) -> Found:
     """The run validates, and the artifact has no validation split.
 
@@ -146,7 +145,7 @@ def artifact_sequences_longer_than_run(run: Run) -> Found:
             yield wrong(truth.split, found, f"at most {limit}, as this run would pack")
 
 
-@rule("BP421", ERROR, "PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+@rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
 def padded_boundaries_without_metadata(run: Run) -> Found:
     """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
 
@@ -155,7 +154,6 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     Good: pad_cu_seqlens true, packs named, packed_metadata_path Path("/data/packs/bridge_metadata.json").
     Fix: Name the metadata file of the packs; it has an entry for every split.
     Noticed: dataset build.
-    Evidence: executed with the real 0.6.2.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return

@@ -10,7 +10,7 @@ from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE,
 MAX_EXACT_FLOAT32 = 1 << 24
 
 
-@rule("BP402", ERROR, when=HAS_SPECS)
+@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on and rows are not padded to their full width.
 
@@ -19,7 +19,6 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     Good: pad_cu_seqlens true, dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
     Noticed: validate().
-    Source: PSB402; megatron/bridge/training/config.py:1169, megatron/bridge/data/packing/gpt_sft.py:79
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
         yield wrong(
@@ -30,7 +29,7 @@ def padded_cu_seqlens_without_full_width(run: Run) -> Found:
         )
 
 
-@rule("BP324", ERROR, "PSB324; megatron/bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
 def blend_of_packs(run: Run) -> Found:
     """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
 
@@ -46,7 +45,7 @@ def blend_of_packs(run: Run) -> Found:
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 
-@rule("BP521", ADVICE, "PSB521; megatron/bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
+@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
@@ -62,7 +61,7 @@ def absolute_positions_with_packs(run: Run) -> Found:
         yield wrong("model.position_embedding_type", str(kind), "rope, or positions per sequence")
 
 
-@rule("BP522", ADVICE, "PSB522; megatron/bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
+@rule("BP522", ADVICE, "PSB522; bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
 def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
 
@@ -76,7 +75,7 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
         yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
 
 
-@rule("BP523", ADVICE, "PSB523; megatron/bridge/training/losses.py:68", when=IS_PACKED)
+@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
 def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
@@ -91,7 +90,7 @@ def nan_not_looked_for(run: Run) -> Found:
         yield wrong("rerun_state_machine.check_for_nan_in_loss", "false", "true")
 
 
-@rule("BP524", ADVICE, "PSB524; megatron/bridge/training/losses.py:102", when=HAS_SPECS)
+@rule("BP524", ADVICE, "PSB524; bridge/training/losses.py:102", when=HAS_SPECS)
 def token_counts_beyond_float32(run: Run) -> Found:
     """A step can train more tokens than float32 counts exactly.
 

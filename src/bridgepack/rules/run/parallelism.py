@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
 from bridgepack.rules.run.kernel_facts import has_constant_width
 
@@ -30,7 +30,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
     Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Rows packed in the batch are not
         concerned: read in vlm_step of 0.4.2, which reads them on every stage.
-    Source: PSB801; megatron/bridge/training/gpt_step.py:120-124,311-317 (the mended form)
+    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the mended form)
     """
     if run.pipeline_model_parallel_size == 1:
         return
@@ -44,7 +44,7 @@ def middle_stages_without_boundaries(run: Run) -> Found:
         )
 
 
-@rule("BP809", WARNING, "PSB809; megatron/bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
+@rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
 def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     """Tensor-parallel communication is overlapped through buffers sized for rows of another width.
 
@@ -63,7 +63,7 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
         yield wrong(switched_on[0], found, f"true with rows of exactly {run.seq_length} tokens")
 
 
-@rule("BP810", WARNING, "PSB810; megatron/bridge/training/config.py:1435-1457")
+@rule("BP810", WARNING, "PSB810; bridge/training/config.py:1435-1457")
 def own_dataset_without_per_token_loss(run: Run) -> Found:
     """Context parallelism averages the loss per rank, and the host does not check it for this dataset class.
 
@@ -87,7 +87,7 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
         )
 
 
-@rule("BP811", ADVICE, when=IS_PACKED)
+@rule("BP811", ADVICE, when=IS_PACKED, noticed=FIRST_STEP, evidence="read in the source of megatron-bridge 0.6.2")
 def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
     """A dataset class of your own feeds several virtual pipeline stages from one iterator.
 
@@ -95,16 +95,14 @@ def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
     Bad: a dataset class of your own, virtual_pipeline_model_parallel_size 2.
     Good: GPTSFTDatasetConfig, virtual_pipeline_model_parallel_size 2.
     Fix: Use the host's loaders, or make an iterator that can be copied.
-    Noticed: first step.
-    Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSB811; megatron/bridge/training/train.py:894-901; megatron/bridge/data/iterator_utils.py
+    Source: PSB811; bridge/training/train.py:894-901; bridge/data/iterator_utils.py
     """
     if _has_own_dataset(run) and _num_chunks(run) > 1:
         allowed = "an iterator that each model chunk can read on its own"
         yield wrong("dataset", f"{run.dataset_kind} with {_num_chunks(run)} virtual stages", allowed)
 
 
-@rule("BP813", WARNING, "PSB813; megatron/bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed="first step")
+@rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def distillation_stages_of_another_width(run: Run) -> Found:
     """Pipeline stages of a distillation exchange tensors of seq_length while rows have another width.
 
@@ -121,7 +119,7 @@ def distillation_stages_of_another_width(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every row padded to it")
 
 
-@rule("BP814", ADVICE, "PSB814; megatron/bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
+@rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
 def sharded_parameters_with_context_parallelism(run: Run) -> Found:
     """Fully sharded data parallelism runs packed rows with context parallelism, which upstream tests nowhere.
 

@@ -9,7 +9,7 @@ from bridgepack.rules.run.kernel_facts import pads_between_sequences
 _LAYERS = "model.mtp_num_layers"
 
 
-@rule("BP803", ERROR, "PSB803; megatron/core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
+@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
 def prediction_labels_cross_sequences(run: Run) -> Found:
     """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
 
@@ -17,8 +17,8 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on.
     Good: mtp_num_layers not set, pad_seq_to_mult 4, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Evidence: read in the source of megatron-core 0.19.2; the host's documentation calls it unsupported;
-        Megatron-LM #6205, #4495, #4494.
+    Evidence: read in the source of megatron-core 0.19.2; the host's documentation calls it unsupported; Megatron-LM
+        #6205, #4495, #4494.
     """
     if run.num_mtp_layers > 0 and pads_between_sequences(run):
         is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
@@ -30,7 +30,7 @@ def prediction_labels_cross_sequences(run: Run) -> Found:
         )
 
 
-@rule("BP804", WARNING, when=IS_PACKED)
+@rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
@@ -39,9 +39,7 @@ def prediction_trains_prompts(run: Run) -> Found:
     Bad: mtp_num_layers 1, packing on.
     Good: mtp_num_layers not set, packing on.
     Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Evidence: read in the source; Bridge #6103, #6105.
-    Source: PSB804, PSB803; megatron/bridge/training/gpt_step.py:432-437;
-        megatron/core/transformer/multi_token_prediction.py:825
+    Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
     """
     if run.num_mtp_layers > 0:
         is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
@@ -53,7 +51,7 @@ def prediction_trains_prompts(run: Run) -> Found:
         )
 
 
-@rule("BP805", WARNING, "PSB805; megatron/core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
+@rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
 def prediction_loss_under_context_parallelism(run: Run) -> Found:
     """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bridgepack.rules.engine.environment import CORE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 
-@rule("BP006", ERROR, "PSB006; megatron/bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
+@rule("BP006", ERROR, "PSB006; bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
@@ -27,7 +27,7 @@ def batch_size_ramp_up_with_packing(run: Run) -> Found:
         yield wrong(path, str(run.value(path)), allowed, to=None, because="the loader always gives the full batch")
 
 
-@rule("BP038", WARNING, versions={CORE: ">=0.18"})
+@rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in the source of megatron-core 0.18.1 and 0.19.2")
 def batch_size_ramp_up_ignored(run: Run) -> Found:
     """A growing batch is asked for, in a way that megatron-core no longer reads.
 
@@ -36,15 +36,14 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
     Bad: rampup_batch_size [8, 8, 10000].
     Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
-    Evidence: read in the source of megatron-core 0.18.1 and 0.19.2.
-    Source: PSB006; megatron/core/num_microbatches_calculator.py:79, megatron/bridge/training/initialize.py:115
+    Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
     """
     for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
         if run.is_stated(path) and run.value(path) is not None:
             yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
 
 
-@rule("BP622", ERROR, "PSB006; megatron/bridge/training/config.py:484", noticed="validate()")
+@rule("BP622", ERROR, "PSB006; bridge/training/config.py:484", noticed=VALIDATE)
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """The batch grows during training and its length is counted in epochs or samples.
 

@@ -27,7 +27,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     Bad: num_epochs 3 with offline packing and model.calculate_per_token_loss false.
     Good: num_epochs 3 with model.calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Source: PSB609; megatron/bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
+    Source: PSB609; bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
     """
     if not run.is_set("train.num_epochs"):
         return
@@ -41,7 +41,7 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
     yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
 
 
-@rule("BP610", WARNING, "PSB610; megatron/bridge/data/packing/parquet.py:363")
+@rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363")
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, where it counts packs.
 
@@ -62,7 +62,7 @@ def training_samples_counted_in_packs(run: Run) -> Found:
         yield wrong("dataset.max_train_samples", found, allowed, to=None, because="it counts packs, and repeats them")
 
 
-@rule("BP611", WARNING, "PSB611; megatron/bridge/data/samplers.py:326", when=PACKS_OFFLINE)
+@rule("BP611", WARNING, "PSB611; bridge/data/samplers.py:326", when=PACKS_OFFLINE)
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
@@ -95,7 +95,7 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
     return files.matches(spec) if any(sign in spec for sign in "*?") else (spec,)
 
 
-@rule("BP613", ADVICE, when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
+@rule("BP613", ADVICE, "PSB613; bridge/data/samplers.py before 0.6", when=PACKS_OFFLINE, versions={BRIDGE: "<0.6"})
 def packs_read_in_file_order(run: Run) -> Found:
     """This version of the host reads packs in the order of the file, in every epoch.
 
@@ -105,7 +105,6 @@ def packs_read_in_file_order(run: Run) -> Found:
     Good: packs made by bridgepack, whose order is random.
     Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6.
     Evidence: history of the host's samplers.py.
-    Source: PSB613; megatron/bridge/data/samplers.py before 0.6
     """
     if run.value("dataset.dataloader_type") != "batch":
         return
@@ -114,7 +113,7 @@ def packs_read_in_file_order(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", found, "packs in random order, or megatron-bridge 0.6")
 
 
-@rule("BP616", ADVICE, "PSB616; megatron/bridge/data/builders/gpt_sft.py:868", when=HAS_SPECS)
+@rule("BP616", ADVICE, "PSB616; bridge/data/builders/gpt_sft.py:868", when=HAS_SPECS)
 def splits_from_two_artifacts(run: Run) -> Found:
     """Training and validation packs lie in different artifacts.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
-@rule("BP026", ERROR, "PSB026; megatron/bridge/training/config.py:1142", noticed="validate()")
+@rule("BP026", ERROR, "PSB026; bridge/training/config.py:1142", noticed=VALIDATE)
 def epochs_without_finite_batches(run: Run) -> Found:
     """Training is counted in epochs with a dataset or a loader that has none.
 
@@ -28,7 +28,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", found, "batch", to="batch", because="epochs need the batch loader")
 
 
-@rule("BP632", ERROR, "PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
+@rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed=DATASET_BUILD)
 def dataloader_type_unknown(run: Run) -> Found:
     """The loader's type is none that the host has.
 
@@ -42,7 +42,7 @@ def dataloader_type_unknown(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", str(loader), ", ".join(_LOADERS))
 
 
-@rule("BP620", ERROR, "PSB612; megatron/bridge/training/config.py:480", noticed="validate()")
+@rule("BP620", ERROR, "PSB612; bridge/training/config.py:480", noticed=VALIDATE)
 def training_length_not_said_once(run: Run) -> Found:
     """The length of training is not given, or given twice.
 
@@ -56,7 +56,7 @@ def training_length_not_said_once(run: Run) -> Found:
         yield wrong(_LENGTHS[0], " and ".join(given) or "none of the three", "one of the three")
 
 
-@rule("BP621", ERROR, "PSB612; megatron/bridge/training/config.py:483,487,1654", noticed="validate()")
+@rule("BP621", ERROR, "PSB612; bridge/training/config.py:483,487,1654", noticed=VALIDATE)
 def training_length_not_positive(run: Run) -> Found:
     """The run, or the decay of its learning rate, has no steps.
 
@@ -83,7 +83,7 @@ def _empty_decay(run: Run) -> Found:
         yield wrong(path, str(steps), "a positive number")
 
 
-@rule("BP612", ERROR, "PSB612; megatron/bridge/training/config.py:1627,408", noticed="validate()")
+@rule("BP612", ERROR, "PSB612; bridge/training/config.py:1627,408", noticed=VALIDATE)
 def schedule_shorter_than_training(run: Run) -> Found:
     """The schedule is made for fewer steps than the run has.
 
@@ -102,7 +102,7 @@ def schedule_shorter_than_training(run: Run) -> Found:
         yield wrong(path, str(limit), allowed, to=None, because="an unset schedule is as long as training")
 
 
-@rule("BP623", ERROR, "PSB612; megatron/bridge/training/config.py:420,1560", noticed="validate()")
+@rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
 def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     """The schedule is counted in samples and training in steps, or the other way round.
 
@@ -130,7 +130,7 @@ def _is_used(run: Run, name: str) -> bool:
     return value != 0 if "warmup" in name else value is not None
 
 
-@rule("BP624", ERROR, "PSB612; megatron/bridge/training/config.py:434", noticed="validate()")
+@rule("BP624", ERROR, "PSB612; bridge/training/config.py:434", noticed=VALIDATE)
 def warmup_said_twice(run: Run) -> Found:
     """The warmup is given as a fraction and as a number.
 
@@ -148,7 +148,7 @@ def warmup_said_twice(run: Run) -> Found:
             yield wrong(path, found, f"null, or {name} 0")
 
 
-@rule("BP631", WARNING, "PSB612; megatron/bridge/training/config.py:1660", noticed="a warning at start")
+@rule("BP631", WARNING, "PSB612; bridge/training/config.py:1660", noticed="a warning at start")
 def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
@@ -167,7 +167,7 @@ def warmup_longer_than_decay(run: Run) -> Found:
         yield wrong("scheduler.lr_warmup_iters", str(warmup), f"below {decay}, the decay's steps")
 
 
-@rule("BP626", ERROR, "PSB612; megatron/bridge/training/config.py:411", noticed="validate()")
+@rule("BP626", ERROR, "PSB612; bridge/training/config.py:411", noticed=VALIDATE)
 def schedule_refused(run: Run) -> Found:
     """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
 
@@ -186,7 +186,7 @@ def schedule_refused(run: Run) -> Found:
         yield wrong(switches[0], f"true, and {switches[1]} is true", "one of them")
 
 
-@rule("BP618", ERROR, "PSB604; megatron/bridge/data/loaders.py:133,365", noticed="dataset build")
+@rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed=DATASET_BUILD)
 def evaluation_steps_missing(run: Run) -> Found:
     """The number of evaluation steps is null.
 

@@ -13,7 +13,7 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@rule("BP115", WARNING, "PSB115; megatron/bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
+@rule("BP115", WARNING, "PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
 def packs_poorly_filled(run: Run) -> Found:
     """Rows hold much less than packed_sequence_size, physically.
 
