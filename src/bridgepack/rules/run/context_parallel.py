@@ -41,7 +41,7 @@ def dynamic_context_parallel(run: Run) -> Found:
     """
     run.value("model")
     for path in _DYNAMIC:
-        if run.is_stated(path) and run.value(path):
+        if run.stated(path):
             yield wrong(path, str(run.value(path)), "not set")
 
 

@@ -104,8 +104,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
     wanted = family.name in _FAMILIES_THAT_PACK_IN_STEP
     if is_deferred != wanted and (wanted or family.name in _FAMILIES_THAT_PACK_IN_COLLATE):
         found = f"{is_deferred} with {family.evidence}"
-        mended = change(_DEFER, wanted, "as the family's forward step wants it")
-        yield wrong(_DEFER, found, str(wanted), changes=mended)
+        yield wrong(_DEFER, found, str(wanted), to=wanted, because="as the family's forward step wants it")
 
 
 @rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=PACKS_IN_BATCH)
@@ -191,9 +190,8 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """
     for section in ("model", "comm_overlap"):
         path = f"{section}.overlap_moe_expert_parallel_comm"
-        if run.is_stated(path) and run.flag(path):
-            mended = change(path, False, "the boundaries of sequences are then kept")
-            yield wrong(path, "true", "false", changes=mended)
+        if run.is_on(path):
+            yield wrong(path, "true", "false", to=False, because="the boundaries of sequences are then kept")
 
 
 @rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed=DATASET_BUILD)
@@ -210,8 +208,7 @@ def energon_packing_buffer(run: Run) -> Found:
     if run.dataset_kind == _ENERGON and run.is_stated(path):
         size = run.integer_or_none(path)
         if size is not None:
-            mended = change(path, None, "the task encoders cannot pack")
-            yield wrong(path, str(size), "null", changes=mended)
+            yield wrong(path, str(size), "null", to=None, because="the task encoders cannot pack")
 
 
 @rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
@@ -233,8 +230,7 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     evaluation = "validation.eval_micro_batch_size"
     if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
         found, allowed = str(run.eval_micro_batch_size), f"{wanted}, as train.micro_batch_size"
-        mended = change(evaluation, wanted, "as train.micro_batch_size")
-        yield wrong(evaluation, found, allowed, changes=mended, group=evaluation)
+        yield wrong(evaluation, found, allowed, to=wanted, because="as train.micro_batch_size", group=evaluation)
 
 
 @rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)

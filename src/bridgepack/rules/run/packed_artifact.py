@@ -206,7 +206,7 @@ def blend_of_packs(run: Run) -> Found:
     Evidence: Megatron-Bridge #5289, open.
     """
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
-        if run.is_stated(f"{SPECS}.{field}") and run.value(f"{SPECS}.{field}") is not None:
+        if run.is_set(f"{SPECS}.{field}"):
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 

@@ -19,7 +19,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
     Good: train.num_epochs 3 with dataset.dataloader_type batch.
     Fix: Set dataloader_type to batch, or count train_iters.
     """
-    if not run.is_stated(_LENGTHS[2]) or run.value(_LENGTHS[2]) is None:
+    if not run.is_set(_LENGTHS[2]):
         return
     loader = run.text_or_none("dataset.dataloader_type")
     if not run.is_text:
@@ -141,7 +141,7 @@ def warmup_said_twice(run: Run) -> Found:
     Fix: Keep one; the unused numbers are 0.
     """
     path = "scheduler.lr_warmup_fraction"
-    if not run.is_stated(path) or run.value(path) is None:
+    if not run.is_set(path):
         return
     for name in ("lr_warmup_iters", "lr_warmup_samples"):
         if _is_used(run, name):
@@ -234,7 +234,7 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
     Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
     """
     for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
-        if run.is_stated(path) and run.value(path) is not None:
+        if run.is_set(path):
             yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
 
 
@@ -248,7 +248,7 @@ def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     Fix: Remove rampup_batch_size.
     """
     path = "train.rampup_batch_size"
-    if not run.is_stated(path) or run.value(path) is None:
+    if not run.is_set(path):
         return
     for length in ("train.num_epochs", "train.train_samples"):
         if run.value(length) is not None:

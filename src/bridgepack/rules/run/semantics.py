@@ -31,8 +31,7 @@ def stored_mask_ignored(run: Run) -> Found:
     value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
         path = f"{_KWARGS}.answer_only_loss"
-        mended = change(path, True, "the mask in the packs is then used")
-        yield wrong(path, str(value), "true, or not set", changes=mended)
+        yield wrong(path, str(value), "true, or not set", to=True, because="the mask in the packs is then used")
 
 
 @rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
@@ -48,8 +47,7 @@ def completions_without_eos(run: Run) -> Found:
     settings = run.dataset_kwargs if is_legacy else prompt_completion(run)
     if settings.get("add_eos") is False:
         path = f"{_KWARGS if is_legacy else 'dataset.preprocessing'}.add_eos"
-        mended = change(path, True, "the model learns to stop", needs_repack=True)
-        yield wrong(path, "False", "true", changes=mended)
+        yield wrong(path, "False", "true", to=True, because="the model learns to stop", needs_repack=True)
 
 
 @rule("BP507", ERROR, "PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515", noticed=DATASET_BUILD)

@@ -139,7 +139,7 @@ def adapter_without_pretrained_weights(run: Run) -> Found:
     Good: peft LoRA with checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
     """
-    if not run.is_stated("peft") or run.value("peft") is None:
+    if not run.is_set("peft"):
         return
     if run.value("checkpoint.pretrained_checkpoint") is None:
         yield wrong("checkpoint.pretrained_checkpoint", "none", "the checkpoint to adapt")

@@ -42,7 +42,7 @@ def packing_switch_without_specs(run: Run) -> Found:
     """
     if run.packs_offline and run.value(SPECS) is None:
         yield wrong(SPECS, "none", "PackedSequenceSpecs, because enable_offline_packing is true")
-    elif not run.packs_offline and run.is_stated(SPECS) and run.value(SPECS) is not None:
+    elif not run.packs_offline and run.is_set(SPECS):
         yield wrong("dataset.enable_offline_packing", "off", "true, because offline_packing_specs is set")
 
 
@@ -90,7 +90,7 @@ def attribute_name_of_old_version(run: Run) -> Found:
     """
     for name, replacement in _OLD_NAMES.items():
         path = f"dataset.{name}"
-        if run.is_stated(path) and run.value(path):
+        if run.stated(path):
             yield wrong(path, "set", f"{replacement}, which replaced it in 0.6")
 
 
@@ -133,7 +133,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
     if not run.is_text:
         return
     value = run.dataset_kwargs.get("pad_to_max_length")
-    beside = run.is_stated("dataset.pad_to_max_length") and run.value("dataset.pad_to_max_length")
+    beside = run.stated("dataset.pad_to_max_length")
     mended = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")
