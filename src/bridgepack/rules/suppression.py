@@ -40,7 +40,7 @@ class SuppressionRule(Rule):
 suppression_rule: Decorator[Callable[[Suppressions], Found], SuppressionRule] = decorator(SuppressionRule)
 
 
-@suppression_rule("BP990", WARNING, "design: suppression")
+@suppression_rule("BP990", WARNING, "design: suppression", noticed="never", evidence="follows from the recipe alone")
 def suppression_unused(subject: Suppressions) -> Found:
     """A suppressed rule judged and found nothing.
 
@@ -48,15 +48,13 @@ def suppression_unused(subject: Suppressions) -> Found:
     Bad: ignore {BP004: "old run"} in a recipe with micro_batch_size 1.
     Good: no ignore for a rule that passes.
     Fix: Remove the entry.
-    Noticed: never.
-    Evidence: follows from the recipe alone.
     """
     for code in subject.ignored:
         if code in subject.judged_codes and code not in subject.found_codes:
             yield wrong(f"ignore.{code}", f"{code} finds nothing", "no entry", group=code)
 
 
-@suppression_rule("BP991", ERROR, "design: codes")
+@suppression_rule("BP991", ERROR, "design: codes", noticed="never", evidence="follows from the recipe alone")
 def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     """A suppression names a rule that does not exist.
 
@@ -64,15 +62,13 @@ def suppression_of_unknown_rule(subject: Suppressions) -> Found:
     Bad: ignore {BP0O4: "a letter instead of a digit"}.
     Good: ignore {BP004: "..."}.
     Fix: Correct the code; `bridgepack rules` lists them.
-    Noticed: never.
-    Evidence: follows from the recipe alone.
     """
     for code in subject.ignored:
         if code not in subject.known_codes:
             yield wrong(f"ignore.{code}", f"{code!r}", "the code of a rule", group=code)
 
 
-@suppression_rule("BP992", ERROR, "house rule 28")
+@suppression_rule("BP992", ERROR, "house rule 28", noticed="never", evidence="follows from the recipe alone")
 def suppression_without_reason(subject: Suppressions) -> Found:
     """A suppression gives no reason.
 
@@ -80,8 +76,6 @@ def suppression_without_reason(subject: Suppressions) -> Found:
     Bad: ignore {BP014: ""}.
     Good: ignore {BP014: "compared with a run without per-token loss"}.
     Fix: Write why the finding does not matter.
-    Noticed: never.
-    Evidence: follows from the recipe alone.
     """
     for code, reason in subject.ignored.items():
         if not reason.strip():

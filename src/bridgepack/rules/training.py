@@ -33,7 +33,7 @@ step_rule: Decorator[Callable[[StepFacts], Found], StepRule] = decorator(StepRul
 resume_rule: Decorator[Callable[[ResumeFacts], Found], ResumeRule] = decorator(ResumeRule)
 
 
-@step_rule("BP890", ERROR)
+@step_rule("BP890", ERROR, noticed="never")
 def stage_trained_without_boundaries(step: StepFacts) -> Found:
     """A pipeline stage or a tensor rank computed a micro batch of packed rows without their boundaries.
 
@@ -42,7 +42,6 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
     Good: every layer of every stage gets cu_seqlens in every micro batch.
     Fix: Look at what the evidence names: where the loader gave boundaries, the forward step or the model lost them
         (BP801 and BP802 name versions and settings that do); where it gave none, the dataset or its collate did.
-    Noticed: never.
     Evidence: executed with a pipeline of 3 stages whose middle one loses them; the issues above.
     Source: Megatron-LM issue 4092, pull requests 4103 and 4150; Megatron-Bridge issue 2952, pull request 3926
     """
@@ -58,7 +57,7 @@ def stage_trained_without_boundaries(step: StepFacts) -> Found:
             yield wrong(step.described(facts), found, allowed, group=f"stage {facts.place.pipeline}")
 
 
-@step_rule("BP891", ERROR, "Megatron-LM issue 4092; megatron/bridge/training/gpt_step.py:320-396")
+@step_rule("BP891", ERROR, noticed="never, or a crash in a kernel", evidence="executed with 2 tensor ranks")
 def boundaries_differ_between_ranks(step: StepFacts) -> Found:
     """Ranks that compute the same pack have different boundaries for it.
 
@@ -67,8 +66,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
     Good: both have [0, 5, 8].
     Fix: Make every rank of a replica read the same batch: no rank-dependent randomness, filter or cache in the
         dataset, one version of the code and of the files on all machines.
-    Noticed: never, or a crash in a kernel.
-    Evidence: executed with 2 tensor ranks.
+    Source: Megatron-LM issue 4092; bridge/training/gpt_step.py:320-396
     """
     for ranks in step.replicas().values():
         known = [facts for facts in ranks if facts.boundaries]
@@ -85,7 +83,7 @@ def boundaries_differ_between_ranks(step: StepFacts) -> Found:
                 yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
-@step_rule("BP892", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/data/samplers.py")
+@step_rule("BP892", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/data/samplers.py", noticed="never")
 def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     """All ranks of a replica agree on boundaries which are not those of the packs that are due.
 
@@ -96,7 +94,6 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
     Fix: Compare the evidence with `bridgepack inspect ARTIFACT --row PACK`. Another number of packs, seed or order:
         see which settings differ from the recipe's. Right packs, wrong boundaries: the dataset or its collate is
         not Megatron-Bridge's own.
-    Noticed: never.
     Evidence: executed with boundaries cut on all ranks of a replica.
     """
     for ranks in step.replicas().values():
@@ -109,7 +106,7 @@ def boundaries_not_those_of_the_plan(step: StepFacts) -> Found:
                 yield wrong(step.described(facts), found, allowed, group=f"replica {facts.place.data}")
 
 
-@step_rule("BP893", ERROR, "megatron/bridge/data/packing/gpt_sft.py:151-331; megatron/bridge/training/losses.py:60-115")
+@step_rule("BP893", ERROR, "bridge/data/packing/gpt_sft.py:151-331; bridge/training/losses.py:60-115", noticed="never")
 def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
     """A replica trained other tokens than the loss masks of its packs say.
 
@@ -118,7 +115,6 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
     Good: it counted those 1203, and their labels are the packs'.
     Fix: Where the number differs, look for code that changes the mask; where only the labels do, for a mask or labels
         shifted by one. `bridgepack inspect ARTIFACT --row PACK` draws what each pack trains.
-    Noticed: never.
     Evidence: executed with a mask shifted by one token.
     """
     for ranks in step.replicas().values():
@@ -140,7 +136,7 @@ def trained_tokens_not_those_of_the_plan(step: StepFacts) -> Found:
             )
 
 
-@step_rule("BP894", ERROR, "megatron/bridge/training/losses.py:60-115; megatron/core/rerun_state_machine.py:464-540")
+@step_rule("BP894", ERROR, "bridge/training/losses.py:60-115; core/rerun_state_machine.py:464-540")
 def loss_not_finite(step: StepFacts) -> Found:
     """The loss of a micro batch is not a finite number.
 
@@ -162,7 +158,7 @@ def loss_not_finite(step: StepFacts) -> Found:
             yield wrong(step.described(facts), found, "finite losses", group="loss")
 
 
-@resume_rule("BP895", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
+@resume_rule("BP895", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
 def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with other packs than it began with.
 
@@ -172,7 +168,6 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
     Good: the resumed job reads artifact 3f2a... again.
     Fix: Give the artifact that the run began with. To go on with other data, start a new run: another
         checkpoint.folder, with checkpoint.pretrained on the last checkpoint.
-    Noticed: never.
     Evidence: executed with a resumed run on CPU.
     """
     before, now = resume.before, resume.now
@@ -182,7 +177,7 @@ def resumed_with_another_artifact(resume: ResumeFacts) -> Found:
         yield wrong(resume.checkpoint, found, allowed)
 
 
-@resume_rule("BP896", ERROR, "megatron/bridge/data/samplers.py; design: resumed runs")
+@resume_rule("BP896", ERROR, "bridge/data/samplers.py; design: resumed runs", noticed="never")
 def resumed_in_another_order(resume: ResumeFacts) -> Found:
     """A run goes on from a checkpoint with settings that put the same packs into another order.
 
@@ -192,7 +187,6 @@ def resumed_in_another_order(resume: ResumeFacts) -> Found:
     Good: the resumed job has the seed and the global batch size of the first.
     Fix: Set back what differs. To go on with other settings, start a new run: another checkpoint.folder, with
         checkpoint.pretrained on the last checkpoint.
-    Noticed: never.
     Evidence: read in the source; the order follows from seed, number of packs and global batch size.
     """
     before, now = resume.before, resume.now

@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.records import DropReason, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.engine.rule import DATASET_BUILD, EXECUTED, WARNING, Found, artifact_rule, wrong
 
 #: Fewest input rows of which a share says something.
 MIN_ROWS = 100
@@ -22,7 +22,7 @@ _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
 _REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK, DropReason.NO_TRAINED_TOKEN))
 
 
-@artifact_rule("BP508", WARNING, "PSB508; megatron/bridge/data/datasets/utils.py:957")
+@artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed=DATASET_BUILD)
 def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
@@ -30,14 +30,13 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     Bad: 110 rows read, 10 dropped as no_assistant_mask.
     Good: 100 rows read, none dropped.
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
-    Noticed: dataset build.
     Evidence: read in the source.
     """
     for split in facts.require_manifest().splits:
         yield from _share(split, _dropped(split, *_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
 
 
-@artifact_rule("BP510", WARNING, "PSB510; megatron/bridge/data/packing/algorithms.py:167")
+@artifact_rule("BP510", WARNING, "PSB510; bridge/data/packing/algorithms.py:167", evidence=EXECUTED)
 def many_rows_over_long(facts: ArtifactFacts) -> Found:
     """At least 5% of a split's rows were dropped or cut because they are over-long.
 
@@ -46,14 +45,13 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Good: 101 rows read, 1 dropped as over_long.
     Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
     Noticed: never; the host writes a log line.
-    Evidence: executed with the real 0.6.2.
     """
     for split in facts.require_manifest().splits:
         num_rows = _dropped(split, *_OVER_LONG) + split.statistics.num_truncated
         yield from _share(split, num_rows, OVER_LONG_FRACTION, "over-long rows")
 
 
-@artifact_rule("BP511", WARNING, "PSB511; megatron/bridge/data/sft_processing.py:445")
+@artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never")
 def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, and EOS was put after completions that lost their end.
 
@@ -61,7 +59,6 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     Bad: 20 of 100 sequences cut, add_eos true, ends_cut_completions true.
     Good: 20 of 100 sequences cut, ends_cut_completions false.
     Fix: Set preprocessing.ends_cut_completions to false, or over_long to drop, and build again.
-    Noticed: never.
     Evidence: read in the source.
     """
     preprocessing = _prompt_completion(facts)
@@ -73,7 +70,7 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
         )
 
 
-@artifact_rule("BP514", WARNING, "PSB514; megatron/bridge/data/sft_processing.py:94")
+@artifact_rule("BP514", WARNING, "PSB514; bridge/data/sft_processing.py:94", noticed="never")
 def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's sequences were cut, first of all the end of the prompt, where the question often is.
 
@@ -81,7 +78,6 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     Bad: 20 of 100 sequences cut, truncation_method right.
     Good: 20 of 100 sequences cut, truncation_method left.
     Fix: Set preprocessing.truncation_method to left, or over_long to drop, and build again.
-    Noticed: never.
     Evidence: read in the source.
     """
     if _prompt_completion(facts).get("truncation_method") != "right":
@@ -90,7 +86,7 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
         yield from _share(split, split.statistics.num_truncated, CUT_FRACTION, "sequences lost the end of their prompt")
 
 
-@artifact_rule("BP519", WARNING, "PSB518, PSB519; megatron/bridge/data/sft_processing.py:177")
+@artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed=DATASET_BUILD)
 def many_rows_refused(facts: ArtifactFacts) -> Found:
     """At least 1% of a split's rows were dropped because they are not what the recipe says they are.
 
@@ -99,14 +95,13 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Bad: 110 rows read, 10 dropped as missing_field.
     Good: 100 rows read, none dropped.
     Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
-    Noticed: dataset build.
     Evidence: read in the source.
     """
     for split in facts.require_manifest().splits:
         yield from _share(split, _dropped(split, *_REFUSED), REFUSED_FRACTION, "rows that could not be used")
 
 
-@artifact_rule("BP537", WARNING, "tokenizer probe")
+@artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
 def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     """The chat template writes tool calls with their arguments and without the function's name.
 
@@ -116,7 +111,6 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     Good: a template that renders it as `<|tool_call_begin|>lookup`.
     Fix: Put the name into the ids of the calls, or set tokenizer.chat_template to one that writes it. Without
         tool calls in the data this does not matter.
-    Noticed: never.
     Evidence: executed, with a probe conversation at build time.
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):

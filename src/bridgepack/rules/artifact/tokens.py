@@ -15,7 +15,7 @@ LOST_FRACTION = 0.01
 _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>"})
 
 
-@row_rule("BP528", WARNING, "PSB501; megatron/bridge/data/packing/gpt_sft.py:269")
+@row_rule("BP528", WARNING, "PSB501; bridge/data/packing/gpt_sft.py:269", noticed="never")
 def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
 
@@ -27,7 +27,6 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     Bad: input_ids [11, 2, 21, 2], loss_mask [1, 1, 1, 0], EOS 2: the label 21 is lost.
     Good: input_ids [11, 2, 21, 2], loss_mask [1, 0, 1, 0], EOS 2, or one sequence per document.
     Fix: Make each document a sequence of its own, or mask the label after an inner EOS: it is not trained anyway.
-    Noticed: never.
     Evidence: executed with the real 0.6.2 collate.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
@@ -48,7 +47,7 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule("BP504", WARNING, "PSB504; megatron/bridge/data/packing/gpt_sft.py:230")
+@row_rule("BP504", WARNING, "PSB504; bridge/data/packing/gpt_sft.py:230")
 def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
     """Every input token of a sequence is EOS.
 
@@ -70,7 +69,7 @@ def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: "EOS in every input position", "at least one other token")
 
 
-@row_rule("BP506", WARNING, "PSB506, PSB505")
+@row_rule("BP506", WARNING, "PSB506, PSB505", noticed="never", evidence="inferred; the host keeps EOS as a label")
 def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     """Answers of a row are trained up to their last token, and the token that ends them is not, not once.
 
@@ -79,8 +78,6 @@ def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     Bad: input_ids [11, 12, 13, 2], loss_mask [1, 1, 0, 0], answers end with 2.
     Good: input_ids [11, 12, 13, 2], loss_mask [1, 1, 1, 0], answers end with 2.
     Fix: Mask padding by position, not by token id; move the end of turn inside the `{% generation %}` block.
-    Noticed: never.
-    Evidence: inferred; the host keeps EOS as a label.
     """
     ends = known(rows.context.end_of_turn_ids, "the token that ends an answer")
     if not ends:
@@ -101,7 +98,7 @@ def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule("BP509", WARNING, "PSB509; megatron/bridge/data/token_utils.py:26")
+@row_rule("BP509", WARNING, "PSB509; bridge/data/token_utils.py:26", noticed="never", evidence="read in the source")
 def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     """A token that the host never trains stands in an answer, e.g. the `<|python_tag|>` of a Llama 3 tool call.
 
@@ -109,8 +106,6 @@ def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     Bad: input_ids [11, 9, 13, 2], loss_mask [0, 1, 1, 0], 9 being `<|python_tag|>`: its own label is masked.
     Good: input_ids [11, 9, 13, 2], loss_mask [1, 1, 1, 0].
     Fix: Set preprocessing.masks_control_tokens to false and build again.
-    Noticed: never.
-    Evidence: read in the source.
     """
     if rows.context.loss_mode == "full":
         raise CannotJudgeError("loss_mode is full: control tokens around turns are masked as well")
@@ -125,7 +120,7 @@ def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     )
 
 
-@row_rule("BP531", WARNING, "PSB516")
+@row_rule("BP531", WARNING, "PSB516", noticed="never", evidence="inferred")
 def bos_twice(rows: SoundRows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
@@ -134,8 +129,6 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
     Bad: input_ids [1, 1, 11, 2], BOS 1.
     Good: input_ids [1, 11, 2], BOS 1.
     Fix: Encode rendered chats without special tokens, or set add_bos to false.
-    Noticed: never.
-    Evidence: inferred.
     """
     bos = known(rows.context.bos_token_id, "bos_token_id")
     if bos == rows.context.eos_token_id:
@@ -147,7 +140,7 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
     return rows.offending_sequences(bad, lambda _: f"two tokens {bos} at the start", f"one BOS, {bos}")
 
 
-@row_rule("BP532", WARNING, "PSB516; megatron/bridge/data/sft_processing.py:393")
+@row_rule("BP532", WARNING, "PSB516; bridge/data/sft_processing.py:393", noticed="never")
 def bos_missing(rows: SoundRows) -> Offenders | None:
     """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
 
@@ -155,7 +148,6 @@ def bos_missing(rows: SoundRows) -> Offenders | None:
     Bad: input_ids [11, 12, 2], BOS 1, a tokenizer that encodes "x" as [1, 15].
     Good: input_ids [1, 11, 12, 2], BOS 1.
     Fix: Set preprocessing.add_bos to true and build again.
-    Noticed: never.
     Evidence: read in the source: add_bos is false by default.
     """
     if not known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):

@@ -21,6 +21,8 @@ from bridgepack.rules.engine.subject import Run
 
 _NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
 _SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
+#: Files of the host are named in decorators without the folder that they are all in.
+_HOST_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)")
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 
 
@@ -38,6 +40,9 @@ class Severity(StrEnum):
 
 
 ERROR, WARNING, ADVICE = Severity
+#: What is often said of a rule: when the host notices, and how it is known.
+VALIDATE, FIRST_STEP, DATASET_BUILD = "validate()", "first step", "dataset build"
+EXECUTED = "executed with the real 0.6.2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,12 +232,12 @@ def _described(
     """
     text = inspect.getdoc(check) or ""
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
+    sections["source"] = _HOST_FILE.sub("megatron/", sections.get("source", source))
     said: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
     return {
         "code": code,
         "name": check.__name__.replace("_", "-"),
         "severity": severity,
-        "source": source,  # or the docstring's section
         "summary": text.partition("\n")[0],
         **dict.fromkeys(("why", "bad", "good", "fix"), ""),
         **sections,

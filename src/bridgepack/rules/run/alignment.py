@@ -7,7 +7,7 @@ import re
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
@@ -18,7 +18,7 @@ _SETS_MULTIPLE_FIRST = re.compile(
 )
 
 
-@rule("BP101", ERROR, when=HAS_SPECS)
+@rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
 def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
@@ -28,7 +28,6 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
         Recipes derive it when they are made: overriding context_parallel_size later does not move it.
     Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
-    Source: PSB101, PSB105, PSB117, PSC303; megatron/core/models/common/embeddings/rope_utils.py:222
     """
     multiple, needed = run.pad_seq_to_mult, run.needed_sequence_multiple
     if multiple < 1 or multiple % needed == 0:
@@ -46,7 +45,7 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     )
 
 
-@rule("BP102", ERROR, "PSB102, PSC303, PSB812; megatron/core/tensor_parallel/mappings.py:74", when=HAS_SPECS)
+@rule("BP102", ERROR, "PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74", when=HAS_SPECS)
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
 
@@ -66,7 +65,7 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
 
 
-@rule("BP103", ERROR, "PSB103, PSC303; megatron/bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
+@rule("BP103", ERROR, "PSB103, PSC303; bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
@@ -83,7 +82,7 @@ def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
 
 
-@rule("BP104", ERROR, "PSB104; megatron/bridge/training/config.py:1435", noticed="validate()")
+@rule("BP104", ERROR, "PSB104; bridge/training/config.py:1435", noticed=VALIDATE, evidence=EXECUTED)
 def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
     """model.seq_length is no multiple of 2 x context_parallel_size.
 
@@ -91,7 +90,6 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
     Bad: model.seq_length 4098, context_parallel_size 2.
     Good: model.seq_length 4096, context_parallel_size 2.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size the same multiple of 2 x CP.
-    Evidence: executed with the real 0.6.2.
     """
     context = run.context_parallel_size
     if context > 1 and run.seq_length % (2 * context):
@@ -99,7 +97,7 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
         yield wrong("model.seq_length", str(run.seq_length), allowed)
 
 
-@rule("BP105", WARNING, "PSB105; megatron/bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: ">=0.6,<0.7"})
+@rule("BP105", WARNING, "PSB105; bridge/recipes/llama/h100/llama3.py:1346", versions={BRIDGE: ">=0.6,<0.7"})
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
@@ -118,7 +116,7 @@ def recipe_derives_multiple_too_early(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_seq_to_mult", f"{name} derives it before it sets context_parallel_size", allowed)
 
 
-@rule("BP110", ERROR, "PSB110; megatron/bridge/data/packing/offline.py:178", when=splits_packed_by_host)
+@rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed=DATASET_BUILD)
 def multiple_exceeds_longest_sequence(run: Run) -> Found:
     """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
 
@@ -126,7 +124,6 @@ def multiple_exceeds_longest_sequence(run: Run) -> Found:
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs.
     Good: seq_length 4096, pad_seq_to_mult 16.
     Fix: Raise seq_length, or lower context and tensor parallelism.
-    Noticed: dataset build.
     """
     multiple, longest = run.pad_seq_to_mult, longest_sequence(run)
     if multiple > 1 and longest < multiple:
@@ -143,7 +140,7 @@ def _host_multiple(run: Run) -> int | None:
     return multiple
 
 
-@rule("BP111", WARNING, "PSB111; megatron/bridge/data/packing/offline.py:185", evidence="executed with the real 0.6.2")
+@rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
 def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """The host is to pack, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
@@ -178,7 +175,7 @@ def multiple_below_recommendation(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_seq_to_mult", str(multiple), f"a multiple of {best}")
 
 
-@rule("BP119", ERROR, "PSB111, PSB101; megatron/bridge/data/packing/offline.py:185")
+@rule("BP119", ERROR, "PSB111, PSB101; bridge/data/packing/offline.py:185")
 def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host is to pack, to a multiple of dataset_kwargs that 2 x context_parallel_size does not divide.
 
@@ -198,7 +195,7 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
         yield wrong(where, f"{real}, which sequences are padded to", allowed, to=value, because=why, needs_repack=True)
 
 
-@rule("BP126", WARNING, "PSB103; megatron/bridge/data/packing/offline.py:174", when=HAS_SPECS)
+@rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
 def pack_not_divisible_by_its_multiple(run: Run) -> Found:
     """packed_sequence_size is no multiple of pad_seq_to_mult.
 

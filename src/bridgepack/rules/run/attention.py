@@ -1,11 +1,11 @@
-"""Rules on attention backends: which kernels take packed rows."""
+"""Rules on attention over packed rows: its backend, its kinds and its masks."""
 
 from __future__ import annotations
 
 from packaging.version import Version
 
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
 from bridgepack.rules.run.kernel_facts import (
     attention_backend,
@@ -19,7 +19,7 @@ _BACKEND = "model.attention_backend"
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@rule("BP701", ERROR, when=IS_PACKED)
+@rule("BP701", ERROR, when=IS_PACKED, noticed=FIRST_STEP)
 def no_backend_for_packed_attention(run: Run) -> Found:
     """The chosen attention backend cannot compute attention over packed rows.
 
@@ -28,11 +28,10 @@ def no_backend_for_packed_attention(run: Run) -> Found:
     Bad: enable_offline_packing true, attention_backend local.
     Good: enable_offline_packing true, attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto, or leave it out.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18. Packed rows without
         padding, at context parallelism 1, do work with `unfused` since 2.12, unlike the catalogue says.
-    Source: PSB701; megatron/bridge/models/gpt_provider.py:277; megatron/core/transformer/dot_product_attention.py:153;
-        TransformerEngine 2.17 dot_product_attention/utils.py:990,1076
+    Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153; TransformerEngine
+        2.17 dot_product_attention/utils.py:990,1076
     """
     if replaces_attention(run):
         return
@@ -47,7 +46,7 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         yield wrong(_BACKEND, found, allowed, to=None, because="the host then takes whichever kernel fits packed rows")
 
 
-@rule("BP702", WARNING, when=IS_PACKED)
+@rule("BP702", WARNING, when=IS_PACKED, noticed=FIRST_STEP)
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """Only FlashAttention may be used while sequences are padded, and FlashAttention 2 and 4 refuse padding.
 
@@ -57,10 +56,9 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     Good: pad_seq_to_mult 4, attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packed rows,
         use context parallelism 1 with pad_seq_to_mult 1.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.14 to 2.18.
     Source: PSB702; TransformerEngine 2.17 dot_product_attention/utils.py:975-990;
-        megatron/bridge/models/hybrid/hybrid_provider.py:144
+        bridge/models/hybrid/hybrid_provider.py:144
     """
     if replaces_attention(run):
         return
@@ -78,7 +76,7 @@ def flash_attention_over_padded_sequences(run: Run) -> Found:
     yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
 
 
-@rule("BP717", ERROR, "PSB717, PSB907; megatron/core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED)
+@rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed=FIRST_STEP)
 def deterministic_gated_delta_net(run: Run) -> Found:
     """Deterministic mode is on for a model with gated delta net layers over packed rows.
 
@@ -86,7 +84,6 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
     Good: the same with deterministic_mode false.
     Fix: Set model.deterministic_mode to false, or train unpacked.
-    Noticed: first step.
     Evidence: read in the source of megatron-core 0.19.2.
     """
     if not run.stated("model.deterministic_mode"):
@@ -101,7 +98,7 @@ def deterministic_gated_delta_net(run: Run) -> Found:
         )
 
 
-@rule("BP718", WARNING, "PSB718; megatron/bridge/training/gpt_step.py:120-124,200")
+@rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     """The dataset is asked for attention masks, and packed rows never use one.
 
@@ -118,7 +115,7 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
         yield wrong(path, "false", allowed, to=True, because="attention over packed rows uses cu_seqlens only")
 
 
-@rule("BP721", ERROR)
+@rule("BP721", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
 
@@ -127,8 +124,6 @@ def fp8_attention_over_packed_rows(run: Run) -> Found:
     Bad: fp8 hybrid, fp8_dot_product_attention true, context_parallel_size 2, packing on.
     Good: fp8 hybrid, fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
-    Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18.
     Source: PSB721, PSB702; TransformerEngine 2.17 dot_product_attention/utils.py, context parallelism filter
     """
     flags = ("fp8_dot_product_attention", "fp8_multi_head_attention")
@@ -160,7 +155,7 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
         yield wrong("dataset.offline_packing_specs.pad_seq_to_mult", found, allowed)
 
 
-@rule("BP729", ADVICE, "PSB701; megatron/core/models/common/language_module/language_module.py:123-145")
+@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
 def attention_backend_is_plain_text(run: Run) -> Found:
     """The attention backend is a text, which the host compares with members of an enum and so ignores.
 
@@ -174,3 +169,96 @@ def attention_backend_is_plain_text(run: Run) -> Found:
     backend = attention_backend(run) if run.is_stated(_BACKEND) else None
     if backend not in (None, "auto") and not backend_takes_effect(run):
         yield wrong(_BACKEND, repr(backend), "a member of AttnBackend, or nothing")
+
+
+_FUSION = "model.apply_rope_fusion"
+
+
+@rule("BP910", ERROR, noticed="validate(), or first step")
+def latent_attention_setting_refused(run: Run) -> Found:
+    """Multi-latent attention is combined with a setting that it refuses.
+
+    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first packed step: hybrid context
+        parallelism is asserted off.
+    Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
+    Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
+    Fix: Set model.apply_rope_fusion to false, model.hybrid_context_parallel to false.
+    Evidence: read in the source of megatron-core 0.19.2, which fills up narrower values for packed rows by itself.
+    Source: PSB910; core/transformer/transformer_config.py:2193,2966; core/transformer/multi_latent_attention.py:683-686
+    """
+    if not run.of_model("multi_latent_attention"):
+        return
+    rope_type = run.stated("model.rope_type")
+    if run.stated(_FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
+        why = "multi-latent attention fuses rotary embeddings with YaRN only"
+        yield wrong(_FUSION, f"true with rope_type {rope_type}", "false, or rope_type yarn", to=False, because=why)
+    if run.stated("model.hybrid_context_parallel"):
+        why = "multi-latent attention asserts it off"
+        yield wrong("model.hybrid_context_parallel", "true with multi-latent attention", "false", to=False, because=why)
+
+
+@rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)
+def sparse_attention_with_fused_rotary(run: Run) -> Found:
+    """A model with DeepSeek sparse attention has fused rotary embeddings.
+
+    Why: Crash in validate(): "RoPE fusion is not supported for DSAttention".
+    Bad: experimental_attention_variant dsa, apply_rope_fusion true.
+    Good: experimental_attention_variant dsa, apply_rope_fusion false.
+    Fix: Set model.apply_rope_fusion to false.
+    Evidence: read in the source of megatron-core 0.19.2.
+    """
+    if run.stated(_FUSION) and run.of_model("experimental_attention_variant") == "dsa":
+        found = "true with sparse attention"
+        yield wrong(_FUSION, found, "false", to=False, because="sparse attention refuses fused rotary embeddings")
+
+
+@rule("BP912", WARNING, noticed="a warning, or first step")
+def fused_rotary_with_several_axes(run: Run) -> Found:
+    """Rotary embeddings over several axes (mRoPE) are asked for fused, which no kernel does.
+
+    Why: Silent: the fused kernel for packed rows restarts one table of positions at every sequence, while these models
+        have positions of their own for every token; some providers switch the setting off, others assert.
+    Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true.
+    Good: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion false.
+    Fix: Set model.apply_rope_fusion to false.
+    Evidence: read in the source of 0.6.2 and megatron-core 0.19.2.
+    Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
+        bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
+    """
+    has_axes = bool(run.stated("model.mrope_section"))
+    if run.stated(_FUSION) and (run.stated("model.position_embedding_type") == "mrope" or has_axes):
+        found = "true with mrope"
+        yield wrong(_FUSION, found, "false", to=False, because="the fused kernels know one axis of positions")
+
+
+@rule("BP913", ADVICE, when=IS_PACKED, noticed=FIRST_STEP)
+def windowed_or_offset_attention_packed(run: Run) -> Found:
+    """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
+
+    Why: Crash at the first step where none is left: "No dot product attention backend is available".
+    Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU.
+    Good: one step on one GPU of the same kind first; or a model without window and offset.
+    Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
+    Evidence: read in the source of TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
+    Source: PSB913; transformer_engine/pytorch/attention/dot_product_attention/utils.py:977-1078
+    """
+    window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
+    if window is not None:
+        yield wrong("model.window_size", f"{window}, packed", "tried on one GPU first")
+    if softmax not in (None, "vanilla"):
+        yield wrong("model.softmax_type", f"{softmax}, packed", "tried on one GPU first")
+
+
+@rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED)
+def learned_positions_packed(run: Run) -> Found:
+    """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
+
+    Why: Silent in a dataset of one's own whose position_ids run through the row; the host's own restart at 0.
+    Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15 over two sequences.
+    Good: position_ids 0 to 8, then 0 to 6; or position_embedding_type rope.
+    Fix: Restart position_ids at every sequence, as the host's dataset does.
+    Evidence: read in the source of 0.6.2.
+    """
+    if run.stated("model.position_embedding_type") == "learned_absolute":
+        allowed = "position_ids that restart at every sequence"
+        yield wrong("model.position_embedding_type", "learned_absolute, packed", allowed)

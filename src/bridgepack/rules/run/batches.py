@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, nearest_multiples
 
@@ -30,7 +30,7 @@ def _does_not_divide(run: Run) -> bool:
     return not is_rounded_down or run.value("dataset.dataloader_type") == "batch"
 
 
-@rule("BP602", ERROR, "PSB602; megatron/bridge/data/samplers.py:261, megatron/core/num_microbatches_calculator.py:381")
+@rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
 def global_batch_not_divisible(run: Run) -> Found:
     """The global batch is not a whole number of micro batches on every copy of the model.
 
@@ -38,7 +38,6 @@ def global_batch_not_divisible(run: Run) -> Found:
     Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism.
     Good: global_batch_size 16, micro_batch_size 1, 8 GPUs without model parallelism.
     Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
-    Noticed: setup.
     """
     run.require_plain_gpus()
     if _does_not_divide(run):
@@ -51,7 +50,7 @@ def global_batch_not_divisible(run: Run) -> Found:
         )
 
 
-@rule("BP603", ERROR, "PSB603; megatron/bridge/training/config.py:1335", noticed="validate()")
+@rule("BP603", ERROR, "PSB603; bridge/training/config.py:1335", noticed=VALIDATE, evidence=EXECUTED)
 def evaluation_batch_not_divisible(run: Run) -> Found:
     """The evaluation batch is not a whole number of micro batches on every copy of the model.
 
@@ -60,7 +59,6 @@ def evaluation_batch_not_divisible(run: Run) -> Found:
     Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism.
     Good: eval_global_batch_size 16 on 8 GPUs without model parallelism.
     Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
-    Evidence: executed with the real 0.6.2.
     """
     run.require_plain_gpus()
     model_parallel_size = _evaluation_model_parallel_size(run)
@@ -83,7 +81,7 @@ def _evaluation_model_parallel_size(run: Run) -> int:
     return run.tensor_model_parallel_size * run.pipeline_model_parallel_size * context
 
 
-@rule("BP619", ERROR, "PSB602, PSC303, PSB603; megatron/bridge/training/config.py:1024,1328", noticed="validate()")
+@rule("BP619", ERROR, "PSB602, PSC303, PSB603; bridge/training/config.py:1024,1328", noticed=VALIDATE)
 def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     """The GPUs cannot be shared out among copies of the model.
 
@@ -105,7 +103,7 @@ def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
             return
 
 
-@rule("BP628", ERROR, "PSB602, PSB603; megatron/bridge/training/config.py:1335")
+@rule("BP628", ERROR, "PSB602, PSB603; bridge/training/config.py:1335", noticed="setup, mostly validate() already")
 def batch_size_not_positive(run: Run) -> Found:
     """A batch size is missing, zero or negative.
 
@@ -113,7 +111,6 @@ def batch_size_not_positive(run: Run) -> Found:
     Bad: train.global_batch_size null.
     Good: train.global_batch_size 64.
     Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
-    Noticed: setup, mostly validate() already.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
         if path in _EVAL_SIZES and not run.is_stated(path):
@@ -123,7 +120,7 @@ def batch_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "a positive number")
 
 
-@rule("BP629", ERROR, "PSB602; megatron/bridge/training/config.py:1020, megatron/core/parallel_state.py")
+@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
 def parallel_size_not_positive(run: Run) -> Found:
     """A size of parallelism is zero or negative.
 
@@ -141,7 +138,7 @@ def parallel_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "1 or more", to=1, because="1 turns that kind of parallelism off")
 
 
-@rule("BP028", ADVICE, "PSB028; megatron/core/pipeline_parallel/schedules.py")
+@rule("BP028", ADVICE, "PSB028; core/pipeline_parallel/schedules.py", evidence="SkyRL #223; inferred from the schedule")
 def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
@@ -150,7 +147,6 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     Bad: pipeline parallelism 4 with global_batch_size 8, micro_batch_size 1 and 4 copies of the model.
     Good: the same with global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism.
-    Evidence: SkyRL #223; inferred from the schedule.
     """
     stages = run.pipeline_model_parallel_size
     if stages == 1 or run.dataset_kind not in FINETUNING_DATASETS:
@@ -162,7 +158,7 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
         yield wrong("train.global_batch_size", found, f"{share * stages} or more rows")
 
 
-@rule("BP615", WARNING, "PSB615; megatron/bridge/data/loaders.py:272", noticed="dataset build")
+@rule("BP615", WARNING, "PSB615; bridge/data/loaders.py:272", noticed=DATASET_BUILD)
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 

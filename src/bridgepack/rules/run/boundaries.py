@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
 from bridgepack.rules.run.kernel_facts import replaces_attention
 
@@ -26,8 +26,8 @@ def padding_at_the_end_unseen(run: Run) -> Found:
     Bad: context_parallel_size 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
     Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its
-        batch has more sequences.
+    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its batch
+        has more sequences.
     Source: PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572
     """
     if run.pad_seq_to_mult == 1 or run.context_parallel_size == 1:
@@ -42,7 +42,7 @@ def padding_at_the_end_unseen(run: Run) -> Found:
             yield wrong(truth.split, found, "no such row, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
 
 
-@rule("BP714", ADVICE, "PSB714; megatron/bridge/data/packing/gpt_sft.py:302-306", when=IS_PACKED)
+@rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=IS_PACKED)
 def own_dataset_computes_longest_sequence(run: Run) -> Found:
     """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
 
@@ -56,7 +56,7 @@ def own_dataset_computes_longest_sequence(run: Run) -> Found:
         yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
 
 
-@rule("BP715", ADVICE, "PSB715; megatron/bridge/data/packing/gpt_sft.py:238-242", when=PACKS_OFFLINE)
+@rule("BP715", ADVICE, "PSB715; bridge/data/packing/gpt_sft.py:238-242", when=PACKS_OFFLINE, evidence=EXECUTED)
 def tail_attends_as_a_sequence(run: Run) -> Found:
     """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
 
@@ -64,7 +64,6 @@ def tail_attends_as_a_sequence(run: Run) -> Found:
     Bad: pad_seq_to_mult 1, rows filled to 80 percent.
     Good: rows filled to 99 percent.
     Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
-    Evidence: executed with the real 0.6.2.
     """
     if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return
@@ -95,7 +94,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
             yield wrong(truth.split, found, allowed)
 
 
-@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"})
+@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP)
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
@@ -104,9 +103,8 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, context_parallel_size 2, packing on.
     Good: megatron-core 0.19.2.
     Fix: Install the megatron-core that the host was released with, 0.19.2.
-    Noticed: first step.
     Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSB719; megatron/bridge/training/utils/packed_seq_utils.py:53-60
+    Source: PSB719; bridge/training/utils/packed_seq_utils.py:53-60
     """
     if max(run.context_parallel_sizes) == 1:
         return
@@ -115,7 +113,7 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
         yield wrong("model.context_parallel_size", found, f"megatron-core {_CORE_WITH_PARTITION} or newer")
 
 
-@rule("BP720", WARNING, when=IS_PACKED, versions={BRIDGE: ">=0.6", ENGINE: "<2.17"})
+@rule("BP720", WARNING, when=IS_PACKED, versions={BRIDGE: ">=0.6", ENGINE: "<2.17"}, noticed="first step, or never")
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
@@ -124,7 +122,6 @@ def attention_kernels_older_than_the_host(run: Run) -> Found:
     Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, context_parallel_size 2, packing on.
     Good: transformer-engine 2.17.1.
     Fix: Use the container of the release, or install transformer-engine 2.17.1.
-    Noticed: first step, or never.
     Evidence: metadata of the 0.6.2 package; Bridge #5349.
     Source: PSB720; megatron-bridge 0.6.2 METADATA
     """

@@ -11,7 +11,7 @@ _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@rule("BP951", ERROR)
+@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
 def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
 
@@ -21,7 +21,6 @@ def hybrid_context_parallel(run: Run) -> Found:
     Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false.
     Noticed: first step.
-    Source: PSC301; megatron/core/pipeline_parallel/schedules.py:768, megatron/bridge/training/gpt_step.py:336
     """
     if run.is_on("model.hybrid_context_parallel"):
         where = "model.hybrid_context_parallel"
@@ -29,7 +28,7 @@ def hybrid_context_parallel(run: Run) -> Found:
         yield wrong(where, "true", "false", to=False, because=why)
 
 
-@rule("BP952", ERROR, "PSC302; megatron/core/model_parallel_config.py:100", versions={CORE: "<0.20"})
+@rule("BP952", ERROR, "PSC302; core/model_parallel_config.py:100", versions={CORE: "<0.20"})
 def dynamic_context_parallel(run: Run) -> Found:
     """A setting of dynamic context parallelism is set, which this megatron-core does not have.
 
@@ -42,11 +41,11 @@ def dynamic_context_parallel(run: Run) -> Found:
     """
     run.value("model")
     for path in _DYNAMIC:
-        if run.is_stated(path) and run.value(path):
+        if run.stated(path):
             yield wrong(path, str(run.value(path)), "not set")
 
 
-@rule("BP954", ERROR, "PSC304; megatron/bridge/training/initialize.py:412", noticed="setup")
+@rule("BP954", ERROR, "PSC304; bridge/training/initialize.py:412", noticed="setup")
 def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
     """Hierarchical context parallelism is set together with decentralized process groups.
 
@@ -60,7 +59,7 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
         yield wrong(_HIERARCHY, f"{list(sizes)} with use_decentralized_pg", "not set")
 
 
-@rule("BP953", WARNING, "PSC303; megatron/bridge/training/config.py:164, training/state.py:143")
+@rule("BP953", WARNING, "PSC303; bridge/training/config.py:164, training/state.py:143")
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
@@ -79,7 +78,7 @@ def evaluation_context_parallel_without_groups(run: Run) -> Found:
         yield wrong(where, f"{context} without use_decentralized_pg", "use_decentralized_pg true")
 
 
-@rule("BP955", ERROR, "PSC304; megatron/core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"})
+@rule("BP955", ERROR, "PSC304; core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"}, noticed="setup")
 def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
     """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
 
@@ -87,7 +86,6 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
     Bad: hierarchical_context_parallel_sizes [2, 2] with TransformerEngine 1.11.
     Good: hierarchical_context_parallel_sizes null with TransformerEngine 1.11.
     Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
-    Noticed: setup.
     Evidence: read in the source of megatron-core.
     """
     sizes = run.items(_HIERARCHY)
@@ -96,7 +94,7 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
         yield wrong(_HIERARCHY, f"{list(sizes)} with {engine}", "TransformerEngine 1.12")
 
 
-@rule("BP956", WARNING, "PSC301; megatron/core/model_parallel_config.py:111")
+@rule("BP956", WARNING, "PSC301; core/model_parallel_config.py:111")
 def max_seqlen_per_rank_without_effect(run: Run) -> Found:
     """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
 

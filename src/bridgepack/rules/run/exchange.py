@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ERROR, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
 from bridgepack.rules.run.kernel_facts import replaces_attention
 
@@ -38,7 +38,7 @@ def _back_to_ring(run: Run) -> Any:
     return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
 
 
-@rule("BP704", ERROR, when=IS_PACKED, versions={ENGINE: "<2.18"})
+@rule("BP704", ERROR, when=IS_PACKED, versions={ENGINE: "<2.18"}, noticed=FIRST_STEP)
 def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
 
@@ -46,7 +46,6 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     Bad: cp_comm_type all_gather, context_parallel_size 2, packing on, TransformerEngine 2.17.
     Good: cp_comm_type p2p, or TransformerEngine 2.18.
     Fix: Set model.cp_comm_type to p2p.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1; 2.18 has it.
     Source: PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
@@ -57,7 +56,7 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
         yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
 
 
-@rule("BP705", ERROR, when=IS_PACKED, versions={ENGINE: "<2.19"})
+@rule("BP705", ERROR, when=IS_PACKED, versions={ENGINE: "<2.19"}, noticed=FIRST_STEP)
 def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     """Context parallelism is hierarchical, a2a+p2p, over packed rows.
 
@@ -65,7 +64,6 @@ def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
     Good: cp_comm_type p2p; or TransformerEngine 2.19.
     Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
     Source: PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732
     """
@@ -81,7 +79,7 @@ def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
         )
 
 
-@rule("BP706", ERROR, "PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952")
+@rule("BP706", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
 def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
 
@@ -89,8 +87,7 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     Bad: 32 heads, 8 query groups, tensor parallelism 4, context parallelism 4: 2 groups per rank for 4 ranks.
     Good: the same with context parallelism 2, or with cp_comm_type p2p.
     Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism.
-    Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1.
+    Source: PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952
     """
     size = run.context_parallel_size
     if size == 1 or "a2a" not in run.cp_comm_types or replaces_attention(run):
@@ -109,7 +106,7 @@ def _query_groups(run: Run, heads: int) -> int:
     return run.integer("model.num_query_groups", default=heads)
 
 
-@rule("BP707", ERROR, "PSB707; megatron/bridge/training/config.py:1541-1561", noticed="validate()")
+@rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", noticed=VALIDATE)
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
 
@@ -135,7 +132,7 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
         )
 
 
-@rule("BP708", ERROR, "PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769")
+@rule("BP708", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
 def sliding_window_over_the_ring(run: Run) -> Found:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
@@ -144,8 +141,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
     Bad: window_size [127, 0], context_parallel_size 2, cp_comm_type not set, which is p2p.
     Good: window_size [127, 0], context_parallel_size 2, cp_comm_type a2a.
     Fix: Set model.cp_comm_type to a2a where heads and query groups divide by context parallelism, else use none.
-    Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1.
+    Source: PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769
     """
     if run.context_parallel_size == 1 or not _has_sliding_window(run) or replaces_attention(run):
         return
@@ -154,7 +150,7 @@ def sliding_window_over_the_ring(run: Run) -> Found:
         yield wrong(_KIND, f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}", allowed)
 
 
-@rule("BP709", ERROR, "PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781")
+@rule("BP709", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
 def softmax_offset_over_the_ring(run: Run) -> Found:
     """A model with attention sinks uses context parallelism in a way that no kernel has.
 
@@ -162,8 +158,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     Bad: softmax_type learnable (GPT-OSS), context_parallel_size 2, cp_comm_type not set.
     Good: softmax_type learnable, context_parallel_size 2, cp_comm_type a2a, cuDNN 9.18.
     Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
-    Noticed: first step.
-    Evidence: read in the source of TransformerEngine 2.17.1.
+    Source: PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781
     """
     if run.context_parallel_size == 1 or not _has_softmax_offset(run) or replaces_attention(run):
         return
@@ -177,7 +172,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
         yield wrong("model.softmax_type", f"{kind} over packed rows with cuDNN {cudnn}", allowed)
 
 
-@rule("BP727", ERROR, "megatron/bridge/training/config.py, _validate_cp_comm_type", noticed="validate()")
+@rule("BP727", ERROR, "bridge/training/config.py, _validate_cp_comm_type", noticed=VALIDATE, evidence=EXECUTED)
 def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
@@ -185,7 +180,6 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     Bad: cp_comm_type 3.
     Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
-    Evidence: executed with the real 0.6.2.
     """
     value = run.stated(_KIND)
     names = value if isinstance(value, (list, tuple)) else [value]

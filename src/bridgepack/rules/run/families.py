@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
 from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect
 
@@ -34,7 +34,7 @@ def packing_switch(run: Run) -> str:
     return _OFFLINE if run.packs_offline else _IN_BATCH
 
 
-@rule("BP901", WARNING, when=PACKS_OFFLINE)
+@rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step")
 def family_packed_against_its_recipe(run: Run) -> Found:
     """Offline packing is on for a family whose recipes in the host switch it off as not supported.
 
@@ -42,10 +42,8 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     Bad: GLM-4.5, enable_offline_packing true.
     Good: GLM-4.5, enable_offline_packing false; DeepSeek-V4 packed with cp_partition_mode contiguous.
     Fix: Set dataset.enable_offline_packing to false, or compare packed and unpacked losses on one GPU first.
-    Noticed: never, or first step.
     Evidence: the host's recipes say so in their docstrings; what breaks is not recorded.
-    Source: PSB901; megatron/bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298;
-        deepseek/h100/deepseek_v4.py:356
+    Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
     if run.family.name not in _NOT_OFFLINE:
         return
@@ -55,7 +53,7 @@ def family_packed_against_its_recipe(run: Run) -> Found:
     yield wrong(_OFFLINE, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
+@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP)
 def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a family whose own data code raises for it.
 
@@ -63,9 +61,8 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
     Bad: Qwen3-Omni, enable_in_batch_packing true.
     Good: Qwen3-Omni, enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false.
-    Noticed: first step.
     Evidence: read in the source of 0.6.2.
-    Source: PSB902; megatron/bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239;
+    Source: PSB902; bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239;
         nemotron_vl/data/collate_fn.py:69
     """
     if run.family.name not in _IN_BATCH_REFUSED:
@@ -77,7 +74,7 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
     yield wrong(_IN_BATCH, found, allowed, to=False, because="the family's data code raises for in-batch packing")
 
 
-@rule("BP903", ERROR, "PSB903; megatron/bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
+@rule("BP903", ERROR, "PSB903; bridge/models/gemma/gemma2_provider.py:187-190,375-378", when=IS_PACKED)
 def gemma_2_packed(run: Run) -> Found:
     """Packing is on for Gemma 2, whose attention refuses packed rows.
 
@@ -101,7 +98,7 @@ def _is_gemma_2(run: Run) -> bool:
     return run.family.name == "gemma2"
 
 
-@rule("BP904", ERROR, when=IS_PACKED)
+@rule("BP904", ERROR, when=IS_PACKED, noticed=FIRST_STEP)
 def local_attention_packed(run: Run) -> Found:
     """Packing is on and the attention is megatron-core's own, which refuses packed rows.
 
@@ -109,10 +106,9 @@ def local_attention_packed(run: Run) -> Found:
     Bad: attention_backend local, packing on.
     Good: attention_backend not set, or transformer_layer_spec default_layer_spec.
     Fix: Leave model.attention_backend unset, so that TransformerEngine computes attention.
-    Noticed: first step.
     Evidence: read in the source of 0.6.2 and megatron-core 0.19.2.
-    Source: PSB904; megatron/core/transformer/dot_product_attention.py:153; megatron/bridge/models/gpt_provider.py:277;
-        megatron/bridge/models/hybrid/hybrid_provider.py:266
+    Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
+        bridge/models/hybrid/hybrid_provider.py:266
     """
     if attention_backend(run) == "local" and (backend_takes_effect(run) or _is_hybrid_provider(run)):
         why = "only TransformerEngine's attention takes packed rows"
@@ -136,7 +132,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
     Good: Gemma 3 with vision, enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
     Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not go with packed rows.
-    Source: PSB902; megatron/bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
+    Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
         gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
         nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
     """
@@ -148,7 +144,7 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
     yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP916", WARNING, when=IS_PACKED)
+@rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
 def local_implementation_packed(run: Run) -> Found:
     """Packing is on and the layers are asked for without TransformerEngine.
 
@@ -157,10 +153,9 @@ def local_implementation_packed(run: Run) -> Found:
     Bad: transformer_impl local, packing on.
     Good: transformer_impl transformer_engine.
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
-    Noticed: first step, or never.
     Evidence: read in the source of 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.
-    Source: PSB904; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:442;
-        megatron/bridge/models/gpt_provider.py:111; megatron/bridge/models/falcon_h1/falconh1_provider.py:94
+    Source: PSB904; core/models/gpt/experimental_attention_variant_module_specs.py:442;
+        bridge/models/gpt_provider.py:111; bridge/models/falcon_h1/falconh1_provider.py:94
     """
     if run.stated("model.transformer_impl") == "local":
         yield wrong(
@@ -172,7 +167,7 @@ def local_implementation_packed(run: Run) -> Found:
         )
 
 
-@rule("BP917", ERROR, versions={CORE: "<0.20.dev0"})
+@rule("BP917", ERROR, versions={CORE: "<0.20.dev0"}, noticed="validate(), or when the model is built")
 def attention_variant_unknown_to_core(run: Run) -> Found:
     """The model's kind of attention is none that this release of megatron-core can build.
 
@@ -181,10 +176,9 @@ def attention_variant_unknown_to_core(run: Run) -> Found:
     Bad: DeepSeek-V4 (experimental_attention_variant dsv4_hybrid) with megatron-core 0.19.2.
     Good: gated_delta_net or dsa with megatron-core 0.19.2.
     Fix: Install the development version of megatron-core that the recipe names, and train with deepseek_v4_step.
-    Noticed: validate(), or when the model is built.
     Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.
-    Source: PSB911; megatron/core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
-        megatron/bridge/models/deepseek/deepseek_v4_bridge.py:397
+    Source: PSB911; core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
+        bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
     variant = run.of_model("experimental_attention_variant")
     if isinstance(variant, str | None) and variant not in _KNOWN_VARIANTS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.geometry import ceil_to_multiple
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 #: Number format -> multiple of the tokens on a rank that its matrix products need.
@@ -16,7 +16,7 @@ def num_shares(run: Run) -> int:
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
-@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE)
+@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
     """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
 
@@ -25,7 +25,6 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
     Bad: packed_sequence_size 4112, MXFP8, context parallelism 1: 4112 = 128 x 32 + 16.
     Good: packed_sequence_size 4096, MXFP8, context parallelism 2: 2048 = 64 x 32.
     Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
-    Noticed: first step.
     Evidence: read in the source of TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or not run.pads_to_max_length:
@@ -39,7 +38,7 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
-@rule("BP930", WARNING, when=PACKS_OFFLINE)
+@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
 def varying_width_unfit_for_low_precision(run: Run) -> Found:
     """Rows are as wide as their batch needs, and some widths do not fit FP8 or FP4 matrix products.
 
@@ -49,7 +48,6 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
     Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple below.
     Noticed: some step.
     Evidence: read in the source of megatron-bridge 0.6.2 and TransformerEngine 2.17.
-    Source: PSC108, PSB112; megatron/bridge/data/packing/gpt_sft.py, the collate's width
     """
     if run.number_format == "bf16" or run.pads_to_max_length:
         return
@@ -59,7 +57,7 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.pad_to_max_length", found, f"true, or widths in steps of {multiple}")
 
 
-@rule("BP929", ADVICE, "PSC109; megatron/core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
+@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
 def expert_padding_left_to_the_experts(run: Run) -> Found:
     """Experts run in FP8 and the router does not round the tokens of an expert to what FP8 needs.
 

@@ -1,11 +1,13 @@
-"""Rules on CUDA graphs over packed rows."""
+"""Rules on CUDA graphs: over packed rows, and by their own settings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture
+from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.
@@ -22,7 +24,7 @@ def _described(capture: GraphCapture) -> str:
     return f"{capture.impl} graphs{modules}"
 
 
-@rule("BP921", ERROR, "PSC101; megatron/bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed="validate()")
+@rule("BP921", ERROR, "PSC101; bridge/training/config.py:1172-1179", when=PACKS_OFFLINE, noticed=VALIDATE)
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on and rows are not all padded to the same width.
 
@@ -44,7 +46,7 @@ def graphs_over_rows_of_varying_width(run: Run) -> Found:
         )
 
 
-@rule("BP922", ERROR, "PSC102; megatron/bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed="validate()")
+@rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
 def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
 
@@ -59,7 +61,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
 
 
-@rule("BP923", ERROR, "PSC103; megatron/core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED)
+@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
@@ -68,7 +70,6 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on.
     Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
-    Noticed: first replay.
     Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     capture = graph_capture(run)
@@ -78,7 +79,7 @@ def layer_graphs_around_packed_attention(run: Run) -> Found:
         yield wrong(capture.path, found, allowed, to=capture.off, because="the replay takes no packed rows")
 
 
-@rule("BP924", ERROR, "PSC104; megatron/bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"})
+@rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
 def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
@@ -86,7 +87,6 @@ def local_graphs_of_layers(run: Run) -> Found:
     Bad: cuda_graph_impl local, cuda_graph_modules [attn].
     Good: cuda_graph_impl full_iteration.
     Fix: Set model.cuda_graph_impl to full_iteration, to transformer_engine with modules, or to none.
-    Noticed: validate().
     Evidence: executed with the real 0.6.2.
     """
     capture = graph_capture(run)
@@ -99,7 +99,7 @@ def local_graphs_of_layers(run: Run) -> Found:
         yield wrong("model.cuda_graph_impl", found, allowed, to="none", because="the host has no such graphs")
 
 
-@rule("BP925", ERROR, "PSC105; megatron/bridge/training/config.py:1369-1374", noticed="validate()")
+@rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
 def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
@@ -107,7 +107,6 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
     Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
     Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
-    Evidence: executed with the real 0.6.2.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
         found = "true with a full-iteration graph"
@@ -115,7 +114,7 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
         yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@rule("BP920", WARNING, when=IS_PACKED)
+@rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
@@ -124,16 +123,14 @@ def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
     Fix: Capture parts without attention instead, or try two steps on one node first.
-    Noticed: capture.
-    Evidence: read in the source of 0.6.2; not run.
-    Source: megatron/bridge/training/gpt_step.py, get_batch_from_iterator; megatron/core/full_cuda_graph.py
+    Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """
     if graph_capture(run).is_full_iteration:
         allowed = "transformer_engine graphs of modules without attention"
         yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
 
 
-@rule("BP926", ERROR, when=PACKS_IN_BATCH)
+@rule("BP926", ERROR, "PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101", when=PACKS_IN_BATCH)
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
@@ -143,7 +140,6 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     Fix: Set model.cuda_graph_impl to none, or pack offline.
     Noticed: capture or replay.
     Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSC106; megatron/bridge/training/config.py:1162; megatron/bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
     if _is_captured(capture):
@@ -156,7 +152,7 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
         )
 
 
-@rule("BP927", ERROR)
+@rule("BP927", ERROR, noticed="setup", evidence="read in the source of megatron-bridge 0.6.2")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's tracker of random states.
 
@@ -164,10 +160,8 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
     Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default).
     Good: cuda_graph_impl full_iteration, te_rng_tracker true.
     Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
-    Noticed: setup.
-    Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSC107; megatron/bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
-        megatron/bridge/training/config.py:1276
+    Source: PSC107; bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
+        bridge/training/config.py:1276
     """
     capture = graph_capture(run)
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
@@ -180,3 +174,115 @@ def graphs_without_graph_safe_random_state(run: Run) -> Found:
             to=True,
             because="graphs need random states that they can replay",
         )
+
+
+_IMPLS = ("none", "local", "transformer_engine", "full_iteration")
+_KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})
+_MODULES, _SCOPE = "model.cuda_graph_modules", "model.cuda_graph_scope"
+
+
+@rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
+def full_recompute_inside_layer_graphs(run: Run) -> Found:
+    """Activations of whole layers are recomputed while CUDA graphs capture parts of layers.
+
+    Why: Crash in validate(): "full recompute is only supported with full iteration CUDA graph."
+    Bad: recompute_granularity full, cuda_graph_impl transformer_engine.
+    Good: recompute_granularity selective, cuda_graph_impl transformer_engine.
+    Fix: Set model.recompute_granularity to selective, or model.cuda_graph_impl to none.
+    Evidence: read in the source of megatron-core 0.19.2.
+    """
+    if run.stated("model.recompute_granularity") in (None, "selective"):
+        return
+    capture = graph_capture(run)
+    if capture.is_on and not capture.is_full_iteration:
+        yield wrong(
+            "model.recompute_granularity",
+            f"{run.value('model.recompute_granularity')} with {capture.impl} graphs",
+            "selective or nothing with graphs of layers",
+            changes=change(capture.path, capture.off, "full recompute saves the memory; graphs only save time"),
+        )
+
+
+@rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", noticed=VALIDATE)
+def graph_settings_contradict(run: Run) -> Found:
+    """CUDA graph settings, new and old ones, contradict each other.
+
+    Why: Crash in validate(): megatron-core accepts one way to say it, and modules only where layers are captured.
+    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true besides.
+    Good: cuda_graph_impl full_iteration with no modules.
+    Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone.
+    Evidence: executed with the real 0.6.2.
+    """
+    capture = graph_capture(run)
+    yield from _wrong_inference_scope(run, capture)
+    old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if run.stated(f"model.{name}")]
+    if old and (len(old) > 1 or capture.setting != "none"):
+        allowed = "one of the three"
+        yield wrong(f"model.{old[0]}", f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}", allowed)
+    if capture.setting not in _IMPLS:
+        yield wrong("model.cuda_graph_impl", capture.setting, ", ".join(_IMPLS))
+    if capture.setting == "none":
+        return
+    modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
+    if run.stated(_SCOPE) is not None and modules not in ((), ("full",), ("",)):
+        yield wrong(_SCOPE, f"{scope} besides {modules}", f"nothing; {_MODULES} replaces it")
+    yield from _wrong_entries(capture)
+
+
+def _wrong_inference_scope(run: Run, capture: GraphCapture) -> Found:
+    path = "model.inference_cuda_graph_scope"
+    scope = run.text_or_none(path) if run.is_stated(path) else None
+    fits = scope in ("layer", "block") if capture.impl == "local" else scope == "none"
+    if scope is not None and not fits:
+        allowed = "layer or block" if capture.impl == "local" else f"none with cuda_graph_impl {capture.impl}"
+        yield wrong(path, scope, allowed)
+
+
+def _wrong_entries(capture: GraphCapture) -> Found:
+    if capture.setting == "full_iteration" and capture.modules:
+        yield wrong(_MODULES, ", ".join(capture.modules), "none with full_iteration")
+    if "full_iteration" in capture.scopes and capture.setting == "transformer_engine":
+        yield wrong(_MODULES, "full_iteration", "modules of a layer with transformer_engine")
+    unknown = [name for name in capture.modules if name not in _KNOWN_MODULES]
+    if unknown:
+        yield wrong(_MODULES, ", ".join(unknown), ", ".join(sorted(_KNOWN_MODULES)))
+
+
+@rule("BP818", ERROR, "PSC103, PSB815; core/transformer/transformer_config.py:2467-2520", noticed=VALIDATE)
+def graph_modules_do_not_fit_the_model(run: Run) -> Found:
+    """CUDA graphs are to capture modules that this model does not have or cannot have captured.
+
+    Why: Crash in validate(): megatron-core checks each module against the model.
+    Bad: cuda_graph_modules [moe_router] for a model without experts.
+    Good: cuda_graph_modules [mlp] for it.
+    Fix: Capture modules that the model has: mlp for dense layers, moe_router for layers of experts.
+    Evidence: executed with the real 0.6.2.
+    """
+    capture = graph_capture(run)
+    if not capture.is_on or capture.is_full_iteration:
+        return
+    if run.stated("model.cpu_offloading") is True:
+        yield wrong("model.cpu_offloading", "true with graphs of layers", "false with graphs")
+    for found, allowed in _misfits(run, frozenset(capture.modules)):
+        yield wrong(_MODULES, found, allowed)
+
+
+def _misfits(run: Run, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if {"moe", "moe_router"} <= modules:
+        yield "moe and moe_router", "one of the two"
+    if "moe_preprocess" in modules and "moe_router" not in modules:
+        yield "moe_preprocess without moe_router", "both, or neither"
+    if (run.integer_or_none("model.num_moe_experts") or 0) <= 1:
+        if modules & {"moe", "moe_router"}:
+            yield f"{', '.join(sorted(modules & {'moe', 'moe_router'}))} without experts", "mlp, attn"
+        return
+    if "mlp" in modules and _has_only_expert_layers(run):
+        yield "mlp in a model whose layers all have experts", "moe_router"
+    drops = run.stated("model.moe_expert_capacity_factor") is not None
+    if "moe" in modules and not (drops and run.stated("model.moe_pad_expert_input_to_capacity")):
+        yield "moe with experts that take any number of tokens", "moe_router"
+
+
+def _has_only_expert_layers(run: Run) -> bool:
+    frequency = run.stated("model.moe_layer_freq")
+    return frequency in (None, 1) or (isinstance(frequency, (list, tuple)) and 0 not in frequency)

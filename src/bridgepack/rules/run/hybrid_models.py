@@ -5,7 +5,7 @@ from __future__ import annotations
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, Found, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, TEXT_DATASETS, Run
 
 _HYBRID = "model.is_hybrid_model"
@@ -49,15 +49,15 @@ def hybrid_model_not_declared(run: Run) -> Found:
     Good: hybrid_layer_pattern M-M*-, is_hybrid_model true.
     Fix: Set model.is_hybrid_model to true.
     Evidence: read in the source of 0.6.2; Megatron-Bridge issue 3474, pull requests 3484 and 3585.
-    Source: PSB905; megatron/bridge/training/gpt_step.py:441-451; megatron/core/packed_seq_params.py:31-70;
-        megatron/core/ssm/mamba_mixer.py:744-772
+    Source: PSB905; bridge/training/gpt_step.py:441-451; core/packed_seq_params.py:31-70;
+        core/ssm/mamba_mixer.py:744-772
     """
     if has_mamba_layers(run) and not run.flag(_HYBRID):
         why = "the Mamba state restarts at every sequence only then"
         yield wrong(_HYBRID, "false for a model with Mamba layers", "true with packed rows", to=True, because=why)
 
 
-@rule("BP906", ERROR, "PSB906; megatron/core/ssm/mamba_mixer.py:202,1490-1506", when=IS_PACKED)
+@rule("BP906", ERROR, "PSB906; core/ssm/mamba_mixer.py:202,1490-1506", when=IS_PACKED)
 def mamba_kernels_missing_or_old(run: Run) -> Found:
     """The kernels of Mamba layers are not installed, or are too old for several sequences in a row.
 
@@ -77,7 +77,7 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
             yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
 
 
-@rule("BP907", ERROR, when=IS_PACKED, versions={CORE: "<0.18"})
+@rule("BP907", ERROR, "PSB907; core/ssm/gated_delta_net/gdn.py:95-125", when=IS_PACKED, versions={CORE: "<0.18"})
 def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
@@ -87,14 +87,13 @@ def gated_delta_net_on_old_core(run: Run) -> Found:
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
     Noticed: first step.
     Evidence: Megatron-LM issue 2645; the packed path read in the source of megatron-core 0.19.2.
-    Source: PSB907; megatron/core/ssm/gated_delta_net/gdn.py:95-125
     """
     if has_gated_delta_net(run):
         found = f"gated_delta_net packed with megatron-core {run.versions['megatron-core']}"
         yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
 
 
-@rule("BP908", ADVICE, "PSB908; megatron/core/ssm/gated_delta_net/common.py:448-475", noticed="first step")
+@rule("BP908", ADVICE, "PSB908; core/ssm/gated_delta_net/common.py:448-475", noticed=FIRST_STEP)
 def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     """A dataset of the user's own feeds a model with gated delta net layers, which want boundaries to the row's end.
 
@@ -110,7 +109,7 @@ def rows_of_own_dataset_must_be_full(run: Run) -> Found:
         yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", allowed)
 
 
-@rule("BP918", ERROR, when=has_mamba_layers)
+@rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built")
 def mamba_heads_do_not_divide(run: Run) -> Found:
     """Heads or groups of Mamba layers do not divide by tensor and context parallelism.
 
@@ -118,9 +117,8 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
     Bad: mamba_num_heads 112, tensor parallelism 1, context parallelism 32.
     Good: mamba_num_heads 112, tensor parallelism 1, context parallelism 16.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
-    Noticed: when the model is built.
     Evidence: read in the source of megatron-core 0.19.2.
-    Source: PSB906; megatron/core/ssm/mamba_mixer.py:260-272; megatron/core/ssm/mamba_context_parallel.py:106-130
+    Source: PSB906; core/ssm/mamba_mixer.py:260-272; core/ssm/mamba_context_parallel.py:106-130
     """
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
     num_heads = run.stated("model.mamba_num_heads")
@@ -145,7 +143,7 @@ def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:
     return max(per_rank, context) % min(per_rank, context) == 0
 
 
-@rule("BP919", ERROR, "PSB907; megatron/core/ssm/gated_delta_net/common.py:44-55,141", when=has_gated_delta_net)
+@rule("BP919", ERROR, "PSB907; core/ssm/gated_delta_net/common.py:44-55,141", when=has_gated_delta_net)
 def gated_delta_net_kernels_missing(run: Run) -> Found:
     """The model has gated delta net layers and flash-linear-attention is not installed.
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import (
+    ADVICE,
+    DATASET_BUILD,
+    ERROR,
+    FIRST_STEP,
+    VALIDATE,
+    WARNING,
+    Found,
+    change,
+    rule,
+    wrong,
+)
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, PACKS_IN_BATCH, TEXT_DATASETS, Run
 
 _SWITCH = "dataset.enable_in_batch_packing"
@@ -22,7 +33,7 @@ _FAMILIES_THAT_PACK_IN_STEP = frozenset({"qwen3_vl", "qwen3_5_vl"})
 _FAMILIES_THAT_PACK_IN_COLLATE = frozenset({"qwen2_5_vl", "gemma3_vl", "gemma4_vl", "glm_4_5_vl", "nemotron_omni"})
 
 
-@rule("BP931", ERROR, "PSC201; megatron/bridge/training/config.py:1480", when=PACKS_IN_BATCH, noticed="validate()")
+@rule("BP931", ERROR, "PSC201; bridge/training/config.py:1480", when=PACKS_IN_BATCH, noticed=VALIDATE)
 def in_batch_packing_of_one_row(run: Run) -> Found:
     """In-batch packing is on and a micro batch is one row.
 
@@ -37,7 +48,7 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
 
 
-@rule("BP932", ERROR, "PSC202; megatron/bridge/training/config.py:1221", noticed="validate()")
+@rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", noticed=VALIDATE)
 def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, and its seq_length is no multiple of what parallelism needs.
 
@@ -62,7 +73,7 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
         )
 
 
-@rule("BP933", ADVICE, "PSC203, PSC204; megatron/bridge/data/packing/in_batch.py:49", noticed="first step, or never")
+@rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", noticed="first step, or never")
 def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
 
@@ -77,7 +88,7 @@ def in_batch_packing_by_custom_dataset(run: Run) -> Found:
         yield wrong("dataset", kind, "right-padded rows with an attention_mask")
 
 
-@rule("BP934", WARNING, when=PACKS_IN_BATCH)
+@rule("BP934", WARNING, when=PACKS_IN_BATCH, noticed=FIRST_STEP)
 def deferred_packing_of_another_step(run: Run) -> Found:
     """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
 
@@ -85,8 +96,7 @@ def deferred_packing_of_another_step(run: Run) -> Found:
     Bad: Qwen3-VL with enable_in_batch_packing true and defer_in_batch_packing_to_step false.
     Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
     Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
-    Noticed: first step.
-    Source: PSC208; megatron/bridge/training/vlm_step.py:219, megatron/bridge/models/qwen_vl/qwen3_vl_step.py:61
+    Source: PSC208; bridge/training/vlm_step.py:219, bridge/models/qwen_vl/qwen3_vl_step.py:61
     """
     if run.dataset_kind not in COLLATE_DATASETS:
         return
@@ -94,11 +104,10 @@ def deferred_packing_of_another_step(run: Run) -> Found:
     wanted = family.name in _FAMILIES_THAT_PACK_IN_STEP
     if is_deferred != wanted and (wanted or family.name in _FAMILIES_THAT_PACK_IN_COLLATE):
         found = f"{is_deferred} with {family.evidence}"
-        mended = change(_DEFER, wanted, "as the family's forward step wants it")
-        yield wrong(_DEFER, found, str(wanted), changes=mended)
+        yield wrong(_DEFER, found, str(wanted), to=wanted, because="as the family's forward step wants it")
 
 
-@rule("BP935", ERROR, "PSC205; megatron/bridge/data/builders/gpt_sft.py:105", when=PACKS_IN_BATCH)
+@rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=PACKS_IN_BATCH)
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
@@ -114,7 +123,7 @@ def in_batch_packing_of_text_dataset(run: Run) -> Found:
         yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", changes=mended)
 
 
-@rule("BP936", WARNING)
+@rule("BP936", WARNING, "PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645")
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
@@ -125,8 +134,6 @@ def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     Fix: Use the alltoall or the flex dispatcher.
     Noticed: first step in which widths differ.
     Evidence: read in the source; the outcome is inferred.
-    Source: PSC206; megatron/bridge/models/transformer_config.py:185,
-        megatron/core/transformer/transformer_config.py:2645
     """
     if not (run.packs_in_batch and run.is_mixture_of_experts and run.expert_model_parallel_size > 1):
         return
@@ -137,7 +144,7 @@ def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
         yield wrong(path, kind, "alltoall or flex", changes=mended)
 
 
-@rule("BP942", WARNING, "PSC206; megatron/bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed="first step")
+@rule("BP942", WARNING, "PSC206; bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed=FIRST_STEP)
 def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
@@ -152,7 +159,7 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
         yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
 
 
-@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"})
+@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"}, noticed=FIRST_STEP)
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
@@ -161,9 +168,8 @@ def in_batch_packing_with_builder_config(run: Run) -> Found:
     Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline_model_parallel_size 2, enable_in_batch_packing true.
     Good: the same with pipeline_model_parallel_size 1.
     Fix: Upgrade to 0.6.2.
-    Noticed: first step.
     Evidence: Megatron-Bridge #5440.
-    Source: PSC207; megatron/bridge/training/config.py:1235 of 0.6.1
+    Source: PSC207; bridge/training/config.py:1235 of 0.6.1
     """
     if run.pipeline_model_parallel_size == 1:
         return
@@ -172,7 +178,7 @@ def in_batch_packing_with_builder_config(run: Run) -> Found:
         yield wrong("model", f"{kind} in a pipeline", "a model provider, or 0.6.2")
 
 
-@rule("BP938", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
+@rule("BP938", ERROR, "PSC208; bridge/training/vlm_step.py:309", when=PACKS_IN_BATCH, versions={BRIDGE: "<0.7"})
 def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """Expert communication is overlapped and rows are packed in batch.
 
@@ -181,16 +187,14 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     Good: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm false.
     Fix: Turn the overlap off in model and comm_overlap.
     Evidence: read in the source; Megatron-Bridge #5470, on main only.
-    Source: PSC208; megatron/bridge/training/vlm_step.py:309
     """
     for section in ("model", "comm_overlap"):
         path = f"{section}.overlap_moe_expert_parallel_comm"
-        if run.is_stated(path) and run.flag(path):
-            mended = change(path, False, "the boundaries of sequences are then kept")
-            yield wrong(path, "true", "false", changes=mended)
+        if run.is_on(path):
+            yield wrong(path, "true", "false", to=False, because="the boundaries of sequences are then kept")
 
 
-@rule("BP939", ERROR, "PSC209; megatron/bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"})
+@rule("BP939", ERROR, "PSC209; bridge/data/builders/energon.py:308", versions={BRIDGE: "<0.7"}, noticed=DATASET_BUILD)
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
@@ -199,17 +203,15 @@ def energon_packing_buffer(run: Run) -> Found:
     Bad: EnergonDatasetConfig packing_buffer_size 100.
     Good: EnergonDatasetConfig packing_buffer_size null, enable_in_batch_packing true.
     Fix: Remove packing_buffer_size; pack in batch.
-    Noticed: dataset build.
     """
     path = "dataset.packing_buffer_size"
     if run.dataset_kind == _ENERGON and run.is_stated(path):
         size = run.integer_or_none(path)
         if size is not None:
-            mended = change(path, None, "the task encoders cannot pack")
-            yield wrong(path, str(size), "null", changes=mended)
+            yield wrong(path, str(size), "null", to=None, because="the task encoders cannot pack")
 
 
-@rule("BP940", ERROR, "PSC210; megatron/bridge/training/config.py:1198", noticed="validate()")
+@rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
 def energon_micro_batch_size_differs(run: Run) -> Found:
     """The micro batch size of an Energon dataset is not that of training, or not that of evaluation.
 
@@ -228,11 +230,10 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     evaluation = "validation.eval_micro_batch_size"
     if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
         found, allowed = str(run.eval_micro_batch_size), f"{wanted}, as train.micro_batch_size"
-        mended = change(evaluation, wanted, "as train.micro_batch_size")
-        yield wrong(evaluation, found, allowed, changes=mended, group=evaluation)
+        yield wrong(evaluation, found, allowed, to=wanted, because="as train.micro_batch_size", group=evaluation)
 
 
-@rule("BP941", WARNING, "PSC211; megatron/bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
+@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 

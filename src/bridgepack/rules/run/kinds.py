@@ -112,7 +112,7 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind]]:
                 yield path, value, kind
 
 
-@rule("BP029", ERROR, "PSB019, PSB020; megatron/bridge/training/config.py:1466")
+@rule("BP029", ERROR, "PSB019, PSB020; bridge/training/config.py:1466", noticed="start for numbers, never for switches")
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
@@ -121,7 +121,6 @@ def setting_of_wrong_kind(run: Run) -> Found:
     Bad: train.micro_batch_size "1"; dataset.enable_offline_packing "false".
     Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
     Fix: Write numbers and true or false without quotes.
-    Noticed: start for numbers, never for switches.
     """
     for path, value, kind in _misplaced(run):
         if _neighbour(value, kind) is None:
@@ -134,7 +133,7 @@ def setting_of_wrong_kind(run: Run) -> Found:
             )
 
 
-@rule("BP030", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
+@rule("BP030", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", noticed="by accident")
 def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
@@ -143,7 +142,6 @@ def setting_of_neighbouring_kind(run: Run) -> Found:
     Bad: dataset.enable_offline_packing 1; packed_sequence_size 4096.0.
     Good: dataset.enable_offline_packing true; packed_sequence_size 4096.
     Fix: Write the value in its own kind.
-    Noticed: by accident.
     """
     for path, value, kind in _misplaced(run):
         meant = _neighbour(value, kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.records import Change
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import DIFFUSION_DATASETS, FINETUNING_DATASETS, PRETRAINING_DATASETS
 
@@ -33,7 +33,7 @@ def _per_token_loss(run: Run, why: str) -> tuple[Change, ...]:
     return changes
 
 
-@rule("BP011", ERROR, "PSB011; megatron/bridge/training/config.py:1452", when=_is_checked_by_host, noticed="validate()")
+@rule("BP011", ERROR, "PSB011; bridge/training/config.py:1452", when=_is_checked_by_host, noticed=VALIDATE)
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
@@ -49,7 +49,7 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
         yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "a rank may hold no trained token"))
 
 
-@rule("BP012", ERROR, "PSB012; megatron/bridge/training/config.py:1455", when=_is_checked_by_host, noticed="validate()")
+@rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
 def average_in_collective_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and gradients are averaged by the collective.
 
@@ -64,7 +64,7 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
         yield wrong(_AVERAGE, "true", allowed, to=False, because="ranks hold different numbers of trained tokens")
 
 
-@rule("BP013", ERROR, "PSB013; megatron/core/distributed/distributed_data_parallel.py:180", noticed="setup")
+@rule("BP013", ERROR, "PSB013; core/distributed/distributed_data_parallel.py:180", noticed="setup")
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
@@ -81,7 +81,7 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
         yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
 
-@rule("BP014", ADVICE, when=PACKS_OFFLINE)
+@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py", when=PACKS_OFFLINE)
 def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
@@ -91,7 +91,6 @@ def loss_averaged_over_packs(run: Run) -> Found:
     Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
-    Source: PSB014; megatron/bridge/training/losses.py:102, megatron/core/pipeline_parallel/schedules.py
     """
     if run.flag(_PER_TOKEN) or run.context_parallel_size > 1:
         return
@@ -99,7 +98,7 @@ def loss_averaged_over_packs(run: Run) -> Found:
     yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "every trained token weighs the same"))
 
 
-@rule("BP032", WARNING, "PSB011, PSB810; megatron/bridge/training/config.py:1439")
+@rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439")
 def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
@@ -118,7 +117,7 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 
 
-@rule("BP617", ADVICE, "PSB617; megatron/bridge/training/losses.py:102", when=PACKS_OFFLINE)
+@rule("BP617", ADVICE, "PSB617; bridge/training/losses.py:102", when=PACKS_OFFLINE)
 def validation_loss_weighs_packs(run: Run) -> Found:
     """The validation loss is an average over packs, not over tokens.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _KIND = "model.cp_comm_type"
 
 
-@rule("BP724", ERROR)
+@rule("BP724", ERROR, noticed=VALIDATE, evidence=EXECUTED)
 def exchange_kinds_not_one_per_layer(run: Run) -> Found:
     """The kinds of exchange are neither one text nor a list with one text per layer.
 
@@ -16,9 +16,7 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
     Bad: num_layers 16, cp_comm_type [p2p, a2a], context_parallel_size 2.
     Good: cp_comm_type p2p, or a list of 16.
     Fix: Set model.cp_comm_type to one text, or to as many as there are layers.
-    Noticed: validate().
-    Evidence: executed with the real 0.6.2.
-    Source: PSB707; megatron/bridge/training/config.py:1524-1532; megatron/core/transformer/transformer_config.py:2778
+    Source: PSB707; bridge/training/config.py:1524-1532; core/transformer/transformer_config.py:2778
     """
     if run.context_parallel_size == 1:
         return
@@ -31,7 +29,7 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
         yield wrong(_KIND, repr(kind), "p2p, a2a, all_gather, a2a+p2p or a list of them")
 
 
-@rule("BP725", ERROR, "PSB704, PSB911; megatron/core/transformer/transformer_config.py:2837-2852", noticed="validate()")
+@rule("BP725", ERROR, "PSB704, PSB911; core/transformer/transformer_config.py:2837-2852", noticed=VALIDATE)
 def sparse_attention_without_all_gather(run: Run) -> Found:
     """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
 
@@ -50,7 +48,7 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
         yield wrong(_KIND, found, allowed, to="allgather", because="the only exchange of sparse attention")
 
 
-@rule("BP726", ERROR, "PSB706, PSB907; megatron/core/transformer/transformer_config.py:1368-1382", noticed="validate()")
+@rule("BP726", ERROR, "PSB706, PSB907; core/transformer/transformer_config.py:1368-1382", noticed=VALIDATE)
 def linear_heads_do_not_divide(run: Run) -> Found:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.
 
@@ -70,7 +68,7 @@ def linear_heads_do_not_divide(run: Run) -> Found:
             yield wrong("model.context_parallel_size", found, f"a product that divides {num_heads}")
 
 
-@rule("BP728", ERROR, "PSB702; megatron/core/transformer/transformer_config.py:2875-2896", noticed="validate()")
+@rule("BP728", ERROR, "PSB702; core/transformer/transformer_config.py:2875-2896", noticed=VALIDATE)
 def batch_invariance_with_context_parallelism(run: Run) -> Found:
     """Batch-invariant mode is on together with context parallelism.
 
@@ -90,7 +88,7 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
         )
 
 
-@rule("BP816", ERROR, "PSB808, PSB114; megatron/core/transformer/transformer_config.py:2643-2649", noticed="validate()")
+@rule("BP816", ERROR, "PSB808, PSB114; core/transformer/transformer_config.py:2643-2649", noticed=VALIDATE)
 def varying_lengths_with_allgather_dispatcher(run: Run) -> Found:
     """Varying sequence lengths are announced while tokens are dispatched by allgather.
 

@@ -1,12 +1,13 @@
-"""Rules on an artifact against the run that is to read it."""
+"""Rules on packs beside the run that reads them: sizes, splits, tokens, and how full they are."""
 
 from __future__ import annotations
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
 
 
@@ -15,7 +16,7 @@ def packs_of(run: Run) -> ArtifactFacts | None:
     return run.require_artifact() if run.has_specs else None
 
 
-@rule("BP106", ERROR, "PSB106; megatron/core/models/common/embeddings/rope_utils.py:222")
+@rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222")
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
@@ -36,7 +37,7 @@ def artifact_sequences_not_divisible(run: Run) -> Found:
             yield wrong(truth.split, found, f"multiples of {needed}")
 
 
-@rule("BP107", ERROR, "PSB107; megatron/bridge/data/packing/gpt_sft.py:199", noticed="a later step")
+@rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", noticed="a later step", evidence=EXECUTED)
 def artifact_row_exceeds_pack(run: Run) -> Found:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
@@ -44,7 +45,6 @@ def artifact_row_exceeds_pack(run: Run) -> Found:
     Bad: a row of 4096 runtime tokens, packed_sequence_size 2048.
     Good: a row of 4096 runtime tokens, packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
-    Evidence: executed with the real 0.6.2.
     """
     facts = packs_of(run)
     if facts is None:
@@ -85,7 +85,7 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, str(made_for))
 
 
-@rule("BP121", WARNING, "PSB106; megatron/bridge/data/packing/gpt_sft.py:205, 239")
+@rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239")
 def artifact_multiple_differs(run: Run) -> Found:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
@@ -109,7 +109,7 @@ def artifact_multiple_differs(run: Run) -> Found:
     yield wrong(where, found, allowed, changes=change(where, made_with, why) if is_enough else ())
 
 
-@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence="executed with the real 0.6.2")
+@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence=EXECUTED)
 def artifact_lacks_validation(run: Run) -> Found:
     """The run validates, and the artifact has no validation split.
 
@@ -146,7 +146,7 @@ def artifact_sequences_longer_than_run(run: Run) -> Found:
             yield wrong(truth.split, found, f"at most {limit}, as this run would pack")
 
 
-@rule("BP421", ERROR, "PSB401, PSB405, PSB409; megatron/bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+@rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
 def padded_boundaries_without_metadata(run: Run) -> Found:
     """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
 
@@ -155,7 +155,6 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     Good: pad_cu_seqlens true, packs named, packed_metadata_path Path("/data/packs/bridge_metadata.json").
     Fix: Name the metadata file of the packs; it has an entry for every split.
     Noticed: dataset build.
-    Evidence: executed with the real 0.6.2.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
@@ -170,3 +169,153 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     if run.artifact is not None and not run.artifact.metadata.exists:
         found = "no such file, with pad_cu_seqlens"
         yield wrong(run.artifact.metadata.path, found, f"a file beside {MANIFEST_FILE}")
+
+
+#: Whole numbers up to here are exact in float32.
+MAX_EXACT_FLOAT32 = 1 << 24
+
+
+@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+def padded_cu_seqlens_without_full_width(run: Run) -> Found:
+    """pad_cu_seqlens is on and rows are not padded to their full width.
+
+    Why: Crash at start: validate() refuses it; static cu_seqlens are of use only with rows of static width.
+    Bad: pad_cu_seqlens true, dataset_kwargs {}.
+    Good: pad_cu_seqlens true, dataset_kwargs {pad_to_max_length: true}.
+    Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
+    Noticed: validate().
+    """
+    if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
+        yield wrong(
+            f"{SPECS}.pad_cu_seqlens",
+            "true with rows that are not padded to their full width",
+            "dataset_kwargs.pad_to_max_length true",
+            changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "pad_cu_seqlens needs it"),
+        )
+
+
+@rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+def blend_of_packs(run: Run) -> Found:
+    """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
+
+    Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
+    Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]].
+    Good: packed_train_data_path "all/*.parquet".
+    Fix: Mix the sources before packing, with the weights as repetitions, and name the packs by a glob.
+    Noticed: construction.
+    Evidence: Megatron-Bridge #5289, open.
+    """
+    for field in ("packed_train_data_blend", "packed_val_data_blend"):
+        if run.is_set(f"{SPECS}.{field}"):
+            yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
+
+
+@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
+def absolute_positions_with_packs(run: Run) -> Found:
+    """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
+
+    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
+        not looked at.
+    Bad: position_embedding_type learned_absolute with offline packing.
+    Good: position_embedding_type rope with offline packing.
+    Fix: Nothing, where positions are meant to begin at 0 in each sequence.
+    Evidence: executed with the real 0.6.2 collate.
+    """
+    kind = run.text_or_none("model.position_embedding_type")
+    if kind in ("learned_absolute", "mrope"):
+        yield wrong("model.position_embedding_type", str(kind), "rope, or positions per sequence")
+
+
+@rule("BP522", ADVICE, "PSB522; bridge/data/packing/gpt_sft.py:68", when=PACKS_OFFLINE)
+def numpy_seeded_by_dataset(run: Run) -> Found:
+    """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
+
+    Why: Silent: code of yours that draws from numpy's generator draws the same on every rank, whatever rng.seed.
+    Bad: dataset.seed 1234, rng.seed 5678.
+    Good: both 5678.
+    Fix: Give such code a generator of its own.
+    """
+    seed, expected = run.value("dataset.seed"), run.value("rng.seed")
+    if seed != expected:
+        yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
+
+
+@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
+def nan_not_looked_for(run: Run) -> Found:
+    """Rows are packed and nobody looks for NaN in the loss.
+
+    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
+        step. Wrong attention boundaries show up in this way.
+    Bad: rerun_state_machine.check_for_nan_in_loss false.
+    Good: rerun_state_machine.check_for_nan_in_loss true.
+    Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
+    Evidence: read in the source; Megatron-Bridge #2914, #3117.
+    """
+    if not run.flag("rerun_state_machine.check_for_nan_in_loss"):
+        yield wrong("rerun_state_machine.check_for_nan_in_loss", "false", "true")
+
+
+@rule("BP524", ADVICE, "PSB524; bridge/training/losses.py:102", when=HAS_SPECS)
+def token_counts_beyond_float32(run: Run) -> Found:
+    """A step can train more tokens than float32 counts exactly.
+
+    Why: Silent: the reported loss is a sum divided by a count that is rounded; the gradient is not affected.
+    Bad: global_batch_size 8192 with packed_sequence_size 4096: 33554432 tokens.
+    Good: global_batch_size 8 with packed_sequence_size 4096.
+    Fix: Nothing; do not compare reported losses beyond the seventh digit.
+    """
+    num_tokens = run.global_batch_size * run.packed_sequence_size
+    if num_tokens > MAX_EXACT_FLOAT32:
+        yield wrong("train.global_batch_size", f"{num_tokens} tokens", str(MAX_EXACT_FLOAT32))
+
+
+#: Rows of a split from which its fill says something about the packing, and the fill that is worth a look.
+#: Source: rule catalogue PSB115.
+_MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
+#: Share of alignment padding that is worth a look.
+_MAX_ALIGNMENT_FRACTION = 0.1
+
+
+@rule("BP115", WARNING, "PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
+def packs_poorly_filled(run: Run) -> Found:
+    """Rows hold much less than packed_sequence_size, physically.
+
+    Why: Slow: attention and matrix products run over the padding at the end of every row.
+    Bad: 1000 rows of 3000 runtime tokens on average, packed_sequence_size 4096: 73 %.
+    Good: 1000 rows of 4000 runtime tokens on average, packed_sequence_size 4096: 98 %.
+    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack cannot be
+        combined in it.
+    Noticed: never; the host logs it when it packs.
+    Evidence: read in the source; splits of few rows are left out.
+    """
+    facts = packs_of(run)
+    if facts is None:
+        return
+    size = run.packed_sequence_size
+    for truth in facts.require_truths():
+        fill = truth.mean_row_width / size if size > 0 else 1.0
+        if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
+            found = f"rows are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
+            yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
+
+
+@rule("BP120", WARNING, "PSB115, PSB118", noticed="never; the host's packing_efficiency counts the padding as use")
+def alignment_wastes_tokens(run: Run) -> Found:
+    """A large share of the tokens in packs is padding to pad_seq_to_mult.
+
+    Why: Slow: rows look full, but their useful fill is lower. Short sequences and a large multiple cost most.
+    Bad: 1000 tokens, 200 of them padding inside sequences.
+    Good: 1000 tokens, 20 of them padding inside sequences.
+    Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
+    Evidence: inferred; the numbers are the manifest's.
+    """
+    facts = packs_of(run)
+    if facts is None:
+        return
+    for split in facts.require_manifest().splits:
+        statistics = split.statistics
+        padding, physical = statistics.num_alignment_tokens, statistics.num_tokens + statistics.num_alignment_tokens
+        if physical and padding / physical > _MAX_ALIGNMENT_FRACTION:
+            useful = statistics.num_tokens / physical
+            found = f"{padding} of {physical} tokens are alignment: {useful:.0%} useful"
+            yield wrong(split.name, found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")

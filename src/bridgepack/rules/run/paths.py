@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 
 from bridgepack.records import TRAIN, Files
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
@@ -25,7 +25,7 @@ _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@rule("BP201", ERROR, "PSB201; megatron/bridge/data/packing/config.py:55, data/packing/paths.py:46")
+@rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55, data/packing/paths.py:46", evidence=EXECUTED)
 def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
@@ -35,7 +35,6 @@ def packed_path_of_unknown_kind(run: Run) -> Found:
     Good: packed_train_data_path /data/packs/*.parquet.
     Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet.
     Noticed: construction of the config.
-    Evidence: executed with the real 0.6.2.
     """
     for path in explicit_paths(run):
         if path.is_npy or path.is_parquet or path.is_remote:
@@ -48,7 +47,7 @@ def packed_path_of_unknown_kind(run: Run) -> Found:
             yield wrong(path.setting, path.text, _KINDS)
 
 
-@rule("BP203", ERROR, "PSB203, PSB202; megatron/bridge/data/builders/gpt_sft.py:456, data/loaders.py:402")
+@rule("BP203", ERROR, "PSB203, PSB202; bridge/data/builders/gpt_sft.py:456, data/loaders.py:402", evidence=EXECUTED)
 def packed_npy_missing(run: Run) -> Found:
     """An explicit .npy file of packs does not exist.
 
@@ -58,14 +57,13 @@ def packed_npy_missing(run: Run) -> Found:
     Good: packed_train_data_path /data/packs/training.npy, and the file.
     Fix: Correct the path; it must exist on every node.
     Noticed: construction of the config; never where it is set later.
-    Evidence: executed with the real 0.6.2.
     """
     for path, files in visible_paths(run):
         if path.is_npy and not files.exists(path.text):
             yield wrong(path.setting, f"{path.text}, no such file", "a file that exists")
 
 
-@rule("BP204", ERROR, "PSB204, PSB202, PSB201; megatron/bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76")
+@rule("BP204", ERROR, noticed="construction of the config; never where it is set later", evidence=EXECUTED)
 def packed_parquet_missing(run: Run) -> Found:
     """An explicit path to Parquet packs leads to no file.
 
@@ -74,8 +72,7 @@ def packed_parquet_missing(run: Run) -> Found:
     Bad: packed_train_data_path /data/packs/*.parquet, and no such file.
     Good: packed_train_data_path /data/packs/*.parquet, and two files that match.
     Fix: Correct the path; it must exist on every node. A folder is not searched in depth.
-    Noticed: construction of the config; never where it is set later.
-    Evidence: executed with the real 0.6.2.
+    Source: PSB204, PSB202, PSB201; bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76
     """
     for path, files in visible_paths(run):
         has_files = bool(resolved(path, files))
@@ -83,7 +80,7 @@ def packed_parquet_missing(run: Run) -> Found:
             yield wrong(path.setting, f"{path.text}, no Parquet file there", "at least one .parquet or .pq")
 
 
-@rule("BP205", ERROR, "PSB205; megatron/bridge/data/packing/offline.py:293", noticed="dataset build, on rank 0")
+@rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", noticed="dataset build, on rank 0")
 def metadata_path_is_text(run: Run) -> Found:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
@@ -111,7 +108,7 @@ def _strangers(path: PackedPath, files: Files) -> list[str]:
     return [name for name, match in matched if match is not None and match[wrong]]
 
 
-@rule("BP212", ERROR, "PSB212; megatron/bridge/data/packing/paths.py:154", evidence="executed with the real 0.6.2")
+@rule("BP212", ERROR, "PSB212; bridge/data/packing/paths.py:154", evidence=EXECUTED)
 def packed_path_mixes_splits(run: Run) -> Found:
     """A folder or pattern of packs takes in files whose names belong to another split.
 
@@ -128,7 +125,7 @@ def packed_path_mixes_splits(run: Run) -> Found:
             yield wrong(path.setting, found, f"files of {path.split} only", group=path.setting)
 
 
-@rule("BP213", ERROR, "PSB213; megatron/bridge/data/packing/paths.py:120", noticed="construction of the config")
+@rule("BP213", ERROR, "PSB213; bridge/data/packing/paths.py:120", noticed="construction of the config")
 def packed_path_with_brackets(run: Run) -> Found:
     """A path to packs is a pattern of brackets alone, which the host takes for a file name.
 
@@ -145,7 +142,7 @@ def packed_path_with_brackets(run: Run) -> Found:
             yield wrong(path.setting, path.text, "* or ? in place of brackets")
 
 
-@rule("BP214", WARNING, "PSB214; megatron/bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
+@rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", noticed="never, as long as one file matches")
 def packed_path_with_double_star(run: Run) -> Found:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
@@ -153,7 +150,7 @@ def packed_path_with_double_star(run: Run) -> Found:
     Bad: packed_train_data_path /data/packs/**/*.parquet.
     Good: packed_train_data_path /data/packs/*/*.parquet.
     Fix: Write one * for each level, or put all shards into one folder.
-    Noticed: never, as long as one file matches.
+    Evidence: executed with the real 0.6.2.
     """
     for path in explicit_paths(run):
         if "**" in path.text:
@@ -162,7 +159,7 @@ def packed_path_with_double_star(run: Run) -> Found:
             yield wrong(path.setting, path.text, allowed, to=single, because="the host reads ** as *")
 
 
-@rule("BP215", ERROR, "PSB215; megatron/bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84")
+@rule("BP215", ERROR, "PSB215; bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84", noticed=DATASET_BUILD)
 def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy, and there is no metadata file for them.
 
@@ -171,7 +168,6 @@ def npy_without_metadata(run: Run) -> Found:
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null.
     Good: packed_train_data_path /data/training.npy, packed_metadata_path Path("/data/metadata.json").
     Fix: Name the metadata file, or convert the packs to Parquet.
-    Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
     if not any(path.is_npy for path in explicit_paths(run)):
@@ -184,7 +180,7 @@ def npy_without_metadata(run: Run) -> Found:
         yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
 
 
-@rule("BP222", WARNING, "PSB616, PSB212; megatron/bridge/data/builders/gpt_sft.py:868")
+@rule("BP222", WARNING, "PSB616, PSB212; bridge/data/builders/gpt_sft.py:868")
 def validation_packs_are_training_packs(run: Run) -> Found:
     """packed_val_data_path is the same as packed_train_data_path.
 
@@ -198,7 +194,7 @@ def validation_packs_are_training_packs(run: Run) -> Found:
         yield wrong(explicit_paths(run)[1].setting, texts[1], "packs of its own")
 
 
-@rule("BP223", ADVICE, "PSB214; megatron/bridge/data/packing/paths.py:142")
+@rule("BP223", ADVICE, "PSB214; bridge/data/packing/paths.py:142")
 def shards_out_of_number_order(run: Run) -> Found:
     """Shards are numbered without leading zeros, so the host's order of names is not that of numbers.
 

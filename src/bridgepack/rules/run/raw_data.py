@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
 from bridgepack.rules.run.packed_paths import (
     METADATA_SETTING,
@@ -18,7 +18,7 @@ from bridgepack.rules.run.packed_paths import (
 )
 
 
-@rule("BP206", WARNING, "PSB206; megatron/bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")
+@rule("BP206", WARNING, "PSB206; bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")
 def validation_packed_by_host(run: Run) -> Found:
     """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
 
@@ -35,7 +35,7 @@ def validation_packed_by_host(run: Run) -> Found:
         yield wrong(PATH_SETTINGS[VALIDATION], "null, with named training packs and do_validation", allowed)
 
 
-@rule("BP207", WARNING, when=HAS_SPECS)
+@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641", when=HAS_SPECS)
 def test_split_width_not_divisible(run: Run) -> Found:
     """do_test is on, and the width of test batches, which are never packed, does not divide.
 
@@ -45,7 +45,6 @@ def test_split_width_not_divisible(run: Run) -> Found:
     Good: do_test false.
     Fix: Set dataset.do_test to false; it is true by default.
     Noticed: end of training.
-    Source: PSB207; megatron/bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641
     """
     if not run.flag("dataset.do_test"):
         return
@@ -68,7 +67,7 @@ def _may_have_test_data(run: Run) -> bool:
     return run.files.exists(f"{raw_root(run)}/test.jsonl")
 
 
-@rule("BP219", ERROR, "PSB219; megatron/bridge/data/builders/gpt_sft.py:802", noticed="dataset build")
+@rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", noticed=DATASET_BUILD)
 def raw_folder_not_writable(run: Run) -> Found:
     """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
 
@@ -94,7 +93,7 @@ def _unnamed(run: Run) -> list[str]:
     return unnamed + [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
 
 
-@rule("BP221", ERROR, "PSB206, PSB201; megatron/bridge/data/packing/offline.py:204", noticed="dataset build")
+@rule("BP221", ERROR, "PSB206, PSB201; bridge/data/packing/offline.py:204", noticed=DATASET_BUILD, evidence=EXECUTED)
 def raw_data_missing(run: Run) -> Found:
     """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
 
@@ -102,7 +101,6 @@ def raw_data_missing(run: Run) -> Found:
     Bad: packed_val_data_path null, do_validation true, and no validation.jsonl in dataset_root.
     Good: packed_val_data_path null, do_validation true, and a validation.jsonl in dataset_root.
     Fix: Name the packs of that split, put its JSON Lines into dataset_root, or switch the split off.
-    Evidence: executed with the real 0.6.2.
     """
     splits = splits_packed_by_host(run)
     if not splits or run.value("dataset.hf_dataset") is not None:
@@ -116,7 +114,7 @@ def raw_data_missing(run: Run) -> Found:
             yield wrong(PATH_SETTINGS[split], f"null, and no {raw}", "packs, or that file")
 
 
-@rule("BP224", ADVICE, "PSB219; megatron/bridge/data/builders/gpt_sft.py:827", noticed="dataset build, or never")
+@rule("BP224", ADVICE, "PSB219; bridge/data/builders/gpt_sft.py:827", noticed="dataset build, or never")
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 

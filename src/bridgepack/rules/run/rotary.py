@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 _FUSION = "model.apply_rope_fusion"
@@ -12,7 +12,7 @@ _FUSION = "model.apply_rope_fusion"
 _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvider", "AudioModelProvider")
 
 
-@rule("BP710", ERROR, "PSB710; megatron/core/transformer/attention.py:1361-1384", noticed="first step")
+@rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", noticed=FIRST_STEP)
 def single_fused_rotary_embedding(run: Run) -> Found:
     """Rotary embeddings of queries and keys are fused into one kernel, which cannot take packed rows.
 
@@ -38,7 +38,7 @@ def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     Good: the same with apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
     Evidence: read in the source of megatron-core 0.19.2; which classes are affected is inferred.
-    Source: PSB711; megatron/core/models/common/embeddings/rope_utils.py:318-327; megatron/bridge/utils/fusions.py:84-92
+    Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
     """
     if run.stated(_FUSION) is not True:
         return
@@ -64,7 +64,7 @@ def yarn_scale(run: Run) -> float:
     return scales[0] / scales[1]
 
 
-@rule("BP712", ADVICE, "PSB712; megatron/core/models/common/embeddings/rope_utils.py:206,250-268", when=IS_PACKED)
+@rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206,250-268", when=IS_PACKED)
 def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
     """Rotary embeddings of packed rows are computed in a loop over sequences.
 
@@ -80,7 +80,7 @@ def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
         yield wrong(_FUSION, "false with packed rows", "true, which takes all sequences at once")
 
 
-@rule("BP713", ADVICE, "PSB713; megatron/core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)
+@rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)
 def positions_run_on_through_the_pack(run: Run) -> Found:
     """The longest sequence is as long as a pack, and then rotary positions do not restart in any sequence.
 

@@ -1,15 +1,16 @@
-"""Rules on the length of training and its schedules, counted in steps, samples or epochs."""
+"""Rules on the length of training, its schedules and the ramp-up of its batch."""
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.environment import CORE
+from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
 
 _LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
-@rule("BP026", ERROR, "PSB026; megatron/bridge/training/config.py:1142", noticed="validate()")
+@rule("BP026", ERROR, "PSB026; bridge/training/config.py:1142", noticed=VALIDATE)
 def epochs_without_finite_batches(run: Run) -> Found:
     """Training is counted in epochs with a dataset or a loader that has none.
 
@@ -18,7 +19,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
     Good: train.num_epochs 3 with dataset.dataloader_type batch.
     Fix: Set dataloader_type to batch, or count train_iters.
     """
-    if not run.is_stated(_LENGTHS[2]) or run.value(_LENGTHS[2]) is None:
+    if not run.is_set(_LENGTHS[2]):
         return
     loader = run.text_or_none("dataset.dataloader_type")
     if not run.is_text:
@@ -28,7 +29,7 @@ def epochs_without_finite_batches(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", found, "batch", to="batch", because="epochs need the batch loader")
 
 
-@rule("BP632", ERROR, "PSB614; megatron/bridge/data/loaders.py:452, data/samplers.py:111", noticed="dataset build")
+@rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed=DATASET_BUILD)
 def dataloader_type_unknown(run: Run) -> Found:
     """The loader's type is none that the host has.
 
@@ -42,7 +43,7 @@ def dataloader_type_unknown(run: Run) -> Found:
         yield wrong("dataset.dataloader_type", str(loader), ", ".join(_LOADERS))
 
 
-@rule("BP620", ERROR, "PSB612; megatron/bridge/training/config.py:480", noticed="validate()")
+@rule("BP620", ERROR, "PSB612; bridge/training/config.py:480", noticed=VALIDATE)
 def training_length_not_said_once(run: Run) -> Found:
     """The length of training is not given, or given twice.
 
@@ -56,7 +57,7 @@ def training_length_not_said_once(run: Run) -> Found:
         yield wrong(_LENGTHS[0], " and ".join(given) or "none of the three", "one of the three")
 
 
-@rule("BP621", ERROR, "PSB612; megatron/bridge/training/config.py:483,487,1654", noticed="validate()")
+@rule("BP621", ERROR, "PSB612; bridge/training/config.py:483,487,1654", noticed=VALIDATE)
 def training_length_not_positive(run: Run) -> Found:
     """The run, or the decay of its learning rate, has no steps.
 
@@ -83,7 +84,7 @@ def _empty_decay(run: Run) -> Found:
         yield wrong(path, str(steps), "a positive number")
 
 
-@rule("BP612", ERROR, "PSB612; megatron/bridge/training/config.py:1627,408", noticed="validate()")
+@rule("BP612", ERROR, "PSB612; bridge/training/config.py:1627,408", noticed=VALIDATE)
 def schedule_shorter_than_training(run: Run) -> Found:
     """The schedule is made for fewer steps than the run has.
 
@@ -102,7 +103,7 @@ def schedule_shorter_than_training(run: Run) -> Found:
         yield wrong(path, str(limit), allowed, to=None, because="an unset schedule is as long as training")
 
 
-@rule("BP623", ERROR, "PSB612; megatron/bridge/training/config.py:420,1560", noticed="validate()")
+@rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
 def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     """The schedule is counted in samples and training in steps, or the other way round.
 
@@ -130,7 +131,7 @@ def _is_used(run: Run, name: str) -> bool:
     return value != 0 if "warmup" in name else value is not None
 
 
-@rule("BP624", ERROR, "PSB612; megatron/bridge/training/config.py:434", noticed="validate()")
+@rule("BP624", ERROR, "PSB612; bridge/training/config.py:434", noticed=VALIDATE)
 def warmup_said_twice(run: Run) -> Found:
     """The warmup is given as a fraction and as a number.
 
@@ -140,7 +141,7 @@ def warmup_said_twice(run: Run) -> Found:
     Fix: Keep one; the unused numbers are 0.
     """
     path = "scheduler.lr_warmup_fraction"
-    if not run.is_stated(path) or run.value(path) is None:
+    if not run.is_set(path):
         return
     for name in ("lr_warmup_iters", "lr_warmup_samples"):
         if _is_used(run, name):
@@ -148,7 +149,7 @@ def warmup_said_twice(run: Run) -> Found:
             yield wrong(path, found, f"null, or {name} 0")
 
 
-@rule("BP631", WARNING, "PSB612; megatron/bridge/training/config.py:1660", noticed="a warning at start")
+@rule("BP631", WARNING, "PSB612; bridge/training/config.py:1660", noticed="a warning at start")
 def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
@@ -167,7 +168,7 @@ def warmup_longer_than_decay(run: Run) -> Found:
         yield wrong("scheduler.lr_warmup_iters", str(warmup), f"below {decay}, the decay's steps")
 
 
-@rule("BP626", ERROR, "PSB612; megatron/bridge/training/config.py:411", noticed="validate()")
+@rule("BP626", ERROR, "PSB612; bridge/training/config.py:411", noticed=VALIDATE)
 def schedule_refused(run: Run) -> Found:
     """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
 
@@ -186,7 +187,7 @@ def schedule_refused(run: Run) -> Found:
         yield wrong(switches[0], f"true, and {switches[1]} is true", "one of them")
 
 
-@rule("BP618", ERROR, "PSB604; megatron/bridge/data/loaders.py:133,365", noticed="dataset build")
+@rule("BP618", ERROR, "PSB604; bridge/data/loaders.py:133,365", noticed=DATASET_BUILD)
 def evaluation_steps_missing(run: Run) -> Found:
     """The number of evaluation steps is null.
 
@@ -199,3 +200,57 @@ def evaluation_steps_missing(run: Run) -> Found:
     if run.eval_iters is None and run.dataset_kind != "None":
         allowed = "a number; 0 turns evaluation off"
         yield wrong(path, "null", allowed, to=0, because="null was meant to turn evaluation off")
+
+
+@rule("BP006", ERROR, "PSB006; bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
+def batch_size_ramp_up_with_packing(run: Run) -> Found:
+    """The batch grows during training and rows are packs.
+
+    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
+        smaller batch has, so a micro batch holds more than one pack.
+    Bad: rampup_batch_size [8, 8, 10000] with global_batch_size 64 and offline packing.
+    Good: rampup_batch_size null.
+    Fix: Remove rampup_batch_size.
+    Noticed: first step.
+    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
+    """
+    path = "train.rampup_batch_size"
+    if not run.packs_offline or run.value(path) is None:
+        return
+    if run.value("dataset.dataloader_type") == "batch":
+        allowed = "null with offline packing"
+        yield wrong(path, str(run.value(path)), allowed, to=None, because="the loader always gives the full batch")
+
+
+@rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in the source of megatron-core 0.18.1 and 0.19.2")
+def batch_size_ramp_up_ignored(run: Run) -> Found:
+    """A growing batch is asked for, in a way that megatron-core no longer reads.
+
+    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
+        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
+    Bad: rampup_batch_size [8, 8, 10000].
+    Good: rampup_batch_size null.
+    Fix: Remove rampup_batch_size and step_batch_size_schedule.
+    Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
+    """
+    for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
+        if run.is_set(path):
+            yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
+
+
+@rule("BP622", ERROR, "PSB006; bridge/training/config.py:484", noticed=VALIDATE)
+def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
+    """The batch grows during training and its length is counted in epochs or samples.
+
+    Why: Crash at start: validate() refuses it.
+    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
+    Good: rampup_batch_size null with num_epochs 3.
+    Fix: Remove rampup_batch_size.
+    """
+    path = "train.rampup_batch_size"
+    if not run.is_set(path):
+        return
+    for length in ("train.num_epochs", "train.train_samples"):
+        if run.value(length) is not None:
+            found = f"{run.value(path)} with {length}"
+            yield wrong(path, found, "null", to=None, because="not supported with epochs or samples")

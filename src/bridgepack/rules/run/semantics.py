@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
 from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
 
@@ -17,7 +17,7 @@ _WITHOUT_BOS = ("qwen2", "qwen3")
 _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 
 
-@rule("BP502", ERROR, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
+@rule("BP502", ERROR, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE, evidence=EXECUTED)
 def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
@@ -27,16 +27,14 @@ def stored_mask_ignored(run: Run) -> Found:
     Good: dataset_kwargs without it, and preprocessing.loss_mode full where everything is meant to be trained.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
     Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
-    Evidence: executed with the real 0.6.2.
     """
     value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
         path = f"{_KWARGS}.answer_only_loss"
-        mended = change(path, True, "the mask in the packs is then used")
-        yield wrong(path, str(value), "true, or not set", changes=mended)
+        yield wrong(path, str(value), "true, or not set", to=True, because="the mask in the packs is then used")
 
 
-@rule("BP505", WARNING, "PSB505; megatron/bridge/data/sft_processing.py:406", when=host_packs)
+@rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
 def completions_without_eos(run: Run) -> Found:
     """The host packs prompts and completions without an EOS after them.
 
@@ -49,11 +47,10 @@ def completions_without_eos(run: Run) -> Found:
     settings = run.dataset_kwargs if is_legacy else prompt_completion(run)
     if settings.get("add_eos") is False:
         path = f"{_KWARGS if is_legacy else 'dataset.preprocessing'}.add_eos"
-        mended = change(path, True, "the model learns to stop", needs_repack=True)
-        yield wrong(path, "False", "true", changes=mended)
+        yield wrong(path, "False", "true", to=True, because="the model learns to stop", needs_repack=True)
 
 
-@rule("BP507", ERROR, "PSB507; megatron/bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515")
+@rule("BP507", ERROR, "PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515", noticed=DATASET_BUILD)
 def chat_template_in_dataset_kwargs(run: Run) -> Found:
     """dataset_kwargs holds a chat_template.
 
@@ -62,14 +59,13 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
     Bad: dataset_kwargs {chat_template: "..."}.
     Good: tokenizer.chat_template or tokenizer.chat_template_path.
     Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs.
-    Noticed: dataset build.
     Evidence: executed with the real 0.6.2.
     """
     if run.dataset_kind in TEXT_DATASETS and "chat_template" in run.dataset_kwargs:
         yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
 
 
-@rule("BP513", WARNING, when=host_packs, versions={BRIDGE: ">=0.6"})
+@rule("BP513", WARNING, "PSB513; bridge/data/packing/algorithms.py:286", when=host_packs, versions={BRIDGE: ">=0.6"})
 def legacy_mask(run: Run) -> Found:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
 
@@ -78,13 +74,12 @@ def legacy_mask(run: Run) -> Found:
     Bad: dataset_root set, preprocessing null, no packs named.
     Good: preprocessing PromptCompletionSFTPreprocessingConfig or ChatSFTPreprocessingConfig.
     Fix: Set dataset.preprocessing to what the rows are.
-    Source: PSB513; megatron/bridge/data/packing/algorithms.py:286
     """
     if preprocessing_kind(run) == LEGACY:
         yield wrong("dataset.preprocessing", "None", "chat or prompt-completion preprocessing")
 
 
-@rule("BP515", WARNING, "PSB515; megatron/bridge/data/sft_processing.py:389")
+@rule("BP515", WARNING, "PSB515; bridge/data/sft_processing.py:389")
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
@@ -102,7 +97,7 @@ def prompt_glued_to_completion(run: Run) -> Found:
         yield wrong(path, "empty", "a space or a line end", changes=mended)
 
 
-@rule("BP516", ADVICE, "PSB516; megatron/bridge/data/sft_processing.py:393")
+@rule("BP516", ADVICE, "PSB516; bridge/data/sft_processing.py:393")
 def prompts_without_bos(run: Run) -> Found:
     """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
 
@@ -118,7 +113,7 @@ def prompts_without_bos(run: Run) -> Found:
         yield wrong(path, f"False with {run.family.evidence}", "true", changes=mended)
 
 
-@rule("BP517", WARNING, "PSB517; megatron/bridge/data/sft_processing.py:395", noticed="dataset build")
+@rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed=DATASET_BUILD)
 def bos_wanted_but_missing(run: Run) -> Found:
     """The host is to add BOS, and tokenizers of the model's family have none.
 
@@ -134,7 +129,7 @@ def bos_wanted_but_missing(run: Run) -> Found:
         yield wrong(path, f"True with {run.family.evidence}", "false", changes=mended)
 
 
-@rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"})
+@rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"}, noticed=DATASET_BUILD)
 def tokenizer_not_hugging_face(run: Run) -> Found:
     """The host packs rows with a tokenizer that is not of Hugging Face.
 
@@ -142,9 +137,8 @@ def tokenizer_not_hugging_face(run: Run) -> Found:
     Bad: tokenizer_type SentencePieceTokenizer, chat preprocessing, no packs named.
     Good: tokenizer_type HuggingFaceTokenizer.
     Fix: Use the Hugging Face form of the tokenizer, or build packs beforehand.
-    Noticed: dataset build.
     Evidence: Megatron-Bridge #5190, on main only.
-    Source: PSB520; megatron/bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
+    Source: PSB520; bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
     """
     if preprocessing_kind(run) == LEGACY:
         return
@@ -153,7 +147,7 @@ def tokenizer_not_hugging_face(run: Run) -> Found:
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@rule("BP526", WARNING, "PSB526; megatron/bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
+@rule("BP526", WARNING, "PSB526; bridge/data/datasets/utils.py:950 of 0.4.2", versions={BRIDGE: "<0.5"})
 def template_without_generation_block(run: Run) -> Found:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
@@ -173,7 +167,7 @@ def template_without_generation_block(run: Run) -> Found:
         yield wrong("tokenizer.chat_template", found, "a template with {% generation %} blocks")
 
 
-@rule("BP539", ADVICE, "PSB510, PSB511, PSB514; megatron/bridge/data/packing/offline.py:78, data/sft_processing.py:411")
+@rule("BP539", ADVICE, "PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411")
 def host_drops_or_cuts_silently(run: Run) -> Found:
     """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from bridgepack.records import Change
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import (
+    ADVICE,
+    ERROR,
+    EXECUTED,
+    FIRST_STEP,
+    VALIDATE,
+    WARNING,
+    Found,
+    change,
+    rule,
+    wrong,
+)
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
 
@@ -21,7 +32,7 @@ _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 
-@rule("BP003", ERROR, "PSB003; megatron/bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
+@rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
 def packed_sequence_size_not_positive(run: Run) -> Found:
     """A pack can hold no tokens.
 
@@ -41,7 +52,7 @@ def packed_sequence_size_not_positive(run: Run) -> Found:
         )
 
 
-@rule("BP007", ERROR, "PSB007; megatron/bridge/training/config.py:1505", noticed="validate()")
+@rule("BP007", ERROR, "PSB007; bridge/training/config.py:1505", noticed=VALIDATE)
 def sequence_lengths_differ(run: Run) -> Found:
     """The model and the dataset have different sequence lengths.
 
@@ -67,7 +78,7 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
     return change("dataset.seq_length", size, why) if size == run.seq_length else ()
 
 
-@rule("BP008", ERROR, when=HAS_SPECS)
+@rule("BP008", ERROR, when=HAS_SPECS, noticed="dataset build, or never")
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host is to pack sequences that may be longer than a pack.
 
@@ -76,16 +87,15 @@ def packs_shorter_than_their_sequences(run: Run) -> Found:
     Bad: seq_length 8192, packed_sequence_size 4096.
     Good: seq_length 8192, packed_sequence_size 8192.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal.
-    Noticed: dataset build, or never.
     Evidence: executed with the real 0.6.2 (KeyError); read in the source.
-    Source: PSB008; megatron/bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
+    Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and not _fits_narrow_packs(run, size):
         yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, the length of the model's rows")
 
 
-@rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"})
+@rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="first step, or never")
 def packs_wider_than_model(run: Run) -> Found:
     """Packs are longer than model.seq_length.
 
@@ -96,9 +106,8 @@ def packs_wider_than_model(run: Run) -> Found:
     Good: seq_length 8192, packed_sequence_size 8192, max_single_sequence_length 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
         max_single_sequence_length.
-    Noticed: first step, or never.
     Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
-    Source: PSB008; docs/training/packed-sequences.md, megatron/bridge/data/batch_utils.py, training/train.py:882
+    Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """
     size, length = run.packed_sequence_size, run.seq_length
     if size > length > 0:
@@ -131,7 +140,7 @@ def _fits_narrow_packs(run: Run, size: int) -> bool:
     return all(run.value(path) is not None for path in paths)
 
 
-@rule("BP009", ERROR, "PSB009; megatron/bridge/data/packing/config.py:49", when=HAS_SPECS)
+@rule("BP009", ERROR, "PSB009; bridge/data/packing/config.py:49", when=HAS_SPECS)
 def sequence_cap_out_of_range(run: Run) -> Found:
     """The cap on one sequence's length is not positive, or above what a pack can hold.
 
@@ -147,7 +156,7 @@ def sequence_cap_out_of_range(run: Run) -> Found:
         yield wrong(_CAP, str(cap), f"1 to {size}" if size > 0 else "a positive number")
 
 
-@rule("BP010", ERROR, "PSB010; megatron/bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205", when=HAS_SPECS)
+@rule("BP010", ERROR, when=HAS_SPECS, noticed=FIRST_STEP, evidence=EXECUTED)
 def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """The multiple that sequences are padded to is null, zero or negative.
 
@@ -156,8 +165,7 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
     Bad: offline_packing_specs.pad_seq_to_mult null.
     Good: offline_packing_specs.pad_seq_to_mult 1, or 2 x context parallelism.
     Fix: Set pad_seq_to_mult to 1, or to what context and sequence parallelism need.
-    Noticed: first step.
-    Evidence: executed with the real 0.6.2.
+    Source: PSB010; bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205
     """
     multiple = run.integer_or_none(_MULTIPLE)
     if multiple is None or multiple <= 0:
@@ -172,7 +180,7 @@ def pad_seq_to_mult_not_positive(run: Run) -> Found:
         )
 
 
-@rule("BP036", ERROR, "PSB007; megatron/bridge/data/builders/gpt_sft.py:191", noticed="validate()")
+@rule("BP036", ERROR, "PSB007; bridge/data/builders/gpt_sft.py:191", noticed=VALIDATE)
 def seq_length_not_positive(run: Run) -> Found:
     """The dataset's rows, or the model's, hold no tokens.
 
@@ -189,7 +197,7 @@ def seq_length_not_positive(run: Run) -> Found:
             yield wrong(path, str(length), "a positive number of tokens")
 
 
-@rule("BP039", ERROR, "PSC202, PSC210; megatron/bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92")
+@rule("BP039", ERROR, "PSC202, PSC210; bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92")
 def collate_size_not_positive(run: Run) -> Found:
     """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
 
@@ -207,7 +215,7 @@ def collate_size_not_positive(run: Run) -> Found:
             yield wrong(f"dataset.{name}", str(size), "a positive number")
 
 
-@rule("BP022", ADVICE, "PSB022; megatron/bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
+@rule("BP022", ADVICE, "PSB022; bridge/recipes/utils/dataset_utils.py:150", when=IS_TEXT)
 def text_not_packed(run: Run) -> Found:
     """Text is fine-tuned without packing.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS
 
@@ -33,7 +33,7 @@ _REPORTED_ELSEWHERE = frozenset({"max_num_samples", "chat_template"})
 _BASE_RECIPE = {"dataset.seq_length": 2048, "train.global_batch_size": 128, "train.train_iters": 1000}
 
 
-@rule("BP017", ERROR, "PSB017; megatron/bridge/data/builders/gpt_sft.py:137", when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+@rule("BP017", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=VALIDATE, evidence=EXECUTED)
 def data_source_not_exactly_one(run: Run) -> Found:
     """The dataset has no source, or two.
 
@@ -41,8 +41,7 @@ def data_source_not_exactly_one(run: Run) -> Found:
     Bad: dataset_root null and hf_dataset null, with packed_train_data_path set.
     Good: dataset_root /data/my_sft next to the packed paths.
     Fix: Set dataset_root, to any folder where packs are explicit, or hf_dataset; not both.
-    Noticed: validate().
-    Evidence: executed with the real 0.6.2.
+    Source: PSB017; bridge/data/builders/gpt_sft.py:137
     """
     root, source = run.value("dataset.dataset_root"), run.value("dataset.hf_dataset")
     if (root is None) == (source is None):
@@ -52,7 +51,7 @@ def data_source_not_exactly_one(run: Run) -> Found:
         yield wrong("dataset.dataset_root", repr(root), "a folder")
 
 
-@rule("BP018", ERROR, "PSB018; megatron/bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed="validate()")
+@rule("BP018", ERROR, "PSB018; bridge/data/builders/gpt_sft.py:200", when=HAS_SPECS, noticed=VALIDATE)
 def rewrite_of_explicit_packs(run: Run) -> Found:
     """The source is to be written anew and the packs are files that were named.
 
@@ -70,7 +69,7 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
         yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="named packs are not rewritten")
 
 
-@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+@rule("BP019", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=DATASET_BUILD, evidence=EXECUTED)
 def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs holds an option that no dataset of the host takes.
 
@@ -78,9 +77,7 @@ def dataset_option_unknown(run: Run) -> Found:
     Bad: dataset.dataset_kwargs.pad_to_max_len true.
     Good: dataset.dataset_kwargs.pad_to_max_length true.
     Fix: Remove the option, or spell it as allowed.
-    Noticed: dataset build.
-    Evidence: executed with the real 0.6.2.
-    Source: PSB019; megatron/bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
+    Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
     allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
     for option in run.dataset_kwargs:
@@ -88,7 +85,7 @@ def dataset_option_unknown(run: Run) -> Found:
             yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
 
 
-@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
 def dataset_option_refused(run: Run) -> Found:
     """dataset_kwargs holds an option that has another place, or something else than plain values.
 
@@ -96,8 +93,7 @@ def dataset_option_refused(run: Run) -> Found:
     Bad: preprocessing set and dataset.dataset_kwargs.answer_only_loss true.
     Good: preprocessing set, with its own loss_mode.
     Fix: Use max_train_samples and preprocessing instead.
-    Noticed: validate().
-    Source: PSB019; megatron/bridge/data/builders/gpt_sft.py:210, data/base.py:102
+    Source: PSB019; bridge/data/builders/gpt_sft.py:210, data/base.py:102
     """
     if not run.dataset_kwargs:
         return
@@ -118,7 +114,7 @@ def _holds_object(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_holds_object(item) for item in value)
 
 
-@rule("BP023", ADVICE, "PSB023; megatron/bridge/recipes/common.py:163", when=IS_TEXT)
+@rule("BP023", ADVICE, "PSB023; bridge/recipes/common.py:163", when=IS_TEXT)
 def base_recipe_values_with_own_data(run: Run) -> Found:
     """Own data is trained with the lengths, batch and steps of the host's base recipe, which are for SQuAD.
 
@@ -134,7 +130,7 @@ def base_recipe_values_with_own_data(run: Run) -> Found:
         yield wrong("dataset.dataset_root", found, "values chosen for the data")
 
 
-@rule("BP024", ERROR, "PSB024; megatron/bridge/training/config.py:1488", noticed="validate()")
+@rule("BP024", ERROR, "PSB024; bridge/training/config.py:1488", noticed=VALIDATE)
 def adapter_without_pretrained_weights(run: Run) -> Found:
     """An adapter is trained and no pretrained checkpoint is named.
 
@@ -143,13 +139,13 @@ def adapter_without_pretrained_weights(run: Run) -> Found:
     Good: peft LoRA with checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
     """
-    if not run.is_stated("peft") or run.value("peft") is None:
+    if not run.is_set("peft"):
         return
     if run.value("checkpoint.pretrained_checkpoint") is None:
         yield wrong("checkpoint.pretrained_checkpoint", "none", "the checkpoint to adapt")
 
 
-@rule("BP034", ADVICE, "PSB024; megatron/bridge/training/finetune.py:50", noticed="finetune(), or never")
+@rule("BP034", ADVICE, "PSB024; bridge/training/finetune.py:50", noticed="finetune(), or never")
 def no_weights_to_start_from(run: Run) -> Found:
     """The run fine-tunes and names no checkpoint.
 

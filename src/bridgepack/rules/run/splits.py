@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 
-from bridgepack.rules.engine.rule import ERROR, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, TEXT_DATASETS, Run
 
 #: Named sources of the host and the splits that they have.
@@ -34,7 +34,7 @@ _CHAT_LOSS_MODES = ("assistant", "last_turn", "full")
 _COMPLETION_LOSS_MODES = ("completion", "full")
 
 
-@rule("BP033", ERROR, "PSB017; megatron/bridge/data/builders/gpt_sft.py:142", when=IS_TEXT, noticed="validate()")
+@rule("BP033", ERROR, "PSB017; bridge/data/builders/gpt_sft.py:142", when=IS_TEXT, noticed=VALIDATE)
 def hugging_face_splits_contradict(run: Run) -> Found:
     """Settings of Hugging Face splits contradict each other or the source.
 
@@ -80,7 +80,7 @@ def _has_split(run: Run, split: str) -> bool:
     return splits is None or split in splits
 
 
-@rule("BP040", ERROR, "PSB017; megatron/bridge/data/sources/hf.py:65", noticed="validate()")
+@rule("BP040", ERROR, "PSB017; bridge/data/sources/hf.py:65", noticed=VALIDATE)
 def hugging_face_source_refused(run: Run) -> Found:
     """The Hugging Face source names no data, two, or a preset that the host does not have.
 
@@ -119,7 +119,7 @@ def _has_preset_split(name: str, split: object) -> bool:
     return all(part.partition("[")[0] in _PRESET_SPLITS[name] for part in parts)
 
 
-@rule("BP037", ERROR, "PSB519; megatron/bridge/data/sft_processing.py:57,96", noticed="validate()")
+@rule("BP037", ERROR, "PSB519; bridge/data/sft_processing.py:57,96", noticed=VALIDATE)
 def preprocessing_refused(run: Run) -> Found:
     """Preprocessing has a loss mode, a column or a template that the host does not take.
 

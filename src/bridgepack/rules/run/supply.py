@@ -5,7 +5,7 @@ from __future__ import annotations
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
@@ -40,7 +40,7 @@ def _loader(run: Run) -> str | None:
     return run.text_or_none("dataset.dataloader_type")
 
 
-@rule("BP601", ERROR, "PSB601; megatron/bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed="dataset build")
+@rule("BP601", ERROR, "PSB601; bridge/data/loaders.py:285", when=PACKS_OFFLINE, noticed=DATASET_BUILD)
 def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than one global batch takes.
 
@@ -60,7 +60,7 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
         yield wrong("train.global_batch_size", f"{run.global_batch_size}, and {packs} training packs are read", allowed)
 
 
-@rule("BP604", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP604", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"}, noticed="first evaluation")
 def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
@@ -69,9 +69,8 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     Bad: 5 validation packs with eval_global_batch_size 8.
     Good: 16 validation packs with eval_global_batch_size 8.
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
-    Noticed: first evaluation.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
-    Source: PSB604; megatron/bridge/data/samplers.py:291, data/loaders.py:365
+    Source: PSB604; bridge/data/samplers.py:291, data/loaders.py:365
     """
     if not run.evaluates or _loader(run) != "batch":
         return
@@ -81,7 +80,7 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
         yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"})
+@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
 def fewer_test_rows_than_a_batch(run: Run) -> Found:
     """There are fewer test rows than one evaluation batch takes.
 
@@ -89,9 +88,8 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
     Bad: do_test true, 3 lines in test.jsonl, eval_global_batch_size 8.
     Good: do_test true, 100 lines in test.jsonl, eval_global_batch_size 8.
     Fix: Set dataset.do_test to false, or give test.jsonl at least one batch of rows.
-    Noticed: end of training.
     Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
-    Source: PSB605; megatron/bridge/data/samplers.py:291, data/loaders.py:384
+    Source: PSB605; bridge/data/samplers.py:291, data/loaders.py:384
     """
     if not run.flag("dataset.do_test") or _loader(run) != "batch":
         return
@@ -108,7 +106,7 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
         yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is smaller than a batch")
 
 
-@rule("BP606", ADVICE, "PSB606; megatron/bridge/data/samplers.py:291", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP606", ADVICE, "PSB606; bridge/data/samplers.py:291", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
 def validation_packs_left_out(run: Run) -> Found:
     """An evaluation does not read every validation pack.
 
@@ -131,7 +129,7 @@ def validation_packs_left_out(run: Run) -> Found:
         yield wrong("validation.eval_iters", f"{steps} x {batch} packs, of {packs}", allowed)
 
 
-@rule("BP607", WARNING, "PSB607; megatron/bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)
+@rule("BP607", WARNING, "PSB607; bridge/data/loaders.py:109, data/samplers.py:326", when=PACKS_OFFLINE)
 def steps_of_an_unpacked_run(run: Run) -> Found:
     """The steps are many times as many as the packs ask for.
 
@@ -177,7 +175,7 @@ def batch_of_many_sequences(run: Run) -> Found:
         )
 
 
-@rule("BP614", ERROR, "PSB614; megatron/bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE)
+@rule("BP614", ERROR, "PSB614; bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE, noticed="mid-run")
 def packs_run_out(run: Run) -> Found:
     """The loader reads the packs once, and they are fewer than the steps take.
 
@@ -186,7 +184,6 @@ def packs_run_out(run: Run) -> Found:
     Bad: dataloader_type single, 100 packs, 50 steps of 8.
     Good: dataloader_type batch, 100 packs, 50 steps of 8.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
-    Noticed: mid-run.
     """
     if _loader(run) != "single":
         return

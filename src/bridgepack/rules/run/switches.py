@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
 
 #: Name in 0.3-0.5 -> what replaced it.
@@ -18,7 +18,7 @@ _OLD_NAMES = {
 _OLD_MODULES = {"megatron.bridge.data.datasets.packed_sequence": "megatron.bridge.data.packing"}
 
 
-@rule("BP001", ERROR, "PSB001; megatron/bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed="validate()")
+@rule("BP001", ERROR, "PSB001; bridge/training/config.py:1155", when=PACKS_OFFLINE, noticed=VALIDATE)
 def both_kinds_of_packing_on(run: Run) -> Found:
     """Offline packing and packing inside the batch are both on.
 
@@ -31,7 +31,7 @@ def both_kinds_of_packing_on(run: Run) -> Found:
         yield wrong("dataset.enable_in_batch_packing", "true, and enable_offline_packing is true", "one of them")
 
 
-@rule("BP002", ERROR, "PSB002; megatron/bridge/training/config.py:1157, data/builders/gpt_sft.py:194")
+@rule("BP002", ERROR, "PSB002; bridge/training/config.py:1157, data/builders/gpt_sft.py:194", noticed=VALIDATE)
 def packing_switch_without_specs(run: Run) -> Found:
     """Offline packing is on and not described, or described and off.
 
@@ -39,15 +39,14 @@ def packing_switch_without_specs(run: Run) -> Found:
     Bad: enable_offline_packing true, offline_packing_specs null.
     Good: enable_offline_packing true, offline_packing_specs with a packed_sequence_size.
     Fix: Set both, or neither.
-    Noticed: validate().
     """
     if run.packs_offline and run.value(SPECS) is None:
         yield wrong(SPECS, "none", "PackedSequenceSpecs, because enable_offline_packing is true")
-    elif not run.packs_offline and run.is_stated(SPECS) and run.value(SPECS) is not None:
+    elif not run.packs_offline and run.is_set(SPECS):
         yield wrong("dataset.enable_offline_packing", "off", "true, because offline_packing_specs is set")
 
 
-@rule("BP004", ERROR, "PSB004; megatron/bridge/training/config.py:1466", when=PACKS_OFFLINE, noticed="validate()")
+@rule("BP004", ERROR, "PSB004; bridge/training/config.py:1466", when=PACKS_OFFLINE, noticed=VALIDATE, evidence=EXECUTED)
 def micro_batch_size_not_one(run: Run) -> Found:
     """Offline packing is on and a micro batch holds more than one pack.
 
@@ -55,14 +54,13 @@ def micro_batch_size_not_one(run: Run) -> Found:
     Bad: enable_offline_packing true, train.micro_batch_size 2.
     Good: enable_offline_packing true, train.micro_batch_size 1.
     Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
-    Evidence: executed with the real 0.6.2.
     """
     if run.micro_batch_size > 1:
         why = "a pack is a whole micro batch"
         yield wrong("train.micro_batch_size", str(run.micro_batch_size), "1 with offline packing", to=1, because=why)
 
 
-@rule("BP005", ERROR, "PSB005; megatron/bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98")
+@rule("BP005", ERROR, "PSB005; bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98")
 def evaluation_micro_batch_size_not_one(run: Run) -> Found:
     """Validation packs are read more than one to a micro batch.
 
@@ -81,7 +79,7 @@ def evaluation_micro_batch_size_not_one(run: Run) -> Found:
         yield wrong(path, str(size), "1 with offline packing", to=1, because="a pack is a whole micro batch")
 
 
-@rule("BP015", ERROR, "PSB015; megatron/bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
+@rule("BP015", ERROR, "PSB015; bridge/data/builders/gpt_sft.py:104", versions={BRIDGE: ">=0.6"})
 def attribute_name_of_old_version(run: Run) -> Found:
     """Packing is asked for under a name that megatron-bridge 0.6 does not read.
 
@@ -92,11 +90,11 @@ def attribute_name_of_old_version(run: Run) -> Found:
     """
     for name, replacement in _OLD_NAMES.items():
         path = f"dataset.{name}"
-        if run.is_stated(path) and run.value(path):
+        if run.stated(path):
             yield wrong(path, "set", f"{replacement}, which replaced it in 0.6")
 
 
-@rule("BP016", ERROR, "PSB016; megatron/bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
+@rule("BP016", ERROR, "PSB016; bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
 def import_path_of_old_version(run: Run) -> Found:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
@@ -120,7 +118,7 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _targets(value, f"{prefix}{name}.")
 
 
-@rule("BP020", WARNING, "PSB020; megatron/bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
+@rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
 def padding_switch_not_literally_true(run: Run) -> Found:
     """Padding to the full width is asked for in a place or with a value that the host does not take for true.
 
@@ -135,7 +133,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
     if not run.is_text:
         return
     value = run.dataset_kwargs.get("pad_to_max_length")
-    beside = run.is_stated("dataset.pad_to_max_length") and run.value("dataset.pad_to_max_length")
+    beside = run.stated("dataset.pad_to_max_length")
     mended = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")
@@ -149,7 +147,7 @@ def padding_switch_not_literally_true(run: Run) -> Found:
         )
 
 
-@rule("BP021", ERROR, "PSB021; megatron/bridge/data/packing/gpt_sft.py:52,279")
+@rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279")
 def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
@@ -164,7 +162,7 @@ def boundaries_of_sequences_withheld(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(options["return_cu_seqlen"]), "not set")
 
 
-@rule("BP025", ERROR, "PSB025; megatron/bridge/data/packing/gpt_sft.py:70", noticed="dataset build")
+@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", noticed=DATASET_BUILD)
 def virtual_tokens_with_packing(run: Run) -> Found:
     """Rows are packs and virtual tokens of prompt tuning are asked for.
 

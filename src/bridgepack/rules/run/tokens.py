@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from bridgepack import geometry
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.preprocessing import preprocessing_kind
 
@@ -18,7 +18,7 @@ _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
-@rule("BP503", ERROR, when=PACKS_OFFLINE)
+@rule("BP503", ERROR, when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def tokenizer_without_eos(run: Run) -> Found:
     """Packs are read with a tokenizer that has an end of document but no EOS.
 
@@ -26,17 +26,15 @@ def tokenizer_without_eos(run: Run) -> Found:
     Bad: tokenizer_type NullTokenizer with offline packing.
     Good: tokenizer_type HuggingFaceTokenizer with the tokenizer of the packs.
     Fix: Set the tokenizer that made the packs.
-    Noticed: first step.
     Evidence: executed: NullTokenizer of megatron-core 0.19.2 has eod and no eos_id.
-    Source: PSB503; megatron/core/tokenizers/text/libraries/null_tokenizer.py:90,
-        megatron/bridge/data/packing/gpt_sft.py:261
+    Source: PSB503; core/tokenizers/text/libraries/null_tokenizer.py:90, bridge/data/packing/gpt_sft.py:261
     """
     kind = run.text_or_none("tokenizer.tokenizer_type")
     if kind in _NULL_TOKENIZERS:
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@rule("BP525", ERROR, "PSB525; megatron/bridge/training/setup.py:707")
+@rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups are made")
 def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
 
@@ -45,7 +43,6 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     Good: model.vocab_size 128256, a tokenizer of 128256 ids.
     Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
         the tokenizer of the checkpoint.
-    Noticed: setup, after the model parallel groups are made.
     """
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -55,7 +52,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
         yield wrong("model.vocab_size", str(size), f"at least {needed}, the tokenizer's size")
 
 
-@rule("BP530", ERROR, when=PACKS_OFFLINE)
+@rule("BP530", ERROR, when=PACKS_OFFLINE, noticed="first step, or never")
 def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs lies beyond the model's embedding.
 
@@ -64,8 +61,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
     Bad: model.vocab_size 100, packs with the id 120.
     Good: model.vocab_size 128, packs with the id 120.
     Fix: Use packs made with the model's tokenizer.
-    Noticed: first step, or never.
-    Source: PSB311; megatron/core/tensor_parallel/layers.py:338, megatron/core/tensor_parallel/cross_entropy.py:45
+    Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
     """
     truths = run.require_artifact().require_truths()
     size = run.integer_or_none("model.vocab_size")
@@ -79,7 +75,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
             yield wrong(truth.split, f"token id {truth.max_token_id}", f"0 to {size - 1}")
 
 
-@rule("BP534", WARNING, "PSB209; megatron/bridge/data/builders/gpt_sft.py:796", when=PACKS_OFFLINE)
+@rule("BP534", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:796", when=PACKS_OFFLINE)
 def packs_of_another_tokenizer(run: Run) -> Found:
     """The packs were made with a tokenizer of another name than the run's.
 
@@ -94,7 +90,7 @@ def packs_of_another_tokenizer(run: Run) -> Found:
         yield wrong("tokenizer.tokenizer_model", run_with, f"{made_with}, as in the packs")
 
 
-@rule("BP533", WARNING, "PSB502; megatron/bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
+@rule("BP533", WARNING, "PSB502; bridge/data/packing/gpt_sft.py:131", when=PACKS_OFFLINE)
 def loss_of_packs_differs_from_run(run: Run) -> Found:
     """The run's preprocessing states another loss_mode, or is of another kind, than the packs were made with.
 
@@ -116,7 +112,7 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
         yield wrong("dataset.preprocessing", found, f"{allowed}, as in the packs")
 
 
-@rule("BP536", WARNING, "PSB210; megatron/bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)
+@rule("BP536", WARNING, "PSB210; bridge/data/builders/gpt_sft.py:83", when=PACKS_OFFLINE)
 def chat_template_of_packs_differs_from_run(run: Run) -> Found:
     """The run sets a chat template that the packs were not made with.
 

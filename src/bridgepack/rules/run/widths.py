@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bridgepack.rules.engine.context import CannotJudgeError
-from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
 
@@ -13,7 +13,7 @@ _KWARGS = "dataset.dataset_kwargs"
 _PAD_TO_MAX = f"{_KWARGS}.pad_to_max_length"
 
 
-@rule("BP109", ADVICE, "PSB109; megatron/bridge/data/packing/offline.py:170", when=splits_packed_by_host)
+@rule("BP109", ADVICE, "PSB109; bridge/data/packing/offline.py:170", when=splits_packed_by_host)
 def longest_sequence_one_short(run: Run) -> Found:
     """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
 
@@ -30,7 +30,7 @@ def longest_sequence_one_short(run: Run) -> Found:
         yield wrong(where, f"1, so at most {longest - 1} tokens", f"2 or more for {longest}")
 
 
-@rule("BP112", ERROR, when=HAS_SPECS)
+@rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
 def row_width_not_divisible(run: Run) -> Found:
     """pad_to_max_length is off, and rows are rounded to a width that the parallelism does not divide.
 
@@ -40,7 +40,6 @@ def row_width_not_divisible(run: Run) -> Found:
     Good: the same with dataset_kwargs {"pad_to_max_length": true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to a multiple that divides.
     Noticed: first step, or later.
-    Source: PSB112; megatron/bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569
     """
     if run.pads_to_max_length:
         return
@@ -56,7 +55,7 @@ def row_width_not_divisible(run: Run) -> Found:
         )
 
 
-@rule("BP113", WARNING, when=HAS_SPECS)
+@rule("BP113", WARNING, "PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py", when=HAS_SPECS)
 def row_width_differs_among_experts(run: Run) -> Found:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
 
@@ -67,7 +66,6 @@ def row_width_differs_among_experts(run: Run) -> Found:
     Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
     Noticed: first step, or later.
     Evidence: read in the source; the failure itself is inferred.
-    Source: PSB113; megatron/bridge/data/samplers.py:306, megatron/core/transformer/moe/token_dispatcher.py
     """
     if run.pads_to_max_length or run.expert_model_parallel_size == 1:
         return
@@ -77,7 +75,7 @@ def row_width_differs_among_experts(run: Run) -> Found:
         yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets rows of one width")
 
 
-@rule("BP114", ERROR, "PSB114; megatron/bridge/training/train.py:874", when=HAS_SPECS, noticed="first step")
+@rule("BP114", ERROR, "PSB114; bridge/training/train.py:874", when=HAS_SPECS, noticed=FIRST_STEP)
 def pipeline_expects_other_width(run: Run) -> Found:
     """Pipeline stages expect rows of model.seq_length, and the loader gives rows of another width.
 
@@ -120,7 +118,7 @@ def _context_limit(run: Run) -> tuple[int, str]:
     raise CannotJudgeError("the settings do not say how many positions the model was made for")
 
 
-@rule("BP116", WARNING, "PSB116; megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py", when=HAS_SPECS)
+@rule("BP116", WARNING, "PSB116; core/models/common/embeddings/yarn_rotary_pos_embedding.py", when=HAS_SPECS)
 def sequence_exceeds_model_context(run: Run) -> Found:
     """A sequence may be longer than the positions that the model was made for.
 
