@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -67,35 +67,30 @@ def build(
     a URL (s3://, gs://, az://, msc://) as output it is built in the default folder, and a copy is written there. With
     --check, it exits 1 when a rule of severity error is broken.
     """
-    from bridgepack.data.workers.server_process import TOKENISING, worker_server
+    from bridgepack.data.worker_process import TOKENISING, preload
 
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
-    with worker_server(TOKENISING) as server:  # it imports what workers need while this process imports the rest
-        from bridgepack.config.load import load_recipe, parse_overrides
-        from bridgepack.data.workers.stage_loading import StageLoading
+    preload(TOKENISING)  # what workers need is imported while this process imports the rest
+    from bridgepack.config.load import load_recipe, parse_overrides
+    from bridgepack.data.build import planned_build
+    from bridgepack.data.build_places import build_anywhere, local_part
+    from bridgepack.report.progress import TerminalProgress
+    from bridgepack.report.terminal import describe_build, describe_plan
 
-        loaded = load_recipe(recipe, parse_overrides(overrides))
-        loading = StageLoading(server, loaded)
-
-        from bridgepack.data.build import planned_build
-        from bridgepack.data.build_places import build_anywhere, local_part
-        from bridgepack.report.progress import TerminalProgress
-        from bridgepack.report.terminal import describe_build, describe_plan
-
-        chosen = replace(options(), loading=loading)
-        if dry_run:
-            place = local_part(output)
-            with (
-                TerminalProgress() as progress,
-                planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
-            ):
-                print_json(plan.summary()) if as_json else echo(describe_plan(plan))
-            return CLEAN
-        if is_checked:  # what checking needs is imported while the workers load the tokenizer
-            Thread(target=import_module, args=("bridgepack.checking.check",), daemon=True).start()
-        with TerminalProgress() as progress:
-            result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
+    loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), options()
+    if dry_run:
+        place = local_part(output)
+        with (
+            TerminalProgress() as progress,
+            planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
+        ):
+            print_json(plan.summary()) if as_json else echo(describe_plan(plan))
+        return CLEAN
+    if is_checked:  # what checking needs is imported while the workers load the tokenizer
+        Thread(target=import_module, args=("bridgepack.checking.check",), daemon=True).start()
+    with TerminalProgress() as progress:
+        result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
         print_json(result.summary()) if as_json else echo(describe_build(result))
         return CLEAN

@@ -228,7 +228,7 @@ def test_tokenising_and_encoding_are_measured(options: Any, tmp_path: Path, monk
     from benchlib.inputs import chats_file
     from benchlib.tokenise_side import bridgepack, encode_only
 
-    from bridgepack.data.workers.server import ENVIRONMENT
+    from bridgepack.data.worker_process import ENVIRONMENT
 
     for name in ENVIRONMENT:
         monkeypatch.setenv(name, ENVIRONMENT[name])

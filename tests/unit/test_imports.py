@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.workers.server_process import TOKENISING
+from bridgepack.data.worker_process import TOKENISING
 
 HEAVY_LIBRARIES = ("datasets", "megatron", "nemo_run", "pyarrow", "ray", "tokenizers", "torch", "transformers")
 BLOCK_HEAVY_LIBRARIES = f"""

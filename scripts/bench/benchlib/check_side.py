@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlib.packs import EOS_TOKEN_ID, VOCAB_SIZE
 from bridgepack.data.artifact.checking import ArtifactInParts
-from bridgepack.data.workers.plain_runner import PlainRunner, plain_runner
+from bridgepack.data.workers.pool import PlainRunner, plain_runner
 from bridgepack.rules import CheckContext, check_artifact
 from bridgepack.rules.engine import Execution, report_of_scan, scan_artifact
 from bridgepack.rules.scanning import PartScan, PartTask, batches_of

@@ -13,7 +13,7 @@ from benchlib.digests import digest_of
 from benchlib.settings import BEST_FIT_DECREASING
 from benchlib.side import timed
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.workers.server import ENVIRONMENT
+from bridgepack.data.worker_process import ENVIRONMENT
 
 #: As in a build's worker.
 _TEXT_BYTES, _MAX_ROW_BYTES = 4 << 20, 32 << 20

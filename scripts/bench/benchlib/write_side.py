@@ -16,8 +16,8 @@ from benchlib.side import timed
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.stages.shard_tasks import write_planned_shard
 from bridgepack.data.tasks import InThisProcess, result_of
-from bridgepack.data.workers.pool import worker_pool
-from bridgepack.data.workers.server_process import PACKING, worker_server
+from bridgepack.data.worker_process import PACKING, preload
+from bridgepack.data.workers.pool import WorkerPool
 
 
 def bridgepack(folder: str, output: str, num_workers: int) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def _runner(num_workers: int) -> Iterator[Any]:
     if num_workers == 1:
         yield InThisProcess()
         return
-    with worker_server(PACKING) as server, worker_pool(server, num_workers) as pool:
+    preload(PACKING)
+    with WorkerPool(num_workers) as pool:
         list(pool.run(_started, range(num_workers)))  # loading code and starting processes is no part of writing
         yield pool
 

@@ -15,7 +15,7 @@ import pytest
 from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
-from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import plain_runner
 from bridgepack.rules import CheckContext, RuleCrashError, check_artifact, render_json
 from bridgepack.rules.engine import ArtifactScan, Execution, report_of_scan, scan_artifact
 from tests.unit.rules.in_memory_artifact import Row, row_batch
@@ -40,7 +40,7 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from bridgepack.data.artifact.checking import ArtifactInParts
-from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import plain_runner
 from bridgepack.rules import check_artifact
 from bridgepack.rules.engine import Execution
 from sleepy import Sleepy
