@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.results import build_options as options_of
-from bridgepack.data.workers.server_process import TOKENISING, worker_server
-from bridgepack.data.workers.stage_loading import StageLoading
+from bridgepack.data.worker_process import TOKENISING, preload
 from bridgepack.report.checks import rendered
 from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress
@@ -57,7 +56,6 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
         **arguments: Any,
     ) -> int:
         def options() -> BuildOptions:
-
             chosen = options_of(
                 store=store,
                 num_workers=workers,
@@ -105,19 +103,18 @@ def build(
     """
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
-    with worker_server(TOKENISING) as server:  # it imports what workers need while this process reads the recipe
-        loaded = load_recipe(recipe, parse_overrides(overrides))
-        chosen = replace(options(), loading=StageLoading(server, loaded))
-        if dry_run:
-            place = local_part(output)
-            with (
-                TerminalProgress() as progress,
-                planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
-            ):
-                print_json(plan.summary()) if as_json else echo(describe_plan(plan))
-            return CLEAN
-        with TerminalProgress() as progress:
-            result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
+    preload(TOKENISING)  # what workers need is imported while this process reads the recipe
+    loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), options()
+    if dry_run:
+        place = local_part(output)
+        with (
+            TerminalProgress() as progress,
+            planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
+        ):
+            print_json(plan.summary()) if as_json else echo(describe_plan(plan))
+        return CLEAN
+    with TerminalProgress() as progress:
+        result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
         print_json(result.summary()) if as_json else echo(describe_build(result))
         return CLEAN

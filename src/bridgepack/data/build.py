@@ -19,8 +19,9 @@ from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.store.keys import code_digest
 from bridgepack.data.store.store import default_store, opened_store
-from bridgepack.data.tasks import Progress, SilentProgress
-from bridgepack.data.workers.server_process import TOKENISING, worker_server
+from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress
+from bridgepack.data.worker_process import TOKENISING, preload
+from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.records import TRAIN, VALIDATION
 
@@ -106,7 +107,7 @@ def _prepared(
     *,
     loads_engine: bool,
 ) -> Iterator[tuple[BuildPlan, StageLoading]]:
-    """Give a plan and the process that workers are forked from, which loads the tokenizer while inputs are hashed.
+    """Give a plan and the first worker, which loads the tokenizer while inputs are hashed.
 
     It may go on and load what encodes texts; `Building` asks for what came of it.
     """
@@ -114,10 +115,11 @@ def _prepared(
     if output is not None:
         staging.refuse_foreign_folder(output)
     with ExitStack() as stack:
-        loading = options.loading
-        if loading is None:
-            server = stack.enter_context(worker_server(TOKENISING)) if options.num_workers > 0 else None
-            loading = StageLoading(server, recipe)
+        if options.num_workers > 0:
+            preload(TOKENISING)
+        loading = StageLoading(
+            stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess(), recipe
+        )
         files = _find_files(
             recipe,
             Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(output, options)))),

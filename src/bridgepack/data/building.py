@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bridgepack.data import output as staging
 from bridgepack.data.build_errors import Kept
@@ -19,13 +20,13 @@ from bridgepack.data.stages.write import ArtifactSpec, ArtifactWriter
 from bridgepack.data.store import records as build_records
 from bridgepack.data.store.keys import code_digest, tokenization_identity, tokenization_key
 from bridgepack.data.store.store import TokenStore
-from bridgepack.data.tasks import InThisProcess, Progress, Runner
+from bridgepack.data.tasks import Progress, Runner
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.workers.memory import plan_memory
-from bridgepack.data.workers.pool import worker_pool
+from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner
 from bridgepack.data.workers.ray_tasks import WorkerSetup
-from bridgepack.data.workers.stage_loading import StageLoading, node_load
+from bridgepack.data.workers.stage_loading import StageLoading, stage_load
 from bridgepack.errors import DataError
 from bridgepack.records import Manifest
 
@@ -57,17 +58,17 @@ class Building:
         self._engine = report.name
         if self.options.ray is not None:
             return self._run_on_ray(self.options.ray)
-        if loading.server is None:
-            return self._run(InThisProcess(), plan_memory(self.options.memory_bytes, 1).text_bytes)
+        workers = loading.workers
         memory = plan_memory(self.options.memory_bytes, self._useful_workers())
-        with worker_pool(loading.server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
-            return self._run(pool, memory.text_bytes)
+        if isinstance(workers, WorkerPool):
+            workers.widen(memory.num_workers, memory.workers_bytes, self._stage_load())
+        return self._run(workers, memory.text_bytes)
 
     def _run_on_ray(self, settings: RaySettings) -> Manifest:
         setup = WorkerSetup(
             folder=str(Path.cwd()),
             memory_bytes=self.options.memory_bytes,
-            load=node_load(self.plan.resolved.recipe, self._engine, self._num_input_bytes),
+            load=self._stage_load(),
             identity=self.plan.tokenizer,
         )
         shared = [self.folder, self.store.folder]
@@ -98,7 +99,7 @@ class Building:
             store=self.store,
             tokenization=key,
             recipe_json=self._recipe_json,
-            engine=engine,
+            engine=self._task_engine(engine),
             num_input_bytes=self._num_input_bytes,
             max_row_bytes=recipe.data.max_row_bytes,
             text_bytes=text_bytes,
@@ -125,6 +126,14 @@ class Building:
 
         return watch
 
+    def _stage_load(self) -> Callable[[], dict[str, Any]]:
+        """Return what a process loads before its first task, which then finds it."""
+        return stage_load(self.plan.resolved.recipe, self._task_engine(self._engine), self._num_input_bytes)
+
+    def _task_engine(self, engine: str) -> str:
+        """Return what tasks ask for: the reference, or what the recipe says, as where it was found to be sound."""
+        return REFERENCE if engine == REFERENCE else self.plan.resolved.recipe.tokenizer.engine
+
     @property
     def _recipe_json(self) -> str:
         return self.plan.resolved.recipe.model_dump_json()
@@ -139,7 +148,7 @@ class Building:
 
     def _useful_workers(self) -> int:
         """Return how many processes pay for their start; the bytes are the same for any number."""
-        return min(self.options.num_workers, 1 + self._num_input_bytes // _BYTES_PER_WORKER)
+        return min(max(self.options.num_workers, 1), 1 + self._num_input_bytes // _BYTES_PER_WORKER)
 
     def _spec(self) -> ArtifactSpec:
         return ArtifactSpec(

@@ -24,11 +24,11 @@ from bridgepack.data.store.keys import code_digest, tokenization_settings
 from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, write_build_record
 from bridgepack.data.store.store import TokenStore, default_store, existing_store, opened_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
+from bridgepack.data.worker_process import PACKING, preload
 from bridgepack.data.workers.memory import plan_memory
-from bridgepack.data.workers.pool import worker_pool
+from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import ray_runner
 from bridgepack.data.workers.ray_tasks import WorkerSetup
-from bridgepack.data.workers.server_process import PACKING, worker_server
 from bridgepack.errors import ConfigError, StoreError
 from bridgepack.records import InputRecord, Manifest
 from bridgepack.records.fingerprints import fingerprint_of
@@ -187,10 +187,8 @@ def _runner(plan: RepackPlan, options: BuildOptions, shared: Sequence[Path], pro
         yield InThisProcess()
         return
     memory = plan_memory(options.memory_bytes, wanted)
-    with (
-        worker_server(PACKING) as server,
-        worker_pool(server, memory.num_workers, memory_bytes=memory.workers_bytes) as pool,
-    ):
+    preload(PACKING)
+    with WorkerPool(memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
         yield pool
 
 

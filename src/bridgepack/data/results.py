@@ -14,7 +14,6 @@ from bridgepack.data.reading.remote import Readable
 from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
-from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.errors import ConfigError
 from bridgepack.records import InputRecord, Manifest
 
@@ -105,14 +104,12 @@ class BuildOptions:
             ends that.
         memory_bytes: what the build may use; by default three quarters of what is free.
         ray: the Ray cluster that tasks run on; by default they run in processes of this machine.
-        loading: of the recipe's tokenisation stage, where it was begun already.
     """
 
     store: Path | None = None
     num_workers: int = 1
     memory_bytes: int | None = None
     ray: RaySettings | None = None
-    loading: StageLoading | None = None
 
 
 def build_options(

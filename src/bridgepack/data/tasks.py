@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bridgepack.errors import BridgepackError, DataError
 
+#: How often one looks how many tasks may be under way.
+_LOOK_S = 1.0
 #: Called by a task with the number of what it is about to do; shows that it is alive, and where it was if it dies. With
 #: a number below 0 the task says that what follows may take as long as it likes.
 Beat = Callable[[int], None]
@@ -85,8 +90,42 @@ class Runner(Protocol):
         ...
 
 
+def in_order[T, R](
+    submit: Callable[[T], Future[R]], tasks: Iterable[T], most: Callable[[], tuple[int, int]]
+) -> Iterator[tuple[T, Future[R]]]:
+    """Yield each task and what has become of it, in order; few are under way at a time, and few wait for their turn.
+
+    Args:
+        submit: begins a task.
+        tasks: taken from the iterable as there is room for them.
+        most: tasks under way, and tasks under way or not read; asked again and again.
+    """
+    begun: deque[tuple[T, Future[R]]] = deque()
+    waiting_for = iter(tasks)
+    try:
+        while True:
+            most_under_way, most_unread = most()
+            num_under_way = sum(not future.done() for _, future in begun)
+            room = min(most_under_way - num_under_way, most_unread - len(begun))
+            begun += [(task, submit(task)) for task in islice(waiting_for, max(room, 0))]
+            if not begun:
+                return
+            if begun[0][1].done():
+                yield begun.popleft()
+            else:
+                under_way = [future for _, future in begun if not future.done()]
+                wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+    finally:
+        for _, future in begun:
+            future.cancel()
+
+
 class InThisProcess:
     """Runs tasks one after the other where it is called; a task that ends the process ends the build."""
+
+    def begin[R](self, function: Callable[[], R]) -> Callable[[], R]:
+        """Return what runs a function, once its result is asked for."""
+        return function
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield what becomes of each task."""

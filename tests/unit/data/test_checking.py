@@ -15,7 +15,7 @@ import pytest
 from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
-from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import plain_runner
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, check_artifact, render_json, scan_artifact
 from bridgepack.rules.engine.judge import report_of_scan
 from bridgepack.rules.engine.scan import ArtifactScan, Execution
@@ -41,7 +41,7 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from bridgepack.data.artifact.checking import ArtifactInParts
-from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import plain_runner
 from bridgepack.rules import check_artifact
 from bridgepack.rules.engine.scan import Execution
 from sleepy import Sleepy

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data import building
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
@@ -99,7 +98,7 @@ def test_tokens_of_an_engine_that_is_found_out_are_not_read_again(
     reference = ReferenceEngine(load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer))).backend)
     monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: Deceitful(reference, "late"))
     monkeypatch.setattr(stages, "check_texts", lambda tokenizer, texts: EngineReport(tokenizer.engine.name))
-    monkeypatch.setattr(building, "InThisProcess", Eager)
+    monkeypatch.setattr("bridgepack.data.build.InThisProcess", Eager)
     forget_stage()
 
     found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import json
+import pickle
 import socket
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridgepack.data.results import build_options
-from bridgepack.data.store.keys import code_digest
-from bridgepack.data.tasks import SilentProgress
+from bridgepack.data.tasks import Beat, SilentProgress
+from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner, ray_settings
-from bridgepack.data.workers.ray_tasks import WorkerSetup, node_facts, software_versions
+from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
 from bridgepack.errors import ConfigError
 
 
@@ -66,10 +70,39 @@ def test_an_address_where_nobody_is_fails_at_once() -> None:
             pass
 
 
-def test_a_node_says_what_it_has_and_which_folders_it_does_not_share(tmp_path: Path) -> None:
+def _outcome(setup: WorkerSetup) -> tuple[str, Any]:
+    """Return what a Ray worker, which is a process of its own, makes of a task."""
+    with WorkerPool() as pool:
+        found = pool.begin(partial(run_task, pickle.dumps(setup), pickle.dumps((_answer, 3)), 1))()
+    kind, value = pickle.loads(found)  # noqa: S301 (our own worker made it)
+    return kind, value
+
+
+def _answer(number: int, beat: Beat) -> str:
+    beat(number)
+    beat(-1)
+    return str(Path.cwd())
+
+
+def test_a_node_that_is_as_it_should_be_runs_tasks_where_the_build_began(tmp_path: Path) -> None:
     (tmp_path / "mark").write_text("text")
-    marks = {str(tmp_path / "mark"): "text", str(tmp_path / "elsewhere" / "mark"): "text"}
-    facts = node_facts(marks)
-    assert facts.missing == (str(tmp_path / "elsewhere"),)
-    assert (facts.code, facts.versions) == (code_digest(), software_versions())
-    assert node_facts({str(tmp_path / "mark"): "another"}).missing == (str(tmp_path),)
+    setup = WorkerSetup(folder=str(tmp_path), memory_bytes=None, marks={str(tmp_path / "mark"): "text"})
+    assert _outcome(setup) == ("done", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"marks": {"{folder}/mark": "another"}}, "does not see, or cannot write, '{folder}'"),
+        ({"marks": {"{folder}/elsewhere/mark": "text"}}, "does not see, or cannot write, '{folder}/elsewhere'"),
+        ({"software": {"tokenizers": "0.1"}}, "has other software than where the build began: tokenizers "),
+        ({"folder": "{folder}/elsewhere"}, "has no folder '{folder}/elsewhere'"),
+    ],
+)
+def test_a_node_that_cannot_take_part_says_why(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    (tmp_path / "mark").write_text("text")
+    values = json.loads(json.dumps(change).replace("{folder}", str(tmp_path)))
+    setup = WorkerSetup(**{"folder": str(tmp_path), "memory_bytes": None, **values})
+    kind, error = _outcome(setup)
+    assert kind == "error"
+    assert message.replace("{folder}", str(tmp_path)) in str(error)

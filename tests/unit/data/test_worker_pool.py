@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,11 +16,33 @@ from typing import Any
 import pytest
 
 from bridgepack.data.tasks import Beat, TaskFailure
+from bridgepack.data.worker_process import WorkerDiedError
 from bridgepack.data.workers import pool as module
-from bridgepack.data.workers.plain_runner import plain_runner
-from bridgepack.data.workers.pool import WorkerPool, worker_pool
-from bridgepack.data.workers.server_process import ending, worker_server
+from bridgepack.data.workers.pool import WorkerPool, plain_runner
 from bridgepack.errors import DataError
+
+#: Starts two workers that have something to do for minutes, and says their numbers.
+KILLED = """
+import os, time
+from functools import partial
+from bridgepack.data.workers.pool import WorkerPool
+
+pool = WorkerPool()
+number = pool.begin(os.getpid)()
+other = WorkerPool()
+print(number, other.begin(os.getpid)(), flush=True)
+pool.begin(partial(time.sleep, 600))()
+"""
+#: Goes somewhere else before it starts workers.
+UNGUARDED = """
+import os
+from bridgepack.data.workers.pool import plain_runner
+
+print("begin", flush=True)
+os.chdir("here")
+with plain_runner(2) as runner:
+    print(*runner.run(os.path.abspath, [".", "."]))
+"""
 
 
 def _square(number: int, _: Beat) -> int:
@@ -76,7 +99,7 @@ def _remembered(value: list[int], _: int) -> int:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
     """Return two workers with 400 MiB between them."""
-    with worker_server() as server, worker_pool(server, 2, memory_bytes=400 << 20) as found:
+    with WorkerPool(2, memory_bytes=400 << 20) as found:
         yield found
 
 
@@ -147,7 +170,6 @@ def test_task_alone_comes_between_the_others(pool: WorkerPool) -> None:
 
 def test_worker_that_shows_no_sign_of_life_is_ended(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "stall_s", 0.5)
-    monkeypatch.setattr(module, "_LOOK_S", 0.1)
 
     found = [_shown(outcome) for outcome in pool.run(_sleep, range(4))]
 
@@ -158,42 +180,36 @@ def test_workers_are_replaced_a_bounded_number_of_times(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "_MAX_DEATHS", 3)
     message = r"4 worker processes died, the last one with SIGKILL. What is finished is kept."
 
-    with worker_server() as server, worker_pool(server, 1) as pool, pytest.raises(DataError, match=message):
+    with WorkerPool() as pool, pytest.raises(DataError, match=message):
         list(pool.run(_fail, [1] * 9))
 
 
-def test_what_the_server_prepared_is_there_in_every_worker() -> None:
-    with worker_server() as server:
-        assert server.prepare(partial(sum, [1, 2])) == 3
+def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others() -> None:
+    with WorkerPool() as pool:
+        assert pool.begin(partial(sum, [1, 2]))() == 3
+        refusing, failing = pool.begin(partial(_refuse_seven, 7, print)), pool.begin(partial(divmod, 1, 0))
         with pytest.raises(DataError, match="it is seven"):
-            server.prepare(partial(_refuse_seven, 7, print))
+            refusing()
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-            server.prepare(partial(divmod, 1, 0))
-        assert server.prepare(partial(len, "four")) == 4
-
-
-def test_what_runs_aside_has_what_was_loaded_before_and_holds_nothing_up() -> None:
-    with worker_server(["colorsys"]) as server:
-        server.begin(partial(_load, "first"))
-        slow = server.aside(partial(_loaded_later, 0.3))
-        failing, dying = server.aside(partial(_refuse_seven, 7, print)), server.aside(partial(_suicide, 1))
-        server.begin(partial(_load, "second"))
-        assert (server.prepared(), server.prepared()) == (None, None)
-        assert slow() == ("first", True)
-        with pytest.raises(DataError, match="it is seven"):
             failing()
-        with pytest.raises(DataError, match="the process that loads the tokenizer ended without a word"):
-            dying()
-        assert server.prepare(partial(_loaded_later, 0)) == ("second", True)
+        pool.begin(partial(_load, "begun"))
+        pool.widen(2, 400 << 20, partial(_load, "warmed up"))
+        assert set(pool.run(_loaded_later, [0.2, 0.2])) == {"begun", "warmed up"}
+
+
+def test_loading_that_ends_its_process_is_a_message() -> None:
+    message = r"the process that loads the tokenizer ended with SIGKILL, most often because memory ran out"
+    with WorkerPool() as pool, pytest.raises(DataError, match=message):
+        pool.begin(partial(_suicide, 1))()
 
 
 def _load(name: str) -> None:
     os.environ["LOADED"] = name
 
 
-def _loaded_later(seconds: float) -> tuple[str | None, bool]:
+def _loaded_later(seconds: float, _: Beat) -> str | None:
     time.sleep(seconds)
-    return os.environ.get("LOADED"), "colorsys" in sys.modules
+    return os.environ.get("LOADED")
 
 
 def test_plain_functions_and_their_surroundings() -> None:
@@ -219,23 +235,42 @@ def _suicide(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_server_that_dies_is_a_message() -> None:
-    with worker_server() as server:
-        os.kill(server._process.pid, signal.SIGKILL)
-        with pytest.raises(DataError, match=r"ended with SIGKILL, most often because memory ran out"):
-            server.prepare(partial(len, "four"))
-
-
-def test_workers_end_with_the_pool(tmp_path: Path) -> None:
-    with worker_server() as server:
-        with worker_pool(server, 2) as pool:
-            assert list(pool.run(_square, range(9))) == [number * number for number in range(9)]
-            numbers = [worker.number for worker in pool._workers]
-        deadline_s = time.monotonic() + 20
-        while any(_is_running(number) for number in numbers):
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+def test_workers_end_with_the_pool() -> None:
+    with WorkerPool(2) as pool:
+        numbers = set(pool.run(_number, range(9)))
+        pool.begin(partial(time.sleep, 600))
     assert numbers
+    assert not any(_is_running(number) for number in numbers)
+
+
+def test_workers_end_with_a_caller_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    numbers = [int(number) for number in process.stdout.readline().split()]
+    assert len(numbers) == 2
+    process.kill()
+    process.communicate()
+    deadline_s = time.monotonic() + 20
+    while any(_is_running(number) for number in numbers):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_script_needs_no_guard_and_workers_run_where_it_is(tmp_path: Path, is_read: bool) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    (tmp_path / "here").mkdir()
+    command = [sys.executable, *([] if is_read else [str(script)])]
+    ran = subprocess.run(command, cwd=tmp_path, input=UNGUARDED, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == f"begin\n{tmp_path / 'here'} {tmp_path / 'here'}\n"
+
+
+def _number(_: int, __: Beat) -> int:
+    return os.getpid()
 
 
 def _is_running(number: int) -> bool:
@@ -247,4 +282,4 @@ def _is_running(number: int) -> bool:
     ("code", "text"), [(-9, "SIGKILL"), (3, "exit code 3"), (0, "exit code 0"), (-77, "signal 77")]
 )
 def test_exit_codes_in_words(code: int, text: str) -> None:
-    assert ending(code) == text
+    assert WorkerDiedError(code=code, errors="", last_beat=-1, was_stalled=False).ending == text

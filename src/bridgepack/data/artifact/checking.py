@@ -15,7 +15,7 @@ from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_fa
 from bridgepack.data.shards.read import read_shard_facts
 from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.tasks import InThisProcess
-from bridgepack.data.workers.plain_runner import PlainRunner, plain_runner
+from bridgepack.data.workers.pool import PlainRunner, plain_runner
 from bridgepack.records import RowBatch, ShardFacts
 
 #: A process takes about a second to start; another one reads and judges half of this meanwhile.

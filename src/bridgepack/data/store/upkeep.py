@@ -24,7 +24,7 @@ from bridgepack.data.store.store import (
 )
 from bridgepack.data.store.token_file import check_token_file, count_tokens
 from bridgepack.data.tasks import Progress, SilentProgress
-from bridgepack.data.workers.plain_runner import plain_runner
+from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
 
 #: Why a file goes.

@@ -1,224 +1,231 @@
-"""Workers as processes of their own: tasks go to whichever is free, results come in order, the dead are replaced."""
+"""Workers as processes of their own: tasks go to whichever is free, results come in order, the dead are replaced.
+
+A thread talks to each worker, so that Ctrl-C, which Python raises in the main thread, never comes between the two.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections import deque
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
-from bridgepack.data.tasks import Beat, TaskFailure
-from bridgepack.data.workers.server import send
-from bridgepack.data.workers.server_process import WorkerServer, ending
+from bridgepack.data.tasks import Beat, InThisProcess, Runner, TaskFailure, in_order, result_of
+from bridgepack.data.worker_process import Worker, WorkerDiedError, limit_memory
 from bridgepack.errors import DataError
 
 #: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.
-_STALL_S = 600.0
-_LOOK_S = 1.0
+STALL_S = 600.0
 #: Tasks that wait for a worker, and results that wait for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
 #: Workers replaced in one build; a machine or a tokenizer that needs more is not helped by going on.
 _MAX_DEATHS = 200
+_LOADING_DIED = (
+    "the process that loads the tokenizer ended with {}, most often because memory ran out. What is finished is kept; "
+    "free memory and run the same command again."
+)
 
 
-@dataclass(kw_only=True, eq=False)
-class _Worker:
-    """One worker and the task that it has."""
-
-    number: int
-    connection: Connection
-    ticket: _Ticket | None = None
-    last_beat: int = -1
-    last_seen_s: float = 0.0
-    was_stopped: bool = False
-
-
-@dataclass(kw_only=True, eq=False)
-class _Ticket:
-    """One task on its way."""
-
-    function: Callable[[Any, Beat], Any]
-    task: Any
-    is_done: bool = False
-    result: Any = None
-    error: BaseException | None = None
-
-
-@dataclass(kw_only=True, eq=False)
 class WorkerPool:
-    """Runs tasks in workers.
+    """Runs tasks in workers; its methods are for one thread."""
 
-    Attributes:
-        server: forks them.
-        num_workers: most at a time.
-        memory_bytes: what all of them together may use; None for no limit.
-        stall_s: seconds without a sign of life after which a worker is ended.
-    """
+    def __init__(
+        self,
+        num_workers: int = 1,
+        *,
+        memory_bytes: int | None = None,
+        warm_up: Callable[[], Any] | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:
+        """Start nothing yet.
 
-    server: WorkerServer
-    num_workers: int
-    memory_bytes: int | None = None
-    stall_s: float = _STALL_S
-    _workers: list[_Worker] = field(default_factory=list)
-    _waiting: deque[_Ticket] = field(default_factory=deque)
-    _num_deaths: int = 0
+        Args:
+            num_workers: most at a time.
+            memory_bytes: what all of them together may use beyond what each has once it is warm; None for no limit.
+            warm_up: what a worker runs before its first task, unless something was begun there.
+            stall_s: seconds without a sign of life after which a worker is ended.
+        """
+        self.stall_s = stall_s
+        self._lock = threading.Lock()
+        self._workers: set[Worker] = set()
+        self._idle: list[Worker] = []
+        self._in_flight: set[Future[Any]] = set()
+        self._num_deaths = 0
+        self._is_closed = False
+        self._allow(num_workers, memory_bytes, warm_up)
+
+    def begin[R](self, function: Callable[[], R]) -> Callable[[], R]:
+        """Begin to run a function in the first worker; return what waits for its result.
+
+        That raises what the function raises for users, and DataError when the worker dies.
+        """
+        future: Future[R] = self._threads.submit(self._begun, function)
+        return future.result
+
+    def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any]) -> None:
+        """Go on with more workers, once all that was begun is over.
+
+        Args:
+            num_workers: most at a time.
+            memory_bytes: what all of them together may use, as of the pool.
+            warm_up: what a worker that is started now runs before its first task.
+        """
+        self._threads.shutdown()
+        self._allow(num_workers, memory_bytes, warm_up)
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield what becomes of each task, in order, as `Runner` says."""
-        tickets: deque[_Ticket] = deque()
-        waiting_for = iter(tasks)
-        try:
-            while True:
-                while len(self._waiting) < _MAX_WAITING and len(tickets) < _MAX_UNREAD * self.num_workers:
-                    new = [_Ticket(function=function, task=task) for task in islice(waiting_for, 1)]
-                    if not new:
-                        break
-                    tickets += new
-                    self._waiting += new
-                    self._deal(self.num_workers)
-                if not tickets:
-                    return
-                if tickets[0].is_done:
-                    yield _outcome(tickets.popleft())
-                else:
-                    self._look(self.num_workers)
-        finally:
-            self._waiting = deque(ticket for ticket in self._waiting if ticket not in tickets)
+        most = (self._num_workers + _MAX_WAITING, _MAX_UNREAD * self._num_workers)
+        share = None if self._memory_bytes is None else self._memory_bytes // self._num_workers
+        for _, future in in_order(lambda task: self._submit(function, task, share), tasks, lambda: most):
+            yield future.result()
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
         """Return what becomes of a task that has all the memory."""
-        waiting, self._waiting = self._waiting, deque()
-        while any(worker.ticket for worker in self._workers):
-            self._look(self.num_workers)
+        wait(self._in_flight)
         self._dismiss()
-        ticket = _Ticket(function=function, task=task)
-        self._waiting.append(ticket)
-        while not ticket.is_done:
-            self._deal(1)
-            self._look(1)
+        future = self._submit(function, task, self._memory_bytes)
+        wait([future])
         self._dismiss()
-        self._waiting.extend(waiting)
-        result: R | TaskFailure = _outcome(ticket)
+        result: R | TaskFailure = future.result()
         return result
 
     def close(self) -> None:
         """End every worker at once."""
-        for worker in self._workers:
-            _stop(worker)
-            worker.connection.close()
-        self._workers.clear()
+        with self._lock:
+            self._is_closed = True
+            for worker in self._workers:
+                worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+        self._dismiss()
+
+    def __enter__(self) -> Self:
+        """Return the pool."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End its workers, in the middle of a task if need be."""
+        self.close()
+
+    def _allow(self, num_workers: int, memory_bytes: int | None, warm_up: Callable[[], Any] | None) -> None:
+        self._num_workers, self._memory_bytes, self._warm_up = num_workers, memory_bytes, warm_up
+        self._threads = ThreadPoolExecutor(num_workers)
+
+    def _submit(self, function: Callable[[Any, Beat], Any], task: Any, memory_bytes: int | None) -> Future[Any]:
+        future = self._threads.submit(self._outcome, function, task, memory_bytes)
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
+        return future
 
     def _dismiss(self) -> None:
         """End idle workers, so that what they hold is free."""
-        for worker in list(self._workers):
-            self._workers.remove(worker)
-            worker.connection.close()
-            self.server.exit_status(worker.number)
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._workers.difference_update(idle)
+        for worker in idle:
+            worker.end()
 
-    def _deal(self, num_workers: int) -> None:
-        """Give waiting tasks to free workers; start workers where there are fewer than allowed."""
-        while self._waiting:
-            worker = next((worker for worker in self._workers if worker.ticket is None), None)
-            if worker is None and len(self._workers) < num_workers:
-                share = None if self.memory_bytes is None else self.memory_bytes // num_workers
-                number, connection = self.server.fork(share)
-                worker = _Worker(number=number, connection=connection)
-                self._workers.append(worker)
-            if worker is None:
-                return
-            ticket = self._waiting.popleft()
-            worker.ticket, worker.last_beat, worker.last_seen_s = ticket, -1, time.monotonic()
-            try:
-                send(worker.connection, (ticket.function, ticket.task))
-            except OSError:
-                self._bury(worker)
-
-    def _look(self, num_workers: int) -> None:
-        """Wait for news of workers and take it in."""
-        ready = wait([worker.connection for worker in self._workers], timeout=_LOOK_S)
-        for worker in [worker for worker in self._workers if worker.connection in ready]:
-            self._hear(worker)
-        now_s = time.monotonic()
-        for worker in self._workers:
-            if worker.last_beat >= 0 and worker.ticket is not None and now_s - worker.last_seen_s > self.stall_s:
-                worker.was_stopped = True
-                _stop(worker)
-        self._deal(num_workers)
-
-    def _hear(self, worker: _Worker) -> None:
+    def _begun(self, function: Callable[[], Any]) -> Any:
         try:
-            kind, value = worker.connection.recv()
-        except (EOFError, OSError):
-            self._bury(worker)
-            return
-        worker.last_seen_s = time.monotonic()
-        ticket = worker.ticket
-        assert ticket is not None
-        if kind == "beat":
-            worker.last_beat = value
-            return
-        ticket.is_done, worker.ticket = True, None
-        if kind == "done":
-            ticket.result = value
-        elif kind == "error":
-            ticket.error = value
-        else:
-            ticket.result = replace(value, task=ticket.task)
+            with self._worker(None) as worker:
+                return result_of(worker.call(_without_task, function))
+        except WorkerDiedError as death:
+            raise DataError(_LOADING_DIED.format(death)) from None
 
-    def _bury(self, worker: _Worker) -> None:
-        """Take in that a worker died; the task that it had has failed."""
-        self._workers.remove(worker)
-        worker.connection.close()
-        code, errors = self.server.exit_status(worker.number)
-        self._num_deaths += 1
+    def _outcome(self, function: Callable[[Any, Beat], Any], task: Any, memory_bytes: int | None) -> Any:
+        """Run a task in a worker; a worker that dies is the failure of its task.
+
+        Raises:
+            BridgepackError, OSError: what the task raised.
+            DataError: when too many died.
+        """
+        try:
+            with self._worker(memory_bytes) as worker:
+                return worker.call(function, task, stall_s=self.stall_s)
+        except WorkerDiedError as death:
+            self._count(death)
+            seen = f"no sign of life for {self.stall_s:.0f} seconds"
+            return TaskFailure(
+                task=task,
+                kind="stalled" if death.was_stalled else "died",
+                detail=seen if death.was_stalled else f"{death.last_words}the process ended with {death.ending}",
+                is_memory=death.is_memory,
+                last_beat=death.last_beat,
+            )
+
+    @contextmanager
+    def _worker(self, memory_bytes: int | None) -> Iterator[Worker]:
+        """Give an idle worker, or a new one; there are never more than threads."""
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        worker = worker or self._started()
+        try:
+            if memory_bytes is not None and not worker.is_limited:
+                worker.call(limit_memory, memory_bytes)
+                worker.is_limited = True
+            yield worker
+        finally:
+            with self._lock:
+                if worker.is_over:
+                    self._workers.discard(worker)
+                else:
+                    self._idle.append(worker)
+
+    def _started(self) -> Worker:
+        worker = Worker()
+        with self._lock:
+            self._workers.add(worker)
+            if self._is_closed:
+                worker.kill()
+        if self._warm_up is not None:
+            worker.call(_without_task, self._warm_up)
+        return worker
+
+    def _count(self, death: WorkerDiedError) -> None:
+        with self._lock:
+            self._num_deaths += 1
         if self._num_deaths > _MAX_DEATHS:
             raise DataError(
-                f"{self._num_deaths} worker processes died, the last one with {_last_line(errors)}{ending(code)}. What "
-                "is finished is kept. Use fewer --workers, more --memory, or other versions of the libraries."
-            )
-        ticket = worker.ticket
-        if ticket is not None:
-            ticket.is_done = True
-            seen = f"no sign of life for {self.stall_s:.0f} seconds"
-            ticket.result = TaskFailure(
-                task=ticket.task,
-                kind="stalled" if worker.was_stopped else "died",
-                detail=seen if worker.was_stopped else f"{_last_line(errors)}the process ended with {ending(code)}",
-                is_memory=(code == -signal.SIGKILL and not worker.was_stopped) or "memory" in errors,
-                last_beat=worker.last_beat,
-            )
+                f"{self._num_deaths} worker processes died, the last one with {death}. What is finished is kept. Use "
+                "fewer --workers, more --memory, or other versions of the libraries."
+            ) from None
+
+
+class PlainRunner:
+    """Runs functions of one argument and gives their results alone: for a check, which needs no more."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """Yield `function(task)` for each task, in order; only a few tasks are in flight at a time.
+
+        Args:
+            function: defined at the top of a module, or the method of something that can be pickled.
+            tasks: picklable; taken from the iterable as workers become free.
+
+        Raises:
+            DataError: when a worker process dies.
+        """
+        for outcome in self._runner.run(partial(_without_beat, function), tasks):
+            yield result_of(outcome)
 
 
 @contextmanager
-def worker_pool(server: WorkerServer, num_workers: int, *, memory_bytes: int | None = None) -> Iterator[WorkerPool]:
-    """Give a pool; its workers are ended afterwards, in the middle of a task if need be."""
-    pool = WorkerPool(server=server, num_workers=num_workers, memory_bytes=memory_bytes)
-    try:
-        yield pool
-    finally:
-        pool.close()
-
-
-def _outcome(ticket: _Ticket) -> Any:
-    if ticket.error is not None:
-        raise ticket.error
-    return ticket.result
-
-
-def _stop(worker: _Worker) -> None:
-    """End a worker; its number is its own until the server was asked for its exit code."""
-    try:
-        os.kill(worker.number, signal.SIGKILL)
-    except ProcessLookupError:
+def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
+    """Give a runner with `num_workers` processes, which an error ends at once; with 1 it runs tasks in this process."""
+    if num_workers <= 1:
+        yield PlainRunner(InThisProcess())
         return
+    with WorkerPool(num_workers) as pool:
+        yield PlainRunner(pool)
 
 
-def _last_line(errors: str) -> str:
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return f"{lines[-1][:200]}; " if lines else ""
+def _without_beat[T, R](function: Callable[[T], R], task: T, _: Beat) -> R:
+    return function(task)
+
+
+def _without_task[R](function: Callable[[], R], _: Beat) -> R:
+    return function()

@@ -1,30 +1,30 @@
-"""Connects to a Ray cluster, or starts one on this machine, and makes sure that its nodes can take part in a build."""
+"""Connects to a Ray cluster, or starts one on this machine."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import secrets
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.store.keys import code_digest
 from bridgepack.data.tasks import Progress
-from bridgepack.data.workers.ray_runner import RayRunner, cannot_run, first_sentence
-from bridgepack.data.workers.ray_tasks import NodeFacts, WorkerSetup, new_mark, node_facts, software_versions
+from bridgepack.data.workers.ray_runner import RayRunner, alive_nodes, first_sentence, num_cpus
+from bridgepack.data.workers.ray_tasks import WorkerSetup
 from bridgepack.errors import ConfigError
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 _ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _INSTALL = 'pip install "bridgepack[ray]"'
-_CONNECT_S, _PROBE_S = 10.0, 180.0
+_CONNECT_S = 10.0
 #: For Ray's own store, on a cluster of one machine: tasks carry names of files, and few bytes.
 _OBJECT_STORE_BYTES = 128 << 20
 #: For a cluster that is started here: no report to Ray's makers, no warnings about devices.
@@ -83,17 +83,21 @@ def ray_runner(
         progress: told how many nodes there are.
 
     Raises:
-        ConfigError: when the cluster cannot be reached, or a node of it cannot take part.
+        ConfigError: when the cluster cannot be reached.
     """
     ray = _import_ray()
     progress.start("Connecting to Ray" if settings.address else "Starting Ray here", None, "nodes")
-    with _connected(ray, settings):
-        nodes = _alive_nodes(ray)
-        _refuse_unfit_nodes(ray, nodes, shared)
+    with _connected(ray, settings), _silenced(ray):
+        nodes = alive_nodes(ray)
         progress.advance(len(nodes))
         progress.finish()
-        slots = max((int(node["Resources"].get("CPU", 0)) for node in nodes), default=1)
-        yield RayRunner(ray=ray, setup=setup, num_workers=settings.num_workers, slots_per_node=max(slots, 1))
+        with _marks(shared) as marks:
+            yield RayRunner(
+                ray=ray,
+                setup=replace(setup, marks=marks),
+                num_workers=settings.num_workers,
+                slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
+            )
 
 
 def _import_ray() -> Any:
@@ -168,66 +172,13 @@ def _refuse_silent_address(address: str) -> None:
         ) from None
 
 
-def _alive_nodes(ray: Any) -> list[Mapping[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _refuse_unfit_nodes(ray: Any, nodes: Sequence[Mapping[str, Any]], shared: Sequence[Path]) -> None:
-    """Ask every node whether it has the same software and sees the shared folders.
-
-    Raises:
-        ConfigError: naming a node that does not; one that dies meanwhile is passed over.
-    """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    probe = ray.remote(node_facts)
-    with _marks(shared) as marks:
-        asked = [
-            probe.options(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False),
-            ).remote(marks)
-            for node in nodes
-            if node["Resources"].get("CPU", 0) > 0
-        ]
-        for reference in asked:
-            try:
-                _refuse_unfit(ray.get(reference, timeout=_PROBE_S))
-            except ray.exceptions.RayTaskError as error:
-                raise cannot_run(error) from None
-            except ray.exceptions.GetTimeoutError:
-                raise ConfigError(
-                    f"a Ray node has not started a worker in {_PROBE_S:.0f} s. Check `ray status` and the nodes' logs."
-                ) from None
-            except ray.exceptions.RayError:
-                continue
-
-
-def _refuse_unfit(facts: NodeFacts) -> None:
-    here = software_versions()
-    other = [f"{name} {facts.versions.get(name)}" for name in here if facts.versions.get(name) != here[name]]
-    if facts.code != code_digest():
-        other.insert(0, "another bridgepack")
-    if other:
-        raise ConfigError(
-            f"the Ray node {facts.host} has other software than where the build began: {', '.join(other)}. Install the "
-            "same versions everywhere; otherwise the bytes would depend on which node made them."
-        )
-    if facts.missing:
-        raise ConfigError(
-            f"the Ray node {facts.host} does not see, or cannot write, {facts.missing[0]!r}. --output and --store must "
-            "be on a file system that all nodes share."
-        )
-
-
 @contextmanager
 def _marks(shared: Sequence[Path]) -> Iterator[dict[str, str]]:
     """Give files in the shared folders with texts that no other folder has; they go afterwards."""
     marks: dict[str, str] = {}
     try:
         for folder in shared:
-            text = new_mark()
+            text = secrets.token_hex(16)
             path = folder / f".{text}.ray-mark"
             marks[str(path)] = text
             path.write_text(text, encoding="utf-8")
@@ -235,6 +186,21 @@ def _marks(shared: Sequence[Path]) -> Iterator[dict[str, str]]:
     finally:
         for name in marks:
             Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _silenced(ray: Any) -> Iterator[None]:
+    """Keep pages on nodes that died, raylets' logs among them, out of the output; the runner has a sentence for it.
+
+    Ray has no setting for that.
+    """
+    module = ray._private.worker
+    before = module.print_to_stdstream
+    module.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        module.print_to_stdstream = before
 
 
 @contextmanager

@@ -1,24 +1,26 @@
-"""What a Ray worker does with a task: hand it to a process of its own, which may die without the Ray worker."""
+"""What a Ray worker does with a task: run it with what it loaded once, or hand it to a process that may die."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
-import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from bridgepack.data.identity import library_versions
 from bridgepack.data.store.keys import code_digest
-from bridgepack.data.tasks import TaskFailure, is_meant_for_users
+from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, is_meant_for_users
+from bridgepack.data.tokenizers.frameworks import hide_frameworks
+from bridgepack.data.worker_process import ENVIRONMENT, PACKING, TOKENISING, limit_memory, preload
+from bridgepack.data.workers.garbage import collect_rarely
 from bridgepack.data.workers.memory import MIN_WORKER_BYTES, memory_share
-from bridgepack.data.workers.pool import WorkerPool
-from bridgepack.data.workers.server_process import PACKING, TOKENISING, WorkerServer
+from bridgepack.data.workers.pool import STALL_S, WorkerPool
 from bridgepack.errors import ConfigError
 
 
@@ -31,31 +33,16 @@ class WorkerSetup:
         memory_bytes: that a build may use on each machine; by default a share of what is free there.
         load: loads what tasks need and returns the tokenizer's identity; None where tasks need nothing.
         identity: what it must return, so that every node makes the same tokens.
-        code: digest of bridgepack's source where the build began; nodes that join later must have it, too.
+        marks: file in a folder that all nodes must share -> its text.
+        software: what a node must have, too: library -> version, Python's, and a digest of bridgepack's source.
     """
 
     folder: str
     memory_bytes: int | None
     load: Callable[[], Mapping[str, Any]] | None = None
     identity: Mapping[str, Any] | None = None
-    code: str = field(default_factory=code_digest)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeFacts:
-    """What a build must know of a node before it sends tasks there.
-
-    Attributes:
-        host: name of the machine.
-        code: digest of bridgepack's source.
-        versions: library -> version, and Python's.
-        missing: shared folders that are not there, or not the same ones, or cannot be written.
-    """
-
-    host: str
-    code: str
-    versions: Mapping[str, str]
-    missing: tuple[str, ...]
+    marks: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=lambda: _software())
 
 
 def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
@@ -68,9 +55,17 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
         call: function and task, pickled.
         num_slots: tasks that this machine runs at a time.
     """
+    return _pickled(partial(_run_here, setup, call, num_slots))
+
+
+def run_task_apart(setup: bytes, call: bytes) -> bytes:
+    """Return the same of a task that may end its process: in one of its own, so that its last sign of life is known."""
+    return _pickled(partial(_run_apart, setup, call))
+
+
+def _pickled(run: Callable[[], Any]) -> bytes:
     try:
-        function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
-        [outcome] = _pool(setup, num_slots).run(function, [task])
+        outcome = run()
     except Exception as error:
         if not is_meant_for_users(error):
             raise
@@ -80,80 +75,94 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
     return pickle.dumps(("done", outcome), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def node_facts(marks: Mapping[str, str]) -> NodeFacts:
-    """Return facts about the node that this runs on.
-
-    Args:
-        marks: file in a folder that all nodes must share -> its text.
-    """
-    missing = []
-    for name, text in marks.items():
-        path = Path(name)
-        try:
-            is_shared = path.read_text(encoding="utf-8") == text and os.access(path.parent, os.W_OK)
-        except OSError:
-            is_shared = False
-        if not is_shared:
-            missing.append(str(path.parent))
-    return NodeFacts(
-        host=socket.gethostname(), code=code_digest(), versions=software_versions(), missing=tuple(missing)
-    )
+def _run_here(setup: bytes, call: bytes, num_slots: int) -> Any:
+    function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
+    _prepare(setup, num_slots)
+    try:
+        return InThisProcess().run_alone(partial(_watched, function), task)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
-def software_versions() -> dict[str, str]:
-    """Return what must be the same wherever tasks run."""
-    return {"python": ".".join(map(str, sys.version_info[:2])), **library_versions()}
+def _run_apart(setup: bytes, call: bytes) -> Any:
+    function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
+    wanted = _checked(setup)
+    preload(PACKING if wanted.load is None else TOKENISING)
+    with WorkerPool(memory_bytes=memory_share(wanted.memory_bytes), warm_up=wanted.load) as pool:
+        return pool.run_alone(function, task)
 
 
-def new_mark() -> str:
-    """Return a text that no other build writes."""
-    return secrets.token_hex(16)
+def _watched(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
+    """Run a task that ends this process when it shows no sign of life; Ray then begins it again."""
+
+    def seen(number: int) -> None:
+        beat(number)
+        if number < 0:
+            faulthandler.cancel_dump_traceback_later()
+        else:
+            faulthandler.dump_traceback_later(STALL_S, exit=True)
+
+    return function(task, seen)
 
 
 @lru_cache(maxsize=1)
-def _pool(setup: bytes, num_slots: int) -> WorkerPool:
-    """Return a pool of one process, kept for the next task; it ends with the Ray worker.
+def _prepare(setup: bytes, num_slots: int) -> None:
+    """Load what tasks need, once in a Ray worker, and limit the memory that they may take.
 
     Raises:
-        ConfigError: when bridgepack or the tokenizer is another one here.
+        ConfigError: as `_checked`; or the tokenizer is another one here.
         BridgepackError: when the tokenizer cannot be loaded.
     """
+    wanted = _checked(setup)
+    collect_rarely()
+    hide_frameworks()
+    if wanted.load is not None:
+        _refuse_other_identity(wanted.load(), wanted.identity or {})
+    limit_memory(max(memory_share(wanted.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES))
+
+
+@lru_cache(maxsize=1)
+def _checked(setup: bytes) -> WorkerSetup:
+    """Return a setup, once this process is where the build began, and what it has is the same.
+
+    Raises:
+        ConfigError: naming the machine, and what is another one or missing.
+    """
     wanted: WorkerSetup = pickle.loads(setup)  # noqa: S301 (Ray brought it from the build itself)
-    if code_digest() != wanted.code:
+    host, here = socket.gethostname(), _software()
+    other = [f"{name} {here.get(name)}" for name, text in wanted.software.items() if here.get(name) != text]
+    if other:
         raise ConfigError(
-            f"{socket.gethostname()} has another bridgepack than where the build began. Install the same one there."
+            f"the Ray node {host} has other software than where the build began: {', '.join(other)}. Install the same "
+            "versions everywhere; otherwise the bytes would depend on which node made them."
         )
-    server = WorkerServer(PACKING if wanted.load is None else TOKENISING)
+    unseen = [str(Path(name).parent) for name, text in wanted.marks.items() if not _is_seen(Path(name), text)]
+    if unseen:
+        raise ConfigError(
+            f"the Ray node {host} does not see, or cannot write, {unseen[0]!r}. --output and --store must be on a file "
+            "system that all nodes share."
+        )
     try:
-        server.prepare(_ChangeFolder(wanted.folder))
-        if wanted.load is not None:
-            _refuse_other_identity(server.prepare(wanted.load), wanted.identity or {})
-    except BaseException:
-        server.close()
-        raise
-    share = max(memory_share(wanted.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES)
-    return WorkerPool(server=server, num_workers=1, memory_bytes=share)
+        os.chdir(wanted.folder)
+    except OSError as error:
+        raise ConfigError(
+            f"the Ray node {host} has no folder {wanted.folder!r} ({error.strerror}), which relative paths start "
+            "at. Begin the build in a folder that all nodes share."
+        ) from None
+    os.environ.update(ENVIRONMENT)
+    return wanted
 
 
-@dataclass(frozen=True)
-class _ChangeFolder:
-    """Lets a process work in a folder."""
+def _software() -> dict[str, str]:
+    versions = {"python": ".".join(map(str, sys.version_info[:2])), **library_versions()}
+    return {"bridgepack's source": code_digest(), **versions}
 
-    folder: str
 
-    def __call__(self) -> None:
-        """Go there.
-
-        Raises:
-            ConfigError: when it is not there.
-        """
-        try:
-            os.chdir(self.folder)
-        except OSError as error:
-            raise ConfigError(
-                f"{socket.gethostname()} has no folder {self.folder!r} ({error.strerror}), which relative paths start "
-                "at. Begin the build in a folder that all nodes share."
-            ) from None
+def _is_seen(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") == text and os.access(path.parent, os.W_OK)
+    except OSError:
+        return False
 
 
 def _refuse_other_identity(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

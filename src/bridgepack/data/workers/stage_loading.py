@@ -1,4 +1,4 @@
-"""What a build asks its worker server to load, named without importing templates and tokenizers."""
+"""What workers of a build load before their first task, named without importing templates and tokenizers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.workers.server_process import WorkerServer
+from bridgepack.data.tasks import InThisProcess
+from bridgepack.data.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
     from bridgepack.data.reading.inputs import InputFile
@@ -15,23 +16,18 @@ if TYPE_CHECKING:
 
 
 class StageLoading:
-    """Loads the tokenisation stage of a recipe, for the workers of one build.
+    """Loads the tokenisation stage of a recipe, where the tasks of its build are to run.
 
     Attributes:
-        server: the process that loads it and that workers are forked from; None to load it in this process.
+        workers: the processes of one build, or this process.
     """
 
-    def __init__(self, server: WorkerServer | None, recipe: SFTRecipe) -> None:
-        """Begin to load."""
-        self.server = server
+    def __init__(self, workers: WorkerPool | InThisProcess, recipe: SFTRecipe) -> None:
+        """Begin to load the tokenizer."""
+        self.workers = workers
         self._recipe = recipe
         self._engine: Callable[[], EngineReport] | None = None
-        self._wait_for_stage: Callable[[], None] = partial(_load, recipe.model_dump_json())
-        self._identify: Callable[[], dict[str, Any]] = partial(_identity, recipe.model_dump_json())
-        if server is not None:
-            server.begin(self._wait_for_stage)
-            self._wait_for_stage = server.prepared
-            self._identify = server.aside(self._identify)
+        self._identity = workers.begin(partial(_load, recipe.model_dump_json()))
 
     def begin_engine(self, files: Sequence[InputFile]) -> None:
         """Go on with what encodes texts, which is compared with `tokenizers` on rows of the files.
@@ -41,10 +37,9 @@ class StageLoading:
         """
         num_bytes = sum(file.num_bytes for file in files)
         engine = self._recipe.tokenizer.engine
-        self._engine = partial(_checked_engine, self._recipe.model_dump_json(), engine, num_bytes, tuple(files))
-        if self.server is not None:
-            self.server.begin(self._engine)
-            self._engine = self.server.prepared
+        self._engine = self.workers.begin(
+            partial(_checked_engine, self._recipe.model_dump_json(), engine, num_bytes, tuple(files))
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the loaded tokenizer.
@@ -52,8 +47,7 @@ class StageLoading:
         Raises:
             TokenizerError: when it cannot be loaded or cannot do what the recipe asks.
         """
-        self._wait_for_stage()
-        return self._identify()
+        return self._identity()
 
     def engine(self) -> EngineReport:
         """Return what encodes texts, after `begin_engine`."""
@@ -61,21 +55,15 @@ class StageLoading:
         return self._engine()
 
 
-def node_load(recipe: SFTRecipe, engine: str, num_input_bytes: int) -> Callable[[], dict[str, Any]]:
-    """Return what loads the tokenisation stage with an engine on a node, and returns its tokenizer's identity."""
-    return partial(_on_node, recipe.model_dump_json(), engine, num_input_bytes)
+def stage_load(recipe: SFTRecipe, engine: str, num_input_bytes: int) -> Callable[[], dict[str, Any]]:
+    """Return what loads the tokenisation stage with an engine and returns its tokenizer's identity."""
+    return partial(_load_whole, recipe.model_dump_json(), engine, num_input_bytes)
 
 
-def _load(recipe_json: str) -> None:
+def _load(recipe_json: str) -> dict[str, Any]:
     from bridgepack.data.sequences.loading import forget_stage, load_tokenizer_of
 
     forget_stage()
-    load_tokenizer_of(recipe_json)
-
-
-def _identity(recipe_json: str) -> dict[str, Any]:
-    from bridgepack.data.sequences.loading import load_tokenizer_of
-
     return load_tokenizer_of(recipe_json).identity()
 
 
@@ -87,7 +75,7 @@ def _checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: 
     return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
 
 
-def _on_node(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
+def _load_whole(recipe_json: str, engine: str, num_input_bytes: int) -> dict[str, Any]:
     from bridgepack.data.sequences.loading import load_stage
 
     return load_stage(recipe_json, engine, num_input_bytes).tokenizer.identity()

@@ -1,0 +1,247 @@
+"""A process that runs tasks one after the other, started through Python's fork server, and that ends with its caller.
+
+The fork server begins with nothing of the caller's and imports what tasks need once; workers share that.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from bridgepack.data.tasks import Beat, failure_of, is_meant_for_users
+from bridgepack.data.tokenizers.frameworks import hide_frameworks
+from bridgepack.data.workers.garbage import collect_rarely
+
+#: Threads that libraries would start on loading, and that a fork would lose.
+ENVIRONMENT = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+#: Modules of the tasks that write token files and shards, and of those that tokenise, too.
+PACKING = ("bridgepack.data.stages.range_tasks", "bridgepack.data.stages.shard_tasks")
+TOKENISING = (
+    "bridgepack.data.sequences.loading",
+    "bridgepack.data.workers.stage_loading",
+    "bridgepack.data.tokenizers.engine_sample",
+    *PACKING,
+    "tokenizers",
+)
+_CONTEXT = multiprocessing.get_context("forkserver")
+#: multiprocessing's list of children is not made for threads.
+_LOCK = threading.Lock()
+_ERROR_OUTPUT, _TAIL_BYTES = 2, 2000
+
+
+@dataclass(kw_only=True)
+class WorkerDiedError(Exception):
+    """A worker that ended in the middle of a task.
+
+    Attributes:
+        code: its exit code, negative for a signal.
+        errors: the end of its error output.
+        last_beat: number of the last beat; -1 where there was none.
+        was_stalled: it was ended, because it showed no sign of life.
+    """
+
+    code: int
+    errors: str
+    last_beat: int
+    was_stalled: bool
+
+    def __str__(self) -> str:
+        """Say how it ended."""
+        return f"{self.last_words}{self.ending}"
+
+    @property
+    def ending(self) -> str:
+        """Its exit code in words: -9 -> `SIGKILL`, 3 -> `exit code 3`."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        names = {int(item): item.name for item in signal.Signals}
+        return names.get(-self.code, f"signal {-self.code}")
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its errors, to be followed by how it ended; empty where there is none."""
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
+        return f"{lines[-1][:200]}; " if lines else ""
+
+    @property
+    def is_memory(self) -> bool:
+        """Memory ran out, as far as one can tell."""
+        return (self.code == -signal.SIGKILL and not self.was_stalled) or "memory" in self.errors
+
+
+class Worker:
+    """A process that runs tasks; its caller talks to it from one thread at a time.
+
+    Attributes:
+        is_limited: its memory is.
+    """
+
+    def __init__(self) -> None:
+        """Start it, in this process's working folder and environment."""
+        self.is_limited = False
+        self._connection, theirs = multiprocessing.Pipe()
+        self._errors = Connection(os.memfd_create("errors"))
+        surroundings = (str(Path.cwd()), {**os.environ, **ENVIRONMENT})
+        self._process = _CONTEXT.Process(target=_serve, args=(theirs, self._errors, *surroundings), daemon=True)
+        with theirs, _starting():
+            self._process.start()
+
+    @property
+    def is_over(self) -> bool:
+        """It ended, as its caller knows."""
+        return self._connection.closed
+
+    def call(self, function: Callable[[Any, Beat], Any], task: Any, *, stall_s: float | None = None) -> Any:
+        """Return what a function gives for a task, or its failure where it raised what no user is meant to see.
+
+        Args:
+            function: defined at the top of a module.
+            task: picklable.
+            stall_s: a task that shows no sign of life for so long, after it began to show some, is ended.
+
+        Raises:
+            BridgepackError, OSError: what it raised.
+            WorkerDiedError: when the process ends.
+        """
+        kind, value, last_beat = "beat", cast("Any", -1), -1
+        try:
+            self._connection.send((function, task))
+            while kind == "beat":
+                last_beat = value
+                if not self._connection.poll(stall_s if last_beat >= 0 else None):
+                    raise self._death(last_beat, was_stalled=True)
+                kind, value = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise self._death(last_beat, was_stalled=False) from None
+        if kind == "error":
+            raise value
+        return replace(value, task=task) if kind == "failure" else value
+
+    def kill(self) -> None:
+        """End it at once, from whatever thread."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it and wait until what it held is free."""
+        self._process.kill()
+        self._join()
+
+    def _join(self) -> None:
+        with _LOCK:
+            self._process.join()
+        self._connection.close()
+
+    def _death(self, last_beat: int, *, was_stalled: bool) -> WorkerDiedError:
+        if was_stalled:
+            self._process.kill()
+        self._join()
+        code = self._process.exitcode
+        assert code is not None
+        size = os.fstat(self._errors.fileno()).st_size
+        errors = os.pread(self._errors.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0)).decode(errors="replace")
+        return WorkerDiedError(code=code, errors=errors, last_beat=last_beat, was_stalled=was_stalled)
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Start the fork server, where none runs, and let it import modules while this process goes on."""
+    _CONTEXT.set_forkserver_preload(list(modules))
+    with _starting():
+        forkserver.ensure_running()
+
+
+def limit_memory(memory_bytes: int, _: Beat | None = None) -> None:
+    """Let this process have so much more memory of its own than it has now."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = _private_bytes() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Start processes that leave Ctrl-C to this one, start no threads, and do not run the caller's script again.
+
+    A fork server's signal mask and environment are those of when it was started.
+    """
+    with _LOCK:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        added = {name: text for name, text in ENVIRONMENT.items() if name not in os.environ}
+        os.environ.update(added)
+        try:
+            yield
+        finally:
+            for name in added:
+                os.environ.pop(name, None)
+            sys.modules["__main__"] = main
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _serve(connection: Connection, errors: Connection, folder: str, environment: Mapping[str, str]) -> None:
+    """Run tasks until the caller goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(errors.fileno(), _ERROR_OUTPUT)
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    gc.freeze()  # what workers share is not looked through again, which would also copy it
+    collect_rarely()
+    hide_frameworks()
+    _be_killed_first()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    while True:
+        function, task = connection.recv()
+        last = -1
+
+        def beat(number: int) -> None:
+            nonlocal last
+            last = number
+            connection.send(("beat", number))
+
+        try:
+            result = ("done", function(task, beat))
+        except BaseException as error:  # Rust code that panics raises no Exception
+            result = ("error", error) if is_meant_for_users(error) else ("failure", failure_of(error, None, last))
+        connection.send(result)
+        del function, task, result
+
+
+def _end_with_caller() -> None:
+    """End when the caller does, whatever this process is doing."""
+    caller = multiprocessing.parent_process()
+    assert caller is not None
+    caller.join()
+    os._exit(0)
+
+
+def _private_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _be_killed_first() -> None:
+    """Ask the system to end workers, which can be replaced, before the build itself when memory runs out."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="utf-8")
+    except OSError:
+        return
