@@ -100,8 +100,10 @@ def write_edit(edit: FileEdit) -> None:
     target = path.resolve()
     try:
         with replaced_when_whole(target, is_shared=True) as temporary:
+            mode = target.stat().st_mode & 0o7777
+            temporary.touch(mode & 0o700)  # never open to more people than the file is
             temporary.write_bytes(edit.new_text.encode("utf-8"))
-            temporary.chmod(target.stat().st_mode & 0o7777)
+            temporary.chmod(mode)
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's rights.") from None
 

@@ -146,6 +146,7 @@ def test_saved_megatron_bridge_configuration() -> None:
         ("a: &x {c: {d: 1}}\nb:\n  <<: *x\n", ("b.c.e", 1), "line 3: an anchor, a merge key"),
         ("a: &x {c: 1}\nb:\n  <<: *x\n  c: 2\n", ("b.c", REMOVE), "line 4: an anchor, a merge key"),
         ("a: &x {c: 1}\nb:\n  <<: *x\n", ("b.c", REMOVE), "line 3: an anchor, a merge key"),
+        ("a: &x {c: 1, d: 1}\nb: *x\n", ("b.c", REMOVE), "line 2: an anchor"),
         ("---\n...\n", ("a", 1), "line 3: an anchor, .* or the layout is in the way"),
         ("a:\n- 1 # c\n", ("a", 2), "comments stand inside its old value"),
         ("a: [1, # c\n 2]\n", ("a", 2), "comments stand inside its old value"),

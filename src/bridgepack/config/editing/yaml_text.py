@@ -163,6 +163,8 @@ def _splice(text: str, edit: Edit) -> _Splice:
         if depth == len(edit.keys) - 1 and value is REMOVE:
             return _removed(text, edit, node, index, section)
         if depth == len(edit.keys) - 1 or not entry[1].is_mapping:
+            if value is REMOVE:
+                _refuse(text, edit, entry[1].start, _IN_THE_WAY)
             return _replaced(text, edit, entry, value)
         node, section = entry[1], entry[0]
     raise AssertionError("a path has at least one name")
