@@ -15,6 +15,7 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.engine_checks import (
     CheckedEngine,
@@ -71,12 +72,12 @@ def test_reference_rows(reference_data: Path, name: str, engine: str) -> None:
     chat = ChatEncoder(tokenizer, ChatPreprocessing(assistant_markers=markers), {})
     pairs = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(kind="prompt_completion"))
     rows = [Example(file_index=0, row=1, columns=row) for row in _chats(reference_data)]
-    expected = [str(item) for encoder in (chat, pairs) for item in encoder.encode_batch(rows)]
+    expected = [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)]
 
     assert use_engine(tokenizer, engine, LARGE) == (engine, None)
 
     assert tokenizer.engine.name == engine
-    assert [str(item) for encoder in (chat, pairs) for item in encoder.encode_batch(rows)] == expected
+    assert [str(item) for encoder in (chat, pairs) for item in encode_examples(encoder, rows)] == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

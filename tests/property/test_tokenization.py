@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -54,7 +54,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def _encode(tokenizer: ChatTokenizer, *columns: Mapping[str, Any], **preprocessing: Any) -> list[Encoded | RowError]:
     encoder = ChatEncoder(tokenizer, ChatPreprocessing(**preprocessing), {})
-    return encoder.encode_batch([Example(file_index=0, row=1, columns=row) for row in columns])
+    return encode_examples(encoder, [Example(file_index=0, row=1, columns=row) for row in columns])
 
 
 def _row(turns: list[Turn]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_any_row_is_a_pair_or_an_error(tokenizer: ChatTokenizer, row: Any) -> No
     settings = {"kind": "prompt_completion", "over_long": "truncate"}
     encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
 
-    whole = encoder.encode_batch([Example(file_index=0, row=1, columns=row)])
+    whole = encode_examples(encoder, [Example(file_index=0, row=1, columns=row)])
     encoded = cut(policy_for(settings, 8, tokenizer.eos_token_id), whole)
 
     _assert_encoded_or_refused(encoded, tokenizer)

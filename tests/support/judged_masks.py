@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.sequences.encoder import Tokenization
+from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -94,7 +94,7 @@ class Judged:
             }
         )
         loaded = load_tokenizer(recipe.tokenizer)
-        encoder = Tokenization(recipe.resolve(), loaded).encoder
+        encoder = encoder_of(recipe.resolve(), loaded)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:

@@ -19,7 +19,7 @@ from jinja2.exceptions import TemplateError
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -168,7 +168,7 @@ def _outcomes(
     encoder: ChatEncoder | PromptCompletionEncoder, rows: Sequence[Columns], policy: OverLongPolicy | None = None
 ) -> list[Outcome]:
     examples = [Example(file_index=0, row=number, columns=row) for number, row in enumerate(rows, 1)]
-    encoded = encoder.encode_batch(examples)
+    encoded = encode_examples(encoder, examples)
     made = encoded if policy is None else cut(policy, encoded)
     return [(item.ids, item.mask) if isinstance(item, Encoded) else item for item in made]
 

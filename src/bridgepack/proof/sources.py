@@ -137,9 +137,9 @@ def derived_rows(
             continue
         pending.append((row, item))
         if len(pending) == _BATCH_ROWS:
-            yield from _encoded(stage.tokenization.encoder, policy, pending)
+            yield from _encoded(stage.encoder, policy, pending)
             pending = []
-    yield from _encoded(stage.tokenization.encoder, policy, pending)
+    yield from _encoded(stage.encoder, policy, pending)
 
 
 class EncodedRow(NamedTuple):
@@ -171,7 +171,7 @@ def encoded_rows(
         DataError: the file cannot be read.
         TokenizerError: the tokenizer cannot be loaded, or cannot do what the recipe asks.
     """
-    encoder = load_stage(recipe.model_dump_json()).tokenization.encoder
+    encoder = load_stage(recipe.model_dump_json()).encoder
     for batch in batched(_rows_read(file, file_index, rows, recipe.data.max_row_bytes), _BATCH_ROWS):
         made = iter(encode_examples(encoder, [item for _, item in batch if isinstance(item, Example)]))
         for row, item in batch:

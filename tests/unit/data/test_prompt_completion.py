@@ -8,7 +8,7 @@ import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
-from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -28,7 +28,7 @@ def _encode(tokenizer: ChatTokenizer, prompt: str, completion: str, **settings: 
     settings = {"kind": "prompt_completion", "over_long": "truncate", **settings}
     encoder = PromptCompletionEncoder(tokenizer, PromptCompletionPreprocessing(**settings))
     columns = {"prompt": prompt, "completion": completion}
-    whole = encoder.encode_batch([Example(file_index=0, row=1, columns=columns)])
+    whole = encode_examples(encoder, [Example(file_index=0, row=1, columns=columns)])
     (encoded,) = cut(policy_for(settings, 4, tokenizer.eos_token_id), whole)
     assert isinstance(encoded, Encoded)
     return encoded

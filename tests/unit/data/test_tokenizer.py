@@ -11,7 +11,7 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.errors import RowError, TokenizerError
@@ -45,7 +45,7 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
     for name, family in (("plain", CHATML), ("cutting", replace(CHATML, edit=_cut_and_pad))):
         tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path / name, family))))
         settings = PromptCompletionPreprocessing(kind="prompt_completion")
-        results.append(PromptCompletionEncoder(tokenizer, settings).encode_batch(examples))
+        results.append(encode_examples(PromptCompletionEncoder(tokenizer, settings), examples))
 
     assert results[0] == results[1]
     assert isinstance(results[0][0], Encoded)
@@ -58,7 +58,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(), {})
 
     with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
-        encoder.encode_batch([_example(messages=[QUESTION, ANSWER])])
+        encode_examples(encoder, [_example(messages=[QUESTION, ANSWER])])
 
 
 def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
@@ -67,8 +67,9 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     call = {"from": "function_call", "value": json.dumps({"name": "smile", "arguments": {"face": HALF}})}
     asked = {"from": "human", "value": "Smile."}
 
-    broken, whole = ChatEncoder(tokenizer, ChatPreprocessing(), {}).encode_batch(
-        [_example(conversations=[asked, call]), _example(messages=[QUESTION, ANSWER])]
+    broken, whole = encode_examples(
+        ChatEncoder(tokenizer, ChatPreprocessing(), {}),
+        [_example(conversations=[asked, call]), _example(messages=[QUESTION, ANSWER])],
     )
 
     assert isinstance(broken, RowError)
@@ -83,7 +84,7 @@ def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Pa
     encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(), {})
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
-    (encoded,) = encoder.encode_batch([_example(messages=[QUESTION, ANSWER] * 2, tools=tools)])
+    (encoded,) = encode_examples(encoder, [_example(messages=[QUESTION, ANSWER] * 2, tools=tools)])
 
     assert isinstance(encoded, Encoded)
     assert any(encoded.mask)

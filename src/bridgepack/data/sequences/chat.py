@@ -9,14 +9,14 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
-from bridgepack.data.sequences.encoding import Encoded, FlatBatch, Prepared, encode_examples, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Prepared, mask_out
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.sequences.quick_masks import QuickMasks
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason, Example, MaskArray
+from bridgepack.records import DropReason, MaskArray
 
 
 class PreparedChat(NamedTuple):
@@ -50,10 +50,6 @@ class ChatEncoder:
         is_marked = tokenizer.has_generation_blocks
         self._quick = QuickMasks(tokenizer, self._masks, markers) if markers is not None and not is_marked else None
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
-
-    def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
-        """Return ids and mask or the row's error, one per example, in order."""
-        return encode_examples(self, examples)
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row's conversation with its text.

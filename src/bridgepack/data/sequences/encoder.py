@@ -16,7 +16,7 @@ from bridgepack.config.recipe.preprocessing import (
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.chat import ChatEncoder
-from bridgepack.data.sequences.encoding import Encoded, Encoder, FlatBatch, Prepared, encode_examples
+from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -27,16 +27,18 @@ from bridgepack.records import DropReason, Example
 IGNORED_LABEL = -100
 
 
-class Tokenization:
-    """The tokenisation stage of one recipe; holds the tokenizer and no other state."""
+def encoder_of(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
+    """Return the encoder that a recipe asks for.
 
-    def __init__(self, resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> None:
-        """Choose the encoder.
-
-        Raises:
-            TokenizerError: when the tokenizer cannot do what the recipe asks.
-        """
-        self.encoder: Encoder = _encoder_for(resolved, tokenizer)
+    Raises:
+        TokenizerError: when the tokenizer cannot do what the recipe asks.
+    """
+    settings = resolved.recipe.preprocessing
+    if isinstance(settings, ChatPreprocessing):
+        return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
+    if isinstance(settings, PromptCompletionPreprocessing):
+        return PromptCompletionEncoder(tokenizer, settings)
+    return TokenizedEncoder(settings, tokenizer.vocab_size)
 
 
 class TokenizedEncoder:
@@ -46,10 +48,6 @@ class TokenizedEncoder:
         """Take the settings of a recipe and the number of ids."""
         self._settings = settings
         self._vocab_size = vocab_size
-
-    def encode_batch(self, examples: Seq[Example]) -> list[Encoded | RowError]:
-        """Return ids and mask or the row's error, one per example, in order."""
-        return encode_examples(self, examples)
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row's ids and mask.
@@ -102,15 +100,6 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
             texts += [part for part in value if isinstance(part, str)]
             num_characters += size
     return texts
-
-
-def _encoder_for(resolved: ResolvedRecipe, tokenizer: ChatTokenizer) -> Encoder:
-    settings = resolved.recipe.preprocessing
-    if isinstance(settings, ChatPreprocessing):
-        return ChatEncoder(tokenizer, settings, resolved.recipe.data.role_aliases)
-    if isinstance(settings, PromptCompletionPreprocessing):
-        return PromptCompletionEncoder(tokenizer, settings)
-    return TokenizedEncoder(settings, tokenizer.vocab_size)
 
 
 def _integers(columns: Mapping[str, Any], name: str) -> list[int]:

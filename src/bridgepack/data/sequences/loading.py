@@ -9,7 +9,8 @@ from functools import lru_cache
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.batches import iter_token_batches
-from bridgepack.data.sequences.encoder import Tokenization, texts_of_rows
+from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
+from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.engine_checks import check_texts, use_engine
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -28,13 +29,13 @@ class LoadedStage:
     Attributes:
         recipe: the recipe.
         tokenizer: its tokenizer.
-        tokenization: its stage.
+        encoder: makes tokens of its rows.
         engine: what encodes its texts.
     """
 
     recipe: SFTRecipe
     tokenizer: ChatTokenizer
-    tokenization: Tokenization
+    encoder: Encoder
     engine: EngineReport
 
     def batches(self, rows: Iterable[RowRead], *, first_row: int, max_text_bytes: int) -> Iterator[TokenBatch]:
@@ -43,9 +44,7 @@ class LoadedStage:
         Raises:
             EngineDiffersError: when the engine gives other tokens than `tokenizers` for a row that was compared.
         """
-        yield from iter_token_batches(
-            self.tokenization.encoder, rows, first_row=first_row, max_text_bytes=max_text_bytes
-        )
+        yield from iter_token_batches(self.encoder, rows, first_row=first_row, max_text_bytes=max_text_bytes)
 
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; where they differ, it is no longer used here.
@@ -57,7 +56,7 @@ class LoadedStage:
         if self.engine.name == REFERENCE:
             return self.engine
         most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
-        return check_texts(self.tokenizer, texts_of_rows(self.tokenization.encoder, rows, max_characters=most))
+        return check_texts(self.tokenizer, texts_of_rows(self.encoder, rows, max_characters=most))
 
 
 @lru_cache(maxsize=1)
@@ -72,20 +71,20 @@ def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: in
     Raises:
         TokenizerError: when the tokenizer cannot be loaded or cannot do what the recipe asks.
     """
-    recipe, tokenizer, tokenization = _loaded(recipe_json)
+    recipe, tokenizer, encoder = _loaded(recipe_json)
     tokenizer.use_reference_engine()
     is_used = recipe.preprocessing.kind != "tokenized" and not (
         recipe.preprocessing.kind == "chat" and tokenizer.has_generation_blocks
     )
     report = use_engine(tokenizer, engine if is_used else "tokenizers", num_input_bytes)
-    return LoadedStage(recipe=recipe, tokenizer=tokenizer, tokenization=tokenization, engine=report)
+    return LoadedStage(recipe=recipe, tokenizer=tokenizer, encoder=encoder, engine=report)
 
 
 @lru_cache(maxsize=1)
-def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Tokenization]:
+def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
     tokenizer = load_tokenizer(recipe.tokenizer)
-    return recipe, tokenizer, Tokenization(recipe.resolve(), tokenizer)
+    return recipe, tokenizer, encoder_of(recipe.resolve(), tokenizer)
 
 
 def forget_stage() -> None:

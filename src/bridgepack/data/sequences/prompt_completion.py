@@ -9,12 +9,12 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.sequences.conversation import CONVERSATION_COLUMNS
-from bridgepack.data.sequences.encoding import Encoded, FlatBatch, Prepared, encode_examples, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Prepared, mask_out
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.geometry import IntArray
-from bridgepack.records import DropReason, Example, TokenArray
+from bridgepack.records import DropReason, TokenArray
 
 #: Columns that count where a row has none of the recipe's.
 STANDARD_COLUMNS = ("prompt", "completion")
@@ -42,10 +42,6 @@ class PromptCompletionEncoder:
         if self._separator.startswith(" ") and not tokenizer.is_space_sensitive:
             self._separator = self._separator[1:]
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
-
-    def encode_batch(self, examples: Sequence[Example]) -> list[Encoded | RowError]:
-        """Return ids and mask or the row's error, one per example, in order."""
-        return encode_examples(self, examples)
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
         """Return a row's two texts.
