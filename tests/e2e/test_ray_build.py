@@ -105,7 +105,8 @@ def test_same_bytes_as_one_machine_although_a_worker_and_a_node_die(
 
     assert code == 0, errors
     advice = "its tasks begin again elsewhere, and what it had finished is kept"
-    assert errors == f"the Ray node {socket.gethostname()} is gone; {advice}\n"
+    sentence = f"the Ray node {socket.gethostname()} is gone; {advice}\n"
+    assert errors in {"", sentence}, "the build may end before Ray notices"
     assert output.startswith("Built out\n")
     assert num_token_files(folder) > left
     assert file_bytes(folder / "out") == file_bytes(folder / "local")

@@ -10,15 +10,16 @@ from tempfile import TemporaryDirectory
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.build_errors import Kept, kept_on_errors
 from bridgepack.data.building import Building
 from bridgepack.data.built import existing_manifest, refuse_unwritable
-from bridgepack.data.identity import fingerprint
+from bridgepack.data.identity import fingerprint, library_versions
+from bridgepack.data.producing import produce
 from bridgepack.data.reading.hashing import hashing
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
+from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.keys import code_digest
-from bridgepack.data.store.store import default_store, opened_store
+from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress
 from bridgepack.data.worker_process import TOKENISING, preload
 from bridgepack.data.workers.pool import WorkerPool
@@ -62,20 +63,12 @@ def build_artifact(
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
-        identity = f"{plan.fingerprint}-{code_digest()}"
-        place = options.store or default_store(plan.output)
-        kept = Kept(output=str(plan.output), store=str(place))
-        with (
-            kept_on_errors(kept),
-            staging.staging(plan.output, identity) as folder,
-            opened_store(place) as store,
-        ):
-            manifest = Building(plan, folder, store, shown, options, kept).run(loading)
-            staging.move_into_place(folder / staging.ARTIFACT, plan.output)
-    replaced = plan.existing.fingerprint if plan.existing is not None else None
-    return BuildResult(
-        output=plan.output, manifest=manifest, was_built_before=False, replaced_fingerprint=replaced, kept=kept
-    )
+        return produce(
+            plan,
+            options.store or default_store(plan.output),
+            lambda folder, store, kept: Building(plan, folder, store, kept, shown, options).tokens(loading),
+            shown,
+        )
 
 
 @contextmanager
@@ -134,14 +127,18 @@ def _prepared(
         folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
         plan = BuildPlan(
-            resolved=resolved,
             output=folder,
-            fingerprint=digest,
+            spec=ArtifactSpec(
+                resolved=resolved,
+                fingerprint=digest,
+                tokenizer=tokenizer,
+                versions=library_versions(),
+                inputs=inputs,
+                build=code_digest(),
+            ),
+            existing=existing_manifest(folder),
             files=files,
             stamps=stamps,
-            inputs=inputs,
-            tokenizer=tokenizer,
-            existing=existing_manifest(folder),
         )
         yield plan, loading
 

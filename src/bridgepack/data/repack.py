@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, read_manifest
-from bridgepack.data.build_errors import Kept, kept_on_errors
-from bridgepack.data.built import existing_manifest, is_built, refuse_unwritable
-from bridgepack.data.files import make_folders
+from bridgepack.data.build_errors import Kept
+from bridgepack.data.built import existing_manifest, refuse_unwritable
 from bridgepack.data.identity import library_versions
+from bridgepack.data.producing import Tokens, produce, tasks_runner
 from bridgepack.data.reading.ranges import InputRange
-from bridgepack.data.results import BuildOptions, BuildResult
+from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace
 from bridgepack.data.stages.range_tasks import RangeResult, TokenizeTask, tokenize_range
-from bridgepack.data.stages.write import ArtifactSpec, ArtifactWriter
+from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.keys import code_digest, tokenization_settings
-from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, write_build_record
-from bridgepack.data.store.store import TokenStore, default_store, existing_store, opened_store
-from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress, result_of
+from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record
+from bridgepack.data.store.store import TokenStore, default_store, existing_store
+from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress, result_of
 from bridgepack.data.worker_process import PACKING, preload
-from bridgepack.data.workers.memory import plan_memory
 from bridgepack.data.workers.pool import WorkerPool
-from bridgepack.data.workers.ray_cluster import ray_runner
-from bridgepack.data.workers.ray_tasks import WorkerSetup
 from bridgepack.errors import ConfigError, StoreError
-from bridgepack.records import InputRecord, Manifest
+from bridgepack.records import InputRecord
 from bridgepack.records.fingerprints import fingerprint_of
 
 #: Versions that an artifact has of its own when it is packed anew; the others made the tokens.
@@ -41,42 +38,21 @@ _BYTES_PER_WORKER = 1 << 26
 _ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises what is missing."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepackPlan:
+@dataclass(frozen=True, kw_only=True)
+class RepackPlan(ArtifactPlan):
     """What a re-pack would do.
 
     Attributes:
         source: folder of the artifact whose sequences are packed anew.
-        output: where the new artifact goes.
-        spec: what it is to be.
-        existing: the manifest of the artifact at `output`; None where there is none.
-        source_fingerprint: of the artifact whose sequences are packed anew.
+        source_fingerprint: of that artifact.
     """
 
     source: Path
-    output: Path
-    spec: ArtifactSpec
-    existing: Manifest | None
     source_fingerprint: str
-
-    @property
-    def is_built(self) -> bool:
-        """The output holds this very artifact, with every file of the right size."""
-        return is_built(self.output, self.existing, self.spec.fingerprint)
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
-        inputs = {split: [asdict(record) for record in records] for split, records in self.spec.inputs.items()}
-        return {
-            "source": str(self.source),
-            "output": str(self.output),
-            "fingerprint": self.spec.fingerprint,
-            "is_built": self.is_built,
-            "replaces": self.existing.fingerprint if self.existing is not None and not self.is_built else None,
-            "inputs": inputs,
-            "resolved": self.spec.resolved.explain(),
-            "recipe": self.spec.resolved.recipe.model_dump(mode="json"),
-        }
+        return {"source": str(self.source), **super().summary()}
 
 
 def plan_repack(artifact: Path, changes: Mapping[str, Any], *, output: Path | None = None) -> RepackPlan:
@@ -158,68 +134,43 @@ def repack_artifact(
         return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
     place = existing_store(options.store or default_store(artifact)).folder
     refuse_unwritable(plan.output, place)
-    kept = Kept(output=str(plan.output), store=str(place))
-    with (
-        kept_on_errors(kept),
-        staging.staging(plan.output, f"{plan.spec.fingerprint}-{code_digest()}") as folder,
-        opened_store(place) as store,
-        _runner(plan, options, [folder, store.folder], shown) as runner,
-    ):
-        manifest = _Repack(plan, store, folder, runner, shown, kept).run()
-        staging.move_into_place(folder / staging.ARTIFACT, plan.output)
-    replaced = plan.existing.fingerprint if plan.existing is not None else None
-    return BuildResult(
-        output=plan.output, manifest=manifest, was_built_before=False, replaced_fingerprint=replaced, kept=kept
+    return produce(
+        plan, place, lambda folder, store, kept: _Repack(plan, folder, store, kept, shown, options).tokens(), shown
     )
-
-
-@contextmanager
-def _runner(plan: RepackPlan, options: BuildOptions, shared: Sequence[Path], progress: Progress) -> Iterator[Runner]:
-    """Give a runner of as many workers as pay for their start, or Ray."""
-    if options.ray is not None:
-        setup = WorkerSetup(folder=str(Path.cwd()), memory_bytes=options.memory_bytes)
-        with ray_runner(options.ray, setup=setup, shared=shared, progress=progress) as runner:
-            yield runner
-        return
-    num_bytes = sum(record.num_bytes for records in plan.spec.inputs.values() for record in records)
-    wanted = min(options.num_workers, 1 + num_bytes // _BYTES_PER_WORKER)
-    if wanted <= 1:
-        yield InThisProcess()
-        return
-    memory = plan_memory(options.memory_bytes, wanted)
-    preload(PACKING)
-    with WorkerPool(memory.num_workers, memory_bytes=memory.workers_bytes) as pool:
-        yield pool
 
 
 @dataclass(kw_only=False)
 class _Repack:
-    """One re-pack in its working folder."""
+    """The tokens of one re-pack, all of them in the store."""
 
     plan: RepackPlan
-    store: TokenStore
     folder: Path
-    runner: Runner
-    progress: Progress
+    store: TokenStore
     kept: Kept
+    progress: Progress
+    options: BuildOptions
 
-    def run(self) -> Manifest:
-        """Write the artifact in the working folder and return its manifest."""
-        record = self._record()
-        make_folders(self.folder / staging.WORK)
-        spec = self.plan.spec
-        total = sum(len(ranges) for ranges in record.ranges.values())
-        self.progress.start("Reading the store", total, "ranges")
-        results = {}
-        for source, ranges in record.ranges.items():
-            tasks = self._tasks(source, ranges)
-            results[source] = [self._take(result_of(outcome)) for outcome in self.runner.run(tokenize_range, tasks)]
-        self.progress.finish()
-        write_build_record(self.store, self.plan.output, spec.fingerprint, results)
-        writer = ArtifactWriter(
-            spec=spec, folder=self.folder, runner=self.runner, progress=self.progress, watch=self.kept.add_shard
-        )
-        return writer.write(results)
+    @contextmanager
+    def tokens(self) -> Iterator[Tokens]:
+        """Give what becomes of the artifact's ranges, and what runs tasks: as many workers as pay for their start."""
+        num_bytes = sum(record.num_bytes for records in self.plan.spec.inputs.values() for record in records)
+        wanted = min(max(self.options.num_workers, 1), 1 + num_bytes // _BYTES_PER_WORKER)
+        is_alone = wanted == 1 or self.options.ray is not None
+        if not is_alone:
+            preload(PACKING)
+        shared = [self.folder, self.store.folder]
+        with (
+            nullcontext(InThisProcess()) if is_alone else WorkerPool() as workers,
+            tasks_runner(workers, self.options, wanted, shared, self.progress) as (runner, _),
+        ):
+            record = self._record()
+            self.progress.start("Reading the store", sum(map(len, record.ranges.values())), "ranges")
+            results = {}
+            for source, ranges in record.ranges.items():
+                outcomes = runner.run(tokenize_range, self._tasks(source, ranges))
+                results[source] = [self._take(result_of(outcome)) for outcome in outcomes]
+            self.progress.finish()
+            yield runner, results
 
     def _record(self) -> BuildRecord:
         """Return what the artifact was made of; all of it is in the store.

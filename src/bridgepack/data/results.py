@@ -6,60 +6,64 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.build_errors import Kept
 from bridgepack.data.built import is_built
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
+from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
 from bridgepack.errors import ConfigError
-from bridgepack.records import InputRecord, Manifest
+from bridgepack.records import Manifest
 
 ENGINES = ("local", "ray")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildPlan:
-    """What a build would do.
+@dataclass(frozen=True, kw_only=True)
+class ArtifactPlan:
+    """What would be made.
 
     Attributes:
-        resolved: the recipe with derived values.
         output: where the artifact goes.
-        fingerprint: of the artifact.
-        files: split -> input files.
-        stamps: input file -> its stamp before it was hashed.
-        inputs: split -> their records.
-        tokenizer: its identity, for the manifest.
+        spec: what it is to be.
         existing: the manifest of the artifact at `output`, whole or not; None where there is none.
     """
 
-    resolved: ResolvedRecipe
     output: Path
-    fingerprint: str
-    files: dict[str, list[InputFile]]
-    stamps: dict[Readable, tuple[int, int]]
-    inputs: dict[str, tuple[InputRecord, ...]]
-    tokenizer: dict[str, Any]
+    spec: ArtifactSpec
     existing: Manifest | None
 
     @property
     def is_built(self) -> bool:
         """The output holds this very artifact, with every file of the right size."""
-        return is_built(self.output, self.existing, self.fingerprint)
+        return is_built(self.output, self.existing, self.spec.fingerprint)
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
+        spec = self.spec
         return {
             "output": str(self.output),
-            "fingerprint": self.fingerprint,
+            "fingerprint": spec.fingerprint,
             "is_built": self.is_built,
             "replaces": self.existing.fingerprint if self.existing is not None and not self.is_built else None,
-            "inputs": {split: [asdict(record) for record in records] for split, records in self.inputs.items()},
-            "resolved": self.resolved.explain(),
-            "recipe": self.resolved.recipe.model_dump(mode="json"),
+            "inputs": {split: [asdict(record) for record in records] for split, records in spec.inputs.items()},
+            "resolved": spec.resolved.explain(),
+            "recipe": spec.resolved.recipe.model_dump(mode="json"),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan(ArtifactPlan):
+    """What a build would do.
+
+    Attributes:
+        files: split -> input files.
+        stamps: input file -> its stamp before it was hashed.
+    """
+
+    files: dict[str, list[InputFile]]
+    stamps: dict[Readable, tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -121,13 +121,13 @@ def describe_plan(plan: BuildPlan) -> str:
     action = "nothing: it is already built" if plan.is_built else "build"
     if not plan.is_built and plan.existing is not None:
         action = f"build, and replace the artifact {plan.existing.fingerprint[:12]}"
-    lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.fingerprint}", ""]
-    for split, records in plan.inputs.items():
+    lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]
+    for split, records in plan.spec.inputs.items():
         lines.append(f"{split} inputs:")
         lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
     lines += ["", "derived:"]
-    lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.resolved.explain().items()]
-    return "\n".join([*lines, "", "recipe:", plan.resolved.recipe.model_dump_json(indent=2)])
+    lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.spec.resolved.explain().items()]
+    return "\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)])
 
 
 def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:

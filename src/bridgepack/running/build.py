@@ -72,12 +72,12 @@ def _refuse_other_packs(recipe: SFTRecipe, output: Path) -> None:
     """
     with planned_build(recipe, output=output) as plan:
         found = plan.existing
-        if found is not None and found.fingerprint != plan.fingerprint:
+        if found is not None and found.fingerprint != plan.spec.fingerprint:
             raise ConfigError(
                 f"artifact is {str(output)!r}, which holds packs with the fingerprint {found.fingerprint[:12]}; this "
-                f"recipe and its data give {plan.fingerprint[:12]}. A launch replaces no packs: remove `artifact` from "
-                "the recipe for a folder of its own, build there with `bridgepack build`, or launch with --skip build "
-                "to train on these."
+                f"recipe and its data give {plan.spec.fingerprint[:12]}. A launch replaces no packs: remove `artifact` "
+                "from the recipe for a folder of its own, build there with `bridgepack build`, or launch with "
+                "--skip build to train on these."
             )
 
 

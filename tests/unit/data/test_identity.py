@@ -19,7 +19,7 @@ ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
 
 def _fingerprint(recipe: SFTRecipe) -> str:
     with planned_build(recipe) as plan:
-        return plan.fingerprint
+        return plan.spec.fingerprint
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bridgepack.data.results import build_options
 from bridgepack.data.tasks import Beat, SilentProgress
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner, ray_settings
+from bridgepack.data.workers.ray_runner import RayRunner
 from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
 from bridgepack.errors import ConfigError
 
@@ -106,3 +108,19 @@ def test_a_node_that_cannot_take_part_says_why(tmp_path: Path, change: dict[str,
     kind, error = _outcome(setup)
     assert kind == "error"
     assert message.replace("{folder}", str(tmp_path)) in str(error)
+
+
+def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"NodeID": name, "NodeManagerHostname": name, "Alive": True, "Resources": {"CPU": 2.0}} for name in ("a", "b")
+    ]
+    ray = SimpleNamespace(nodes=lambda: nodes, remote=lambda _: SimpleNamespace(options=lambda **_: None))
+    setup = WorkerSetup(folder="/", memory_bytes=None)
+    runner = RayRunner(ray=ray, setup=setup, num_workers=None, slots_per_node=2)
+    assert runner._most() == (8, 16)
+    nodes[1]["Alive"] = False
+    monkeypatch.setattr(runner, "_looked_s", float("-inf"))
+    assert runner._most() == (4, 8)
+    assert caplog.messages == [
+        "the Ray node b is gone; its tasks begin again elsewhere, and what it had finished is kept"
+    ]

@@ -64,7 +64,7 @@ class WorkerPool:
         future: Future[R] = self._threads.submit(self._begun, function)
         return future.result
 
-    def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any]) -> None:
+    def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
         """Go on with more workers, once all that was begun is over.
 
         Args:
