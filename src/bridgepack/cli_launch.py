@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,8 +50,13 @@ def _list_executors(*, as_json: bool) -> int:
     from bridgepack.config.cluster.listing import list_executors
     from bridgepack.report.launches import describe_executors
 
-    listing = list_executors()
-    print_json(listing.to_json()) if as_json else echo(describe_executors(listing))
+    classes = None
+    if find_spec("nemo_run") is not None:
+        from bridgepack.launch.signatures import list_classes
+
+        classes = list_classes()
+    listing = list_executors(classes or ())
+    print_json(listing.to_json()) if as_json else echo(describe_executors(listing, knows_classes=classes is not None))
     return CLEAN
 
 

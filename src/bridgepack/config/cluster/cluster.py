@@ -71,7 +71,7 @@ class ClusterConfig(Section):
                 f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
             )
         for task in TASKS:
-            check_executor(self._executor(task), task, self._place(task))
+            check_executor(self._executor(task), task, self.place_of(task))
         return self
 
     @classmethod
@@ -124,6 +124,10 @@ class ClusterConfig(Section):
         """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
         return self._executor(task)
 
+    def place_of(self, task: Task) -> str:
+        """Return where the executor of a task stands in the file."""
+        return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
+
     def processes(self, task: Task, num_gpus: int | None = None) -> Processes:
         """Return how many nodes and processes a task gets.
 
@@ -135,7 +139,7 @@ class ClusterConfig(Section):
             ConfigError: the GPUs do not fill whole nodes.
         """
         own = set(getattr(self.tasks, task).executor)
-        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self._place(task))
+        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self.place_of(task))
 
     def notes(self) -> tuple[str, ...]:
         """Return what is no mistake but may surprise: one text for each."""
@@ -146,9 +150,6 @@ class ClusterConfig(Section):
         values: dict[str, Any] = hide_secrets(written(self))
         return values
 
-    def _place(self, task: Task) -> str:
-        return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
-
     def _executor(self, task: Task) -> Executor:
         own: TaskConfig = getattr(self.tasks, task)
         if not own.executor and not own.env_vars:
@@ -157,7 +158,7 @@ class ClusterConfig(Section):
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
-            raise cluster_error(error, _OneExecutor, place=self._place(task)) from None
+            raise cluster_error(error, _OneExecutor, place=self.place_of(task)) from None
 
 
 def _env_vars(own: TaskConfig) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridgepack.config.cluster.base import ExecutorSection
-from bridgepack.config.cluster.executors import EXECUTORS
-from bridgepack.config.cluster.kubernetes import KubeRayWorkerGroup
+from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
 from bridgepack.config.cluster.slurm import SlurmJobDetails
@@ -70,8 +69,8 @@ class ExecutorListing:
     """Every executor and every part that an executor's field can be.
 
     Attributes:
-        executors: one for each kind.
-        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details`, `worker_groups` -> the one.
+        executors: one for each kind, then one for each class that `kind: nemo_run` can name.
+        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one.
     """
 
     executors: tuple[ListedSection, ...]
@@ -82,27 +81,31 @@ class ExecutorListing:
         return asdict(self)
 
 
-def list_executors() -> ExecutorListing:
-    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run."""
+def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
+    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run.
+
+    Args:
+        classes: those of the installed nemo-run, which only a launch can ask.
+    """
     return ExecutorListing(
-        executors=tuple(_executor(kind, section) for kind, section in EXECUTORS.items()),
+        executors=(*(_executor(kind, section) for kind, section in EXECUTORS.items()), *classes),
         parts={
             "launcher": _part(Launcher),
             "packager": _part(Packager),
             "tunnel": _part(Tunnel),
             "job_details": _part(SlurmJobDetails),
-            "worker_groups": _part(KubeRayWorkerGroup),
         },
     )
 
 
 def _executor(kind: str, section: type[ExecutorSection]) -> ListedSection:
+    facts = FACTS.get(kind, Facts(class_name="", title="any other executor, by its class"))
     return ListedSection(
         kind=kind,
-        title=section.TITLE,
-        nemo_run_class=section.NEMO_RUN_CLASS,
-        needs=section.NEMO_RUN_EXTRA,
-        no_launch=section.NO_LAUNCH,
+        title=facts.title,
+        nemo_run_class=facts.class_name,
+        needs=facts.extra,
+        no_launch=facts.no_launch,
         fields=_fields(section),
     )
 
@@ -131,11 +134,11 @@ def _kind(model: type[BaseModel]) -> str:
 def _fields(model: type[BaseModel]) -> tuple[ListedField, ...]:
     return tuple(
         ListedField(
-            name=name,
+            name=field.alias or name,
             type=type_in_words(field.annotation),
             default=_default(field),
             is_required=field.is_required(),
-            meaning=_on_one_line(meanings_of(model).get(name, "")),
+            meaning=_on_one_line(field.description or meanings_of(model).get(name, "")),
         )
         for name, field in model.model_fields.items()
         if name != "kind"
@@ -163,7 +166,7 @@ def type_in_words(annotation: Any) -> str:
         return "section" if value == "anything" else f"names, each with {value}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"section {_kind(annotation)}".strip()
-    return _NAMES[annotation]
+    return _NAMES.get(annotation) or f"section {getattr(annotation, '__name__', annotation)}"
 
 
 def _default(field: FieldInfo) -> Any:

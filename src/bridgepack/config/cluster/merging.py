@@ -13,18 +13,22 @@ from bridgepack.errors import ConfigError
 
 def written(section: Section) -> dict[str, Any]:
     """Return what was written by the user, without the defaults; `kind` always stays."""
-    values = section.model_dump(mode="python", exclude_unset=True)
+    values = section.model_dump(mode="python", exclude_unset=True, by_alias=True)
     return _with_kinds(values, section)
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` with those of `over` laid over them, section by section; another `kind` begins anew.
+    """Return `values` with those of `over` laid over them, section by section.
+
+    Another `kind` begins anew, and another class of `kind: nemo_run`.
 
     `{kind: slurm, time: 60, env_vars: {A: 1}}` and `{env_vars: {B: 2}}` give
     `{kind: slurm, time: 60, env_vars: {A: 1, B: 2}}`.
     """
     if "kind" in over and over["kind"] != values.get("kind"):
         return copy.deepcopy(dict(over))
+    if values.get("kind") == "nemo_run" and over.get("class", values.get("class")) != values.get("class"):
+        return copy.deepcopy({"kind": "nemo_run", **over})
     result = copy.deepcopy(dict(values))
     for name, value in over.items():
         below = result.get(name)
