@@ -65,7 +65,7 @@ def make_executor(
     if "packager" in values:
         values["packager"] = make_packager(values["packager"])
     launcher = values["launcher"]
-    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher().model_dump()))
+    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher(kind="none").model_dump()))
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values))
     executor = build_executor(section, values)
@@ -104,7 +104,7 @@ def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, A
             if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
                 values.pop(name, None)
         if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in own:
-            values["launcher"] = NoLauncher().model_dump()
+            values["launcher"] = NoLauncher(kind="none").model_dump()
     return values
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from bridgepack.config.cluster.base import Facts
 from bridgepack.config.cluster.general import KNOWN, TYPED, NemoRunExecutor
-from bridgepack.config.cluster.listing import ListedField, ListedSection, type_in_words
+from bridgepack.config.cluster.listing import ListedSection, listed
 from bridgepack.config.cluster.messages import cluster_error
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
@@ -114,11 +114,13 @@ def _find(name: str, place: str) -> Any:
     raise ConfigError(f"{place}.class is {name}; {path or 'nemo_run'} has no {last}. {hint}")
 
 
-def _model(cls: type[Any]) -> type[BaseModel]:
+def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseModel]:
     """Return a model with the fields of a dataclass."""
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {
-        field.name: (_checked(hints[field.name]), ... if _is_needed(field) else None) for field in _fields(cls)
+        field.name: (_checked(hints[field.name]), _default(field))
+        for field in _fields(cls)
+        if field.name not in without
     }
     config = ConfigDict(
         extra="forbid", arbitrary_types_allowed=True, coerce_numbers_to_str=True, protected_namespaces=()
@@ -131,8 +133,10 @@ def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(cls) if field.init and field.name not in set_by_it]
 
 
-def _is_needed(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=field.default_factory)
 
 
 def _checked(hint: Any) -> Any:
@@ -145,7 +149,7 @@ def _checked(hint: Any) -> Any:
         choices = arguments or (hint,)
         classes = tuple(one for one in choices if dataclasses.is_dataclass(one))
         others = tuple(_checked(one) for one in choices if one not in classes)
-        part = (Annotated[Any, PlainValidator(lambda value: _part(classes, value))],) if classes else ()
+        part = (Annotated[dict[str, Any], PlainValidator(lambda value: _part(classes, value))],) if classes else ()
         return Union[(*part, *others)]
     if origin is tuple:
         return origin[_checked(arguments[0]), ...]  # nemo-run writes tuple[str] for any number of them
@@ -182,32 +186,8 @@ def _listed(name: str) -> ListedSection:
     facts = next((one for one in KNOWN.values() if one.class_name == name), Facts(class_name=name, title=""))
     try:
         cls = find_executor(name)
-        title = facts.title or (cls.__doc__ or "").strip().partition("\n")[0]
-        fields = [field for field in _fields(cls) if field.name not in field_names(nemo_run().Executor)]
-        hints = get_type_hints(cls)
     except ConfigError as error:
-        title, fields, hints = str(error), [], {}
-    return ListedSection(
-        kind="nemo_run",
-        title=title,
-        nemo_run_class=name,
-        needs=facts.extra,
-        no_launch=facts.no_launch,
-        fields=tuple(
-            ListedField(
-                name=field.name,
-                type=type_in_words(hints[field.name]),
-                default=_default(field),
-                is_required=_is_needed(field) or field.name in facts.needs,
-                meaning="",
-            )
-            for field in fields
-        ),
-    )
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    value = None if field.default is dataclasses.MISSING else field.default
-    if field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    return None if dataclasses.is_dataclass(value) else value
+        return listed(BaseModel, kind="nemo_run", title=str(error), facts=facts)
+    title = facts.title or (cls.__doc__ or "").strip().partition("\n")[0]
+    own = _model(cls, without=field_names(nemo_run().Executor))
+    return listed(own, kind="nemo_run", title=title, facts=facts)

@@ -82,9 +82,9 @@ class ExecutorSection(Section):
     #: What launches know of the class of nemo-run that the section becomes.
     FACTS: ClassVar[Facts]
 
-    packager: Packager = NoPackager()
+    packager: Packager = NoPackager(kind="none")
     """How the code of this folder reaches the nodes; `none` where the image or the environment there has it."""
-    launcher: Launcher = NoLauncher()
+    launcher: Launcher = NoLauncher(kind="none")
     """What starts the processes of the training task on a node. `build` and `check` are one process; for them torchrun
     and fault_tolerance are left out unless `tasks` sets a launcher."""
     env_vars: EnvironmentVariables = Field(default_factory=dict)

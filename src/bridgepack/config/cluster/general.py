@@ -93,7 +93,7 @@ class NemoRunExecutor(ExecutorSection):
         description="Class of the executor: its name in nemo_run, e.g. `SkypilotExecutor`, or a dotted path, e.g. "
         "`mypackage.MyExecutor`.",
     )
-    launcher: Launcher = TorchrunLauncher()
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
     """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
 
     @property

@@ -35,7 +35,7 @@ class LocalExecutor(LocalFields):
 
     FACTS: ClassVar[Facts] = replace(_FACTS, title="one process on this machine")
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local"]
     """`local`"""
 
 
@@ -44,9 +44,9 @@ class TorchrunExecutor(LocalFields):
 
     FACTS: ClassVar[Facts] = replace(_FACTS, launchers=("torchrun", "fault_tolerance"))
 
-    kind: Literal["torchrun"] = "torchrun"
+    kind: Literal["torchrun"]
     """`torchrun`"""
-    launcher: Launcher = TorchrunLauncher()
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
     """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
 
 
@@ -60,9 +60,9 @@ class DockerExecutor(ExecutorSection):
         gpus="num_gpus",
     )
 
-    kind: Literal["docker"] = "docker"
+    kind: Literal["docker"]
     """`docker`"""
-    launcher: Launcher = TorchrunLauncher()
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
     """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
     container_image: Text
     """Image of the container."""

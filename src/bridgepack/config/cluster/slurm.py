@@ -40,7 +40,7 @@ class SlurmExecutor(ExecutorSection):
         exports_env_vars=True,
     )
 
-    kind: Literal["slurm"] = "slurm"
+    kind: Literal["slurm"]
     """`slurm`"""
     account: Text
     """Account that the jobs are charged to."""
@@ -104,7 +104,7 @@ class SlurmExecutor(ExecutorSection):
     """Run nvidia-smi beside the job."""
     job_details: SlurmJobDetails = SlurmJobDetails()
     """Name and output of the jobs."""
-    tunnel: Tunnel = LocalTunnel()
+    tunnel: Tunnel = LocalTunnel(kind="local")
     """How Slurm's commands are reached."""
     dependencies: tuple[Annotated[TextOrNumber, check_job], ...] = ()
     """Slurm jobs that the first task waits for; the tasks wait for one another in any case."""
