@@ -29,7 +29,7 @@ def describe_launch(plan: LaunchPlan) -> str:
         _line("run", plan.run_name),
         _line("recipe", plan.target),
         _line("cluster", plan.cluster.title),
-        _line("tasks", ", ".join(f"{task} on {plan.cluster.executor_for(task).kind}" for task in plan.tasks)),
+        _line("tasks", ", ".join(f"{task} on {plan.cluster.executor_for(task).title}" for task in plan.tasks)),
         _line("training", f"{plan.world_size} {'process' if plan.world_size == 1 else 'processes'}"),
         _line("packs", _packs(plan)),
         _line("run folder", plan.run_folder),

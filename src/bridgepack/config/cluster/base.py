@@ -98,6 +98,12 @@ class ExecutorSection(Section):
         """What launches know of the class."""
         return self.FACTS
 
+    @property
+    def title(self) -> str:
+        """The kind, for people; for any class of nemo-run's its name."""
+        kind: str = self.value("kind")
+        return self.facts.class_name.rpartition(".")[2] if kind == "nemo_run" else kind
+
     def value(self, name: str) -> Any:
         """Return what a field says; None where it says nothing, or there is none of that name."""
         return getattr(self, name, None) if name else None

@@ -100,8 +100,8 @@ class ClusterConfig(Section):
 
     @property
     def title(self) -> str:
-        """The name, else the kind of the executor."""
-        return self.name or self.executor.kind
+        """The name, else the kind of the executor, or its class."""
+        return self.name or self.executor.title
 
     @property
     def is_remote(self) -> bool:

@@ -33,7 +33,7 @@ def cluster_notes(cluster: ClusterConfig) -> Iterator[str]:
     executors: dict[Task, Executor] = {
         task: cluster.executor_for(task) for task in TASKS if not getattr(cluster.tasks, task).skip
     }
-    kinds = sorted({executor.kind for executor in executors.values()})
+    kinds = sorted({executor.title for executor in executors.values()})
     if len(kinds) > 1:
         yield (
             f"Tasks run on {' and '.join(kinds)}: workspace {cluster.workspace_path} has to be the same folder there."
@@ -87,7 +87,7 @@ def _process_notes(executor: Executor, place: str) -> Iterator[str]:
     if launcher not in PROCESS_LAUNCHERS and executor.value("torchrun_nproc_per_node") is not None:
         yield f"{place}.torchrun_nproc_per_node has no effect with the launcher {launcher}."
     if launcher not in PROCESS_LAUNCHERS and not isinstance(executor, SlurmExecutor) and executor.kind != "local":
-        yield f"{place}.launcher is {launcher}: {executor.kind} starts one process on each node."
+        yield f"{place}.launcher is {launcher}: {executor.title} starts one process on each node."
     if (
         isinstance(executor, LocalFields)
         and launcher not in PROCESS_LAUNCHERS

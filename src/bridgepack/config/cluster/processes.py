@@ -95,7 +95,7 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
         limited.add(facts.nodes)
     for name in sorted(limited & set(own_fields)):
         value = executor.value(name)
-        if value not in {None, 1}:
+        if value is not None and value != 1:
             raise ConfigError(
                 f"{place}.{name} is {value}; allowed: 1. {task} is one process; more would write the same files. "
                 f"Remove it."

@@ -56,7 +56,7 @@ def test_fields_of_any_class_are_taken_and_kept() -> None:
     assert cluster.override({"executor.queue.name": "r"}).shown()["executor"]["queue"] == {"name": "r"}
     assert cluster.executor_for("build").value("queue") == {"name": "q", "size": 1}
     assert cluster.executor_for("check").value("queue") is None
-    assert (cluster.executor.facts.class_name, cluster.executor.facts.nodes) == ("mine.Executor", "num_nodes")
+    assert (cluster.title, cluster.executor.facts.nodes) == ("Executor", "num_nodes")
 
 
 @pytest.mark.parametrize("kind", KNOWN)
