@@ -36,7 +36,8 @@ _CLUSTER_INTRODUCTION = """\
 
 Every field of a cluster file. A cluster file is YAML or TOML; [Clusters](clusters.md) has one of each kind.
 `--cluster-set executor.nodes=4` changes one field for one launch. A field that an executor lacks is an error that says
-which executors have it. `bridgepack launch --list-executors` prints the same.
+which executors have it. `bridgepack launch --list-executors` prints the same, and the fields of the classes that
+`kind: nemo_run` can name.
 """
 _COMMANDS_INTRODUCTION = """\
 # Commands

@@ -11,6 +11,8 @@ from ruamel.yaml import YAML
 
 from bridgepack.config.cluster.base import TASKS
 from bridgepack.config.cluster.executors import EXECUTORS as SECTIONS
+from bridgepack.config.cluster.executors import FACTS
+from bridgepack.config.cluster.general import KNOWN, TYPED
 from bridgepack.config.cluster.listing import list_executors
 from tests.support.docs_blocks import blocks
 from tests.support.executor_probe import CLASSES
@@ -29,9 +31,11 @@ SET_BY_NEMO_RUN = {
 }
 #: Fields of launches that the files refuse, for good reason.
 REFUSED = {"heterogeneous", "het_group_indices", "cloud", "region", "zone"}
+#: Short names of the classes that have one.
+SHORT = {facts.class_name: kind for kind, facts in KNOWN.items()}
 #: The example of each kind in the documentation, with 8 GPUs a node where there are several nodes.
 DOCUMENTED: dict[str, dict[str, Any]] = {
-    values["executor"]["kind"]: values
+    SHORT.get(values["executor"].get("class"), values["executor"]["kind"]): values
     for values in (YAML(typ="safe", pure=True).load(block.text) for block in blocks("yaml", page="clusters.md"))
 }
 SECRET = {"DGX_CLIENT_SECRET": "from the environment"}
@@ -54,6 +58,10 @@ def _requests() -> dict[str, Any]:
         made[f"display/{kind}"] = {"values": full_cluster(kind, **secret), "for_display": True}
     for kind, values in DOCUMENTED.items():
         made |= {f"dry-docs-{kind}-{task}": {"values": values, "task": task, "num_gpus": 16} for task in TASKS}
+    made["refused/infra"] = {"values": full_cluster("skypilot", cloud="aws")}
+    made["refused/lacks"] = {"values": full_cluster("kubeflow", num_node=2, gpus_per_nod=8)}
+    made["refused/type"] = {"values": full_cluster("skypilot", retry_until_up="yes", storage_mounts=["/data"])}
+    made["refused/part"] = {"values": full_cluster("kuberay", worker_groups=[{"group_nam": "cpus"}])}
     return {"made": made | golden_requests()}
 
 
@@ -68,19 +76,65 @@ def _listed(part: str) -> dict[str, set[str]]:
     return {section.kind: {field.name for field in section.fields} for section in sections}
 
 
-@pytest.mark.parametrize("part", ["executor", "launcher", "packager", "tunnel", "job_details", "worker_groups"])
+def _of_class(answer: dict[str, Any], part: str, kind: str) -> set[str]:
+    """Return the fields of a class of nemo-run's that it does not set itself."""
+    set_by_it = SET_BY_NEMO_RUN.get((part, "*"), set()) | SET_BY_NEMO_RUN.get((part, kind), set())
+    return set(answer["classes"][part][kind]) - set_by_it
+
+
+@pytest.mark.parametrize("part", ["executor", "launcher", "packager", "tunnel", "job_details"])
 def test_every_init_field_of_nemo_run_is_a_field_of_the_file(answer: dict[str, Any], part: str) -> None:
     listed = _listed(part)
 
-    assert listed.keys() == answer["classes"][part].keys()
-    for kind, fields in answer["classes"][part].items():
-        theirs = set(fields) - SET_BY_NEMO_RUN.get((part, "*"), set()) - SET_BY_NEMO_RUN.get((part, kind), set())
-        assert listed[kind] == theirs, kind
+    assert listed.keys() - {"nemo_run"} == answer["classes"][part].keys() - KNOWN.keys()
+    for kind in listed.keys() - {"nemo_run"}:
+        assert listed[kind] == _of_class(answer, part, kind), kind
+
+
+def test_every_other_executor_of_nemo_run_is_listed_with_its_own_fields(answer: dict[str, Any]) -> None:
+    listed = answer["listed"]
+
+    assert listed.keys() == {facts.class_name for facts in KNOWN.values()}
+    assert {name.rpartition(".")[2] for name in listed} == set(answer["executors"]) - set(TYPED)
+    for name, fields in listed.items():
+        assert set(fields) | {"packager", "launcher", "env_vars", "retries"} == _of_class(
+            answer, "executor", SHORT[name]
+        ), name
 
 
 def test_what_no_experiment_can_run_is_said(answer: dict[str, Any]) -> None:
-    for kind, section in SECTIONS.items():
-        assert bool(section.NO_LAUNCH) == (section.NEMO_RUN_CLASS not in answer["experiment_executors"]), kind
+    for kind, facts in FACTS.items():
+        assert bool(facts.no_launch) == (facts.class_name not in answer["experiment_executors"]), kind
+
+
+def test_names_of_fields_that_are_known_are_those_of_the_class(answer: dict[str, Any]) -> None:
+    for kind, facts in FACTS.items():
+        named = {facts.nodes, facts.processes, facts.gpus, facts.job_folder, *facts.gpu_only, *facts.needs} - {""}
+        assert named <= _of_class(answer, "executor", kind), kind
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("infra", ["executor.kind is skypilot; ", "Cannot specify both `infra` and `cloud` parameters."]),
+        ("lacks", ["2 fields are wrong:", "executor.num_node is not a field; ", "Did you mean gpus_per_node?"]),
+        (
+            "type",
+            ["executor.retry_until_up is 'yes'; allowed: true or false", "executor.storage_mounts is ['/data']; "],
+        ),
+        (
+            "part",
+            [
+                "executor.worker_groups.0.group_name is missing. ",
+                " group_nam is not a field; ",
+                "Did you mean group_name?",
+            ],
+        ),
+    ],
+)
+def test_what_a_class_does_not_take_is_refused(answer: dict[str, Any], name: str, expected: list[str]) -> None:
+    for part in expected:
+        assert part in answer["refused"][f"refused/{name}"]
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)
@@ -90,7 +144,7 @@ def test_the_literal_executor_sets_every_field_to_another_value_than_the_default
     defaults = answer["classes"]["executor"][kind]
     values = EXECUTORS[kind]
 
-    assert set(values) - {"kind"} == _listed("executor")[kind] - REFUSED
+    assert set(values) - {"kind"} == _of_class(answer, "executor", kind) - REFUSED
     same = [name for name, value in values.items() if name in defaults and value == defaults[name]]
     assert same == []
 
@@ -124,7 +178,7 @@ def test_every_value_arrives(answer: dict[str, Any], kind: str) -> None:
         expected["client_secret"] = SECRET["DGX_CLIENT_SECRET"]
     made = answer["made"][f"full/{kind}"]
 
-    assert made["class"] == SECTIONS[kind].NEMO_RUN_CLASS
+    assert made["class"] == FACTS[kind].class_name.rpartition(".")[2]
     assert _differences(expected, made) == []
 
 
@@ -142,8 +196,15 @@ def test_every_value_of_a_part_arrives(answer: dict[str, Any], part: str, kinds:
     assert kinds
 
 
+def test_every_value_of_a_group_of_workers_is_set(answer: dict[str, Any]) -> None:
+    (group,) = EXECUTORS["kuberay"]["worker_groups"]
+
+    assert set(group) == set(answer["classes"]["worker_groups"][""])
+    assert answer["made"]["full/kuberay"]["worker_groups"][0]["class"] == "KubeRayWorkerGroup"
+
+
 def test_every_kind_is_documented_with_an_example() -> None:
-    assert DOCUMENTED.keys() == SECTIONS.keys()
+    assert DOCUMENTED.keys() == (SECTIONS.keys() | KNOWN.keys()) - {"nemo_run"}
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 _KUBECONFIG = """
@@ -59,12 +60,16 @@ def main(request_file: Path, answer_file: Path) -> None:
     folder = answer_file.parent
     (folder / "kubeconfig").write_text(_KUBECONFIG)
     os.environ["KUBECONFIG"] = str(folder / "kubeconfig")
-    made = {name: _make(**asked) for name, asked in request["made"].items()}
+    asked_for = {name: asked for name, asked in request["made"].items() if not name.startswith("refused/")}
+    made = {name: _make(**asked) for name, asked in asked_for.items()}
     answer = {
         "classes": {
             part: {kind: _init_fields(target) for kind, target in kinds.items()} for part, kinds in CLASSES.items()
         },
         "experiment_executors": _experiment_executors(),
+        "executors": _executors(),
+        "listed": _listed(),
+        "refused": {name: _refusal(**request["made"][name]) for name in request["made"].keys() - asked_for.keys()},
         "made": {name: _plain(executor) for name, executor in made.items()},
         "outputs": {name: _output(name, executor, folder) for name, executor in made.items() if "dry" in name},
     }
@@ -76,6 +81,31 @@ def _make(values: dict[str, Any], task: str = "train", **options: Any) -> Any:
     from bridgepack.launch.executors import make_executor
 
     return make_executor(ClusterConfig.from_mapping(values), task, **options)  # type: ignore[arg-type]
+
+
+def _refusal(values: dict[str, Any]) -> str:
+    from bridgepack.errors import ConfigError
+
+    try:
+        _make(values)
+    except ConfigError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def _listed() -> dict[str, list[str]]:
+    from bridgepack.launch.signatures import list_classes
+
+    return {section.nemo_run_class: [field.name for field in section.fields] for section in list_classes()}
+
+
+def _executors() -> list[str]:
+    """Return the names of every executor that nemo-run has."""
+    package = importlib.import_module("nemo_run.core.execution")
+    modules = [importlib.import_module(f"{package.__name__}.{one.name}") for one in iter_modules(package.__path__)]
+    base = importlib.import_module("nemo_run").Executor
+    found = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    return sorted(kind.__name__ for kind in found if issubclass(kind, base) and kind is not base)
 
 
 def _find(target: str) -> Any:

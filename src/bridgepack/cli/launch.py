@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -60,8 +61,13 @@ def launch(recipe: str | None, cluster: str | None, **arguments: Any) -> int:
 
 
 def _list_executors(*, as_json: bool) -> int:
-    listing = list_executors()
-    print_json(listing.to_json()) if as_json else echo(describe_executors(listing))
+    classes = None
+    if find_spec("nemo_run") is not None:
+        from bridgepack.launch.signatures import list_classes  # it needs nemo-run, which may be missing
+
+        classes = list_classes()
+    listing = list_executors(classes or ())
+    print_json(listing.to_json()) if as_json else echo(describe_executors(listing, knows_classes=classes is not None))
     return CLEAN
 
 

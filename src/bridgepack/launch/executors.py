@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
+from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS, NoLauncher
 from bridgepack.config.cluster.processes import Processes
 from bridgepack.config.cluster.references import hide_secrets, resolve_references
 from bridgepack.config.cluster.slurm import SlurmExecutor
+from bridgepack.errors import ConfigError
 from bridgepack.launch.exports import exported
 from bridgepack.launch.parts import build_executor, make_job_details, make_launcher, make_packager, make_tunnel
+from bridgepack.launch.signatures import field_names, find_executor
 
 if TYPE_CHECKING:
     import nemo_run as run
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
 #: How srun is told the cores of a process.
 _CORES = re.compile(r"--cpus-per-task\b|-c")
-#: Fields that nemo-run wants as a tuple; a list would be one value for each candidate.
-_TUPLES = frozenset({"ports"})
 
 
 def make_executor(
@@ -47,25 +49,29 @@ def make_executor(
         for_display: leave `${env:NAME}` as it is and hide secrets that are written out, for a dry run.
 
     Raises:
-        ConfigError: a variable is not set, the GPUs do not fill whole nodes, or what the executor needs is not
-            installed.
+        ConfigError: a variable is not set, the GPUs do not fill whole nodes, the class of the executor lacks or refuses
+            a field, or what it needs is not installed.
     """
-    section = cluster.executor_for(task)
+    section, processes = cluster.executor_for(task), cluster.processes(task, num_gpus)
     own = frozenset(getattr(cluster.tasks, task).executor)
     values = _resolved(_for_task(section, task, own), section, for_display=for_display)
-    values.update(_process_values(section, cluster.processes(task, num_gpus)))
-    if task != "train" and section.kind == "skypilot" and "cluster_name" not in own:
+    values.update(_process_values(section, processes))
+    if task != "train" and section.facts.class_name == "SkypilotExecutor" and "cluster_name" not in own:
         # SkyPilot refuses a task that needs more than an existing cluster has, so the small tasks get one of their own.
-        values["cluster_name"] = f"{section.cluster_name or run_name}-cpu"
+        values["cluster_name"] = f"{section.value('cluster_name') or run_name}-cpu"
     if section.kind in LOCAL_KINDS:
         # torchx puts this in front of PATH: `python` and `torchrun` are those of this environment.
         values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
-    values["packager"] = make_packager(values["packager"])
+    if "packager" in values:
+        values["packager"] = make_packager(values["packager"])
     launcher = values["launcher"]
-    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher().model_dump()))
+    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher(kind="none").model_dump()))
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values))
-    return build_executor(section, values)
+    executor = build_executor(section, values)
+    if task == "train" and isinstance(section, NemoRunExecutor):
+        _refuse_other_counts(section, executor, processes)
+    return executor
 
 
 def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, Any]:
@@ -90,29 +96,31 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
 
 def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, Any]:
     """Return the section's fields; `build` and `check` get no GPUs and no torchrun but what is written for them."""
-    values = section.model_dump(mode="python", exclude={"kind"})
+    values = section.model_dump(mode="python", exclude={"kind", "class_"})
+    if isinstance(section, NemoRunExecutor) and "packager" not in section.model_fields_set:
+        del values["packager"]  # the class has a default of its own
     if task != "train":
-        for name in set(section.GPU_ONLY_FIELDS) - own:
+        for name in {*section.facts.counts, *section.facts.gpu_only} - own:
             if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
-                del values[name]
+                values.pop(name, None)
         if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in own:
-            values["launcher"] = NoLauncher().model_dump()
+            values["launcher"] = NoLauncher(kind="none").model_dump()
     return values
 
 
 def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
     """Return the values as lists and mappings, with references resolved, or with secrets hidden for display."""
-    values = {name: value if name in _TUPLES else _as_lists(value) for name, value in values.items()}
+    values = _as_lists(values)
     if for_display:
         values = hide_secrets(values)
-        if section.EXPORTS_ENV_VARS:
+        if section.facts.exports_env_vars:
             values["env_vars"] = exported(values["env_vars"], None)
         return values
     env_vars = values.pop("env_vars")
     return {
         **resolve_references(values, os.environ, "executor"),
         "env_vars": exported(env_vars, os.environ)
-        if section.EXPORTS_ENV_VARS
+        if section.facts.exports_env_vars
         else resolve_references(env_vars, os.environ, "executor.env_vars"),
     }
 
@@ -125,17 +133,30 @@ def _as_lists(value: Any) -> Any:
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
     """Return the fields that say how many nodes, processes and GPUs, in nemo-run's terms."""
-    per_node = processes.num_per_node or 1
-    values: dict[str, Any] = {}
-    if section.NODES_FIELD:
-        values[section.NODES_FIELD] = processes.num_nodes or 1
-    if section.PROCESSES_FIELD:
-        values[section.PROCESSES_FIELD] = per_node
-    if section.GPUS_FIELD:
-        values[section.GPUS_FIELD] = processes.gpus_per_node
-    if section.kind in {"dgxcloud", "lepton"}:
-        values[section.GPUS_FIELD] = processes.gpus_per_node or 0
+    facts, per_node = section.facts, processes.num_per_node or 1
+    counts = {facts.nodes: processes.num_nodes or 1, facts.processes: per_node, facts.gpus: processes.gpus_per_node}
+    values: dict[str, Any] = {name: count for name, count in counts.items() if name}
+    if isinstance(section, NemoRunExecutor):
+        of_class = field_names(find_executor(facts.class_name))
+        return {name: count for name, count in values.items() if name in of_class and count is not None}
     if isinstance(section, SlurmExecutor) and processes.has_process_launcher:
         # Left to itself nemo-run takes ntasks_per_node, 1 by default, for torchrun: one process on eight GPUs.
         values |= {"ntasks_per_node": 1, "torchrun_nproc_per_node": per_node}
     return values
+
+
+def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
+    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for.
+
+    Raises:
+        ConfigError: it would; the fields that say how many have names that are not known here.
+    """
+    expected = (processes.num_nodes or 1, processes.num_per_node or 1)
+    with contextlib.suppress(NotImplementedError):  # nemo-run's classes without processes of their own
+        found = (executor.nnodes(), executor.nproc_per_node())
+        if processes.has_process_launcher and found != expected:
+            raise ConfigError(
+                f"executor.class is {section.facts.class_name}; it would start {found[1]} processes on each of "
+                f"{found[0]} nodes, and the run needs {expected[1]} on each of {expected[0]}. Set the fields of the "
+                f"class that say how many; {section.facts.nodes} and {section.facts.processes} tell the launch of them."
+            )

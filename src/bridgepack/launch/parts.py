@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.cluster.executors import Executor
+from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.errors import ConfigError
+from bridgepack.launch.signatures import checked_executor, find_executor, nemo_run
 
 _PACKAGERS = {
     "none": "Packager",
@@ -21,21 +23,6 @@ _LAUNCHERS = {
     "slurm_template": "SlurmTemplate",
     "slurm_ray": "SlurmRay",
 }
-_KUBERAY = "nemo_run.core.execution.kuberay"
-
-
-def nemo_run() -> Any:
-    """Return the module.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module("nemo_run")
-    except ImportError as error:
-        raise ConfigError(
-            f"nemo-run cannot be imported: {error}. Install it: pip install 'bridgepack[launch]'."
-        ) from None
 
 
 def build_executor(section: Executor, values: dict[str, Any]) -> Any:
@@ -43,23 +30,20 @@ def build_executor(section: Executor, values: dict[str, Any]) -> Any:
 
     Args:
         section: tells the class.
-        values: its fields; parts are nemo-run's objects already.
+        values: its fields; launcher and packager are nemo-run's objects already.
 
     Raises:
-        ConfigError: what it needs is not installed or not set up.
+        ConfigError: its class lacks or refuses a field, or what it needs is not installed or not set up.
     """
-    module = nemo_run()
+    cls = find_executor(section.facts.class_name)
+    if isinstance(section, NemoRunExecutor):
+        values = checked_executor(section, values)
     try:
-        if section.kind == "kuberay":
-            module = importlib.import_module(_KUBERAY)
-            groups = [module.KubeRayWorkerGroup(**group) for group in values.pop("worker_groups")]
-            values = {**values, "worker_groups": groups}
-        return getattr(module, section.NEMO_RUN_CLASS)(**values)
+        return cls(**values)
     except (ImportError, AssertionError) as error:
-        raise ConfigError(
-            f"executor.kind is {section.kind}; nemo-run cannot make it here: {' '.join(str(error).split())} Install "
-            f"what it needs: pip install 'nemo-run[{section.NEMO_RUN_EXTRA}]'."
-        ) from None
+        reason, extra = " ".join(str(error).split()), section.facts.extra
+        hint = f" Install what it needs: pip install 'nemo-run[{extra}]'." if extra and "nstall" in reason else ""
+        raise ConfigError(f"executor.kind is {section.kind}; nemo-run cannot make it here: {reason}{hint}") from None
     except Exception as error:
         # The Kubernetes client has an exception of its own for a missing or wrong configuration.
         if type(error).__name__ != "ConfigException":

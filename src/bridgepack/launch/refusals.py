@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from bridgepack.config.cluster.base import TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
+from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -58,18 +60,39 @@ def refuse_unlaunchable(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collec
         )
     executors = {task: cluster.executor_for(task) for task in tasks}
     for task, executor in executors.items():
-        if executor.NO_LAUNCH:
+        if executor.facts.no_launch:
             raise ConfigError(
-                f"the {task} task's executor.kind is {executor.kind}; {executor.NO_LAUNCH}. Use another kind."
+                f"the {task} task's executor.kind is {executor.kind}; {executor.facts.no_launch}. Use another kind."
             )
-    shared = [task for task, executor in executors.items() if executor.kind == "dgxcloud"]
+        if isinstance(executor, NemoRunExecutor) and find_spec("nemo_run"):
+            _refuse_unknown_class(executor, cluster.place_of(task))
+    shared = [task for task, executor in executors.items() if executor.facts.class_name == "DGXCloudExecutor"]
     if len(shared) > 1:
         # Source: nemo_run/run/torchx_backend/schedulers/dgxcloud.py, _submit_dryrun: experiment_dir/torchrun_job.sh
         raise ConfigError(
-            f"executor.kind is dgxcloud for {', '.join(shared)}; nemo-run 0.11 keeps one script for each experiment "
-            "there, so that all of them would run the last one's. Launch them one at a time with --skip, or give the "
-            "others another executor: tasks.build.executor.kind=local."
+            f"executor.class is DGXCloudExecutor for {', '.join(shared)}; nemo-run 0.11 keeps one script for each "
+            "experiment there, so that all of them would run the last one's. Launch them one at a time with --skip, or "
+            "give the others another executor: tasks.build.executor.kind=local."
         )
+
+
+def _refuse_unknown_class(executor: NemoRunExecutor, place: str) -> None:
+    """Refuse a class that nemo-run's experiments cannot start, and fields that it lacks.
+
+    Source: nemo_run/run/torchx_backend/schedulers/api.py, EXECUTOR_MAPPING: classes, without those that inherit them.
+    """
+    from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
+
+    from bridgepack.launch.signatures import checked_executor, find_executor
+
+    cls = find_executor(executor.facts.class_name, place)
+    if cls not in EXECUTOR_MAPPING:
+        names = ", ".join(sorted(one.__name__ for one in EXECUTOR_MAPPING))
+        raise ConfigError(
+            f"{place}.class is {cls.__name__}; nemo-run's experiments start only {names}. Add the "
+            "class to nemo_run.run.torchx_backend.schedulers.api.EXECUTOR_MAPPING, or use another."
+        )
+    checked_executor(executor, {**dict.fromkeys(executor.facts.counts, 1), **executor.fields}, place)
 
 
 def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:

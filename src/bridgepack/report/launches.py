@@ -29,7 +29,7 @@ def describe_launch(plan: LaunchPlan) -> str:
         _line("run", plan.run_name),
         _line("recipe", plan.target),
         _line("cluster", plan.cluster.title),
-        _line("tasks", ", ".join(f"{task} on {plan.cluster.executor_for(task).kind}" for task in plan.tasks)),
+        _line("tasks", ", ".join(f"{task} on {plan.cluster.executor_for(task).title}" for task in plan.tasks)),
         _line("training", f"{plan.world_size} {'process' if plan.world_size == 1 else 'processes'}"),
         _line("packs", _packs(plan)),
         _line("run folder", plan.run_folder),
@@ -144,12 +144,19 @@ def describe_interrupt(result: LaunchResult) -> str:
     return printable("; ".join(parts))
 
 
-def describe_executors(listing: ExecutorListing) -> str:
-    """Return every kind of executor with its fields, then every kind of a part."""
+def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) -> str:
+    """Return every kind of executor with its fields, then every kind of a part.
+
+    Args:
+        listing: what to print.
+        knows_classes: whether the classes of an installed nemo-run are among them.
+    """
     blocks = [
         "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",
         *(_section_block(section, "executor.kind") for section in listing.executors),
     ]
+    if not knows_classes:
+        blocks.append('nemo-run is not installed here: pip install "bridgepack[launch]" to see the classes of nemo_run')
     for name, sections in listing.parts.items():
         blocks += [_section_block(section, f"executor.{name}.kind") for section in sections]
     return "\n\n".join(blocks)
@@ -157,9 +164,10 @@ def describe_executors(listing: ExecutorListing) -> str:
 
 def _section_block(section: ListedSection, path: str) -> str:
     head = f"{path}: {section.kind}" if section.kind else path.removesuffix(".kind")
-    head += f" - {section.title}"
-    if section.nemo_run_class:
-        head += f" (nemo_run.{section.nemo_run_class})"
+    if section.kind == "nemo_run" and section.nemo_run_class:
+        head += f", class: {section.nemo_run_class} - {section.title}"
+    else:
+        head += f" - {section.title}{f' (nemo_run.{section.nemo_run_class})' if section.nemo_run_class else ''}"
     lines = [head]
     if section.needs:
         lines.append(f'  needs pip install "nemo-run[{section.needs}]"')

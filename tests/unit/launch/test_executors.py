@@ -138,8 +138,9 @@ def test_without_its_library_an_executor_says_what_to_install(kind: str, library
     if importlib.util.find_spec(library):
         pytest.skip(f"{library} is installed here")
 
-    with pytest.raises(ConfigError, match=rf"executor.kind is {kind}; .*pip install 'nemo-run\[{extra}\]'"):
+    with pytest.raises(ConfigError, match=rf"pip install 'nemo-run\[{extra}\]'") as caught:
         make_executor(ClusterConfig.from_mapping(full_cluster(kind)), "train")
+    assert kind in str(caught.value).lower()
 
 
 def test_environment_is_left_alone() -> None:

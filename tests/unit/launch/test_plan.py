@@ -237,7 +237,9 @@ def test_dgx_cloud_takes_one_task_of_an_experiment(recipe: SFTRecipe) -> None:
     }
     cluster = ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared/me"})
 
-    with pytest.raises(ConfigError, match=r"dgxcloud for build, check, train; .* one script for each experiment"):
+    with pytest.raises(
+        ConfigError, match=r"DGXCloudExecutor for build, check, train; .* one script for each experiment"
+    ):
         on_slurm(recipe, cluster=cluster)
     assert on_slurm(recipe, cluster=cluster, skip=["check", "train"]).tasks == ("build",)
 

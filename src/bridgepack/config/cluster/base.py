@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
@@ -35,33 +36,55 @@ EnvironmentVariables = dict[
 ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What launches know of a class of nemo-run's.
+
+    Attributes:
+        class_name: its name in nemo_run, or its dotted path.
+        title: what it is, for people.
+        extra: of nemo-run, with what the class needs besides nemo-run itself; or None.
+        launchers: kinds that have an effect; nemo-run ignores others in silence or fails.
+        packagers: kinds that nemo-run accepts.
+        nodes: field that says how many nodes; "" for none.
+        processes: field that says how many processes on each.
+        gpus: field that says how many GPUs on each.
+        gpu_only: more fields that a task without GPUs leaves out.
+        needs: fields without which a launch cannot work, besides those that the class itself needs.
+        job_folder: field with the folder of the jobs, which lies on a volume; "" for none.
+        exports_env_vars: whether nemo-run writes env_vars into a shell script, unquoted.
+        no_launch: why no launch can use it, or "".
+    """
+
+    class_name: str
+    title: str
+    extra: str | None = None
+    launchers: tuple[str, ...] = ("none", "torchrun", "fault_tolerance")
+    packagers: tuple[str, ...] = ("none", "git_archive", "pattern", "hybrid")
+    nodes: str = ""
+    processes: str = ""
+    gpus: str = ""
+    gpu_only: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    job_folder: str = ""
+    exports_env_vars: bool = False
+    no_launch: str = ""
+
+    @property
+    def counts(self) -> frozenset[str]:
+        """The fields that say how many nodes, processes and GPUs."""
+        return frozenset({self.nodes, self.processes, self.gpus}) - {""}
+
+
 class ExecutorSection(Section):
     """Fields that every executor of nemo-run has."""
 
-    #: The class of nemo-run that the section becomes.
-    NEMO_RUN_CLASS: ClassVar[str] = ""
-    #: What the kind is, for people.
-    TITLE: ClassVar[str] = ""
-    #: The extra of nemo-run that brings what the kind needs besides nemo-run itself.
-    NEMO_RUN_EXTRA: ClassVar[str | None] = None
-    #: Launchers that have an effect; nemo-run ignores others in silence or fails.
-    LAUNCHERS: ClassVar[tuple[str, ...]] = ("none", "torchrun", "fault_tolerance")
-    #: Packagers that nemo-run accepts.
-    PACKAGERS: ClassVar[tuple[str, ...]] = ("none", "git_archive", "pattern", "hybrid")
-    #: Fields that say how many nodes and how many processes and GPUs on each, in this order; "" for none.
-    NODES_FIELD: ClassVar[str] = ""
-    PROCESSES_FIELD: ClassVar[str] = ""
-    GPUS_FIELD: ClassVar[str] = ""
-    #: Fields about GPUs that a task without GPUs leaves out.
-    GPU_ONLY_FIELDS: ClassVar[tuple[str, ...]] = ()
-    #: Whether nemo-run writes env_vars into a shell script, unquoted.
-    EXPORTS_ENV_VARS: ClassVar[bool] = False
-    #: Why no launch can use the kind, or "".
-    NO_LAUNCH: ClassVar[str] = ""
+    #: What launches know of the class of nemo-run that the section becomes.
+    FACTS: ClassVar[Facts]
 
-    packager: Packager = NoPackager()
+    packager: Packager = NoPackager(kind="none")
     """How the code of this folder reaches the nodes; `none` where the image or the environment there has it."""
-    launcher: Launcher = NoLauncher()
+    launcher: Launcher = NoLauncher(kind="none")
     """What starts the processes of the training task on a node. `build` and `check` are one process; for them torchrun
     and fault_tolerance are left out unless `tasks` sets a launcher."""
     env_vars: EnvironmentVariables = Field(default_factory=dict)
@@ -69,6 +92,21 @@ class ExecutorSection(Section):
     use it for secrets."""
     retries: NotNegative = 0
     """Times that a failed task is started again."""
+
+    @property
+    def facts(self) -> Facts:
+        """What launches know of the class."""
+        return self.FACTS
+
+    @property
+    def title(self) -> str:
+        """The kind, for people; for any class of nemo-run's its name."""
+        kind: str = self.value("kind")
+        return self.facts.class_name.rpartition(".")[2] if kind == "nemo_run" else kind
+
+    def value(self, name: str) -> Any:
+        """Return what a field says; None where it says nothing, or there is none of that name."""
+        return getattr(self, name, None) if name else None
 
     def paths_on_nodes(self) -> tuple[str, ...] | None:
         """Return the folders that a container of a task shares with the outside, or None when all are shared."""

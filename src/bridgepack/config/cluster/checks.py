@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.executors import EXECUTORS, Executor
+from bridgepack.config.cluster.executors import FACTS, Executor
+from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
 from bridgepack.config.cluster.machine import LocalFields
 from bridgepack.config.cluster.slurm import SlurmExecutor
@@ -21,8 +22,9 @@ def check_executor(executor: Executor, task: Task, place: str) -> None:
     Raises:
         ConfigError: what is wrong, and what to do.
     """
-    _check_choice(executor, "launcher", executor.launcher.kind, executor.LAUNCHERS, place)
-    _check_choice(executor, "packager", executor.packager.kind, executor.PACKAGERS, place)
+    _check_choice(executor, "launcher", executor.launcher.kind, executor.facts.launchers, place)
+    if not isinstance(executor, NemoRunExecutor) or "packager" in executor.model_fields_set:  # else the class's own
+        _check_choice(executor, "packager", executor.packager.kind, executor.facts.packagers, place)
     if executor.packager.symlink_from_remote_dir is not None and not isinstance(executor, SlurmExecutor):
         raise ConfigError(
             f"{place}.packager.symlink_from_remote_dir is {executor.packager.symlink_from_remote_dir!r}; only slurm "
@@ -44,8 +46,7 @@ def check_executor(executor: Executor, task: Task, place: str) -> None:
 def _check_choice(executor: Executor, field: str, kind: str, allowed: tuple[str, ...], place: str) -> None:
     if kind in allowed:
         return
-    attribute = "LAUNCHERS" if field == "launcher" else "PACKAGERS"
-    others = [name for name, section in EXECUTORS.items() if kind in getattr(section, attribute)]
+    others = [name for name, facts in FACTS.items() if kind in getattr(facts, f"{field}s")]
     raise ConfigError(
         f"{place}.{field}.kind is {kind}; nemo-run has it for {', '.join(others)}, not for {executor.kind}. "
         f"Allowed here: {', '.join(allowed)}. Use one of these."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from bridgepack.config.cluster.base import TASKS, EnvironmentVariables, ExecutorSection, FreeForm, Switch, Task, Text
 from bridgepack.config.cluster.checks import check_executor
@@ -71,7 +71,7 @@ class ClusterConfig(Section):
                 f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
             )
         for task in TASKS:
-            check_executor(self._executor(task), task, self._place(task))
+            check_executor(self._executor(task), task, self.place_of(task))
         return self
 
     @classmethod
@@ -84,7 +84,7 @@ class ClusterConfig(Section):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise _error(error, cls) from None
+            raise cluster_error(error, cls) from None
 
     def override(self, changes: Mapping[str, Any]) -> ClusterConfig:
         """Return a cluster with some fields changed, validated as a whole again.
@@ -100,8 +100,8 @@ class ClusterConfig(Section):
 
     @property
     def title(self) -> str:
-        """The name, else the kind of the executor."""
-        return self.name or self.executor.kind
+        """The name, else the kind of the executor, or its class."""
+        return self.name or self.executor.title
 
     @property
     def is_remote(self) -> bool:
@@ -124,6 +124,10 @@ class ClusterConfig(Section):
         """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
         return self._executor(task)
 
+    def place_of(self, task: Task) -> str:
+        """Return where the executor of a task stands in the file."""
+        return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
+
     def processes(self, task: Task, num_gpus: int | None = None) -> Processes:
         """Return how many nodes and processes a task gets.
 
@@ -135,15 +139,12 @@ class ClusterConfig(Section):
             ConfigError: the GPUs do not fill whole nodes.
         """
         own = set(getattr(self.tasks, task).executor)
-        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self._place(task))
+        return processes_of(self.executor_for(task), task, num_gpus, own_fields=own, place=self.place_of(task))
 
     def shown(self) -> dict[str, Any]:
         """Return what was written as plain values, with secrets hidden."""
         values: dict[str, Any] = hide_secrets(written(self))
         return values
-
-    def _place(self, task: Task) -> str:
-        return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
 
     def _executor(self, task: Task) -> Executor:
         own: TaskConfig = getattr(self.tasks, task)
@@ -153,11 +154,18 @@ class ClusterConfig(Section):
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
-            raise _error(error, _OneExecutor, ("executor", self._place(task))) from None
+            raise cluster_error(error, _OneExecutor, place=self.place_of(task)) from None
 
 
-def _error(error: ValidationError, model: type[Section], moved: tuple[str, str] = ("", "")) -> ConfigError:
-    return config_error(error, model, what="cluster file", option="--cluster-set", moved=moved)
+def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str = "executor") -> ConfigError:
+    """Return one ConfigError with a line for every wrong field.
+
+    Args:
+        error: pydantic's.
+        model: what was validated.
+        place: where the executor stands in the file.
+    """
+    return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
 
 
 def _env_vars(own: TaskConfig) -> dict[str, Any]:

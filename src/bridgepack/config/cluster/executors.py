@@ -8,25 +8,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bridgepack.config.cluster.base import ExecutorSection
-from bridgepack.config.cluster.cloud import DGXCloudExecutor, LeptonExecutor
-from bridgepack.config.cluster.kubernetes import KubeflowExecutor, KubeRayExecutor
+from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.general import KNOWN, NemoRunExecutor
 from bridgepack.config.cluster.machine import DockerExecutor, LocalExecutor, TorchrunExecutor
-from bridgepack.config.cluster.skypilot import SkypilotExecutor, SkypilotJobsExecutor
 from bridgepack.config.cluster.slurm import SlurmExecutor
 
 Executor = Annotated[
-    LocalExecutor
-    | TorchrunExecutor
-    | DockerExecutor
-    | SlurmExecutor
-    | SkypilotExecutor
-    | SkypilotJobsExecutor
-    | KubeflowExecutor
-    | KubeRayExecutor
-    | DGXCloudExecutor
-    | LeptonExecutor,
-    Field(discriminator="kind"),
+    LocalExecutor | TorchrunExecutor | DockerExecutor | SlurmExecutor | NemoRunExecutor, Field(discriminator="kind")
 ]
 EXECUTORS: Mapping[str, type[ExecutorSection]] = MappingProxyType(
     {
@@ -34,13 +22,12 @@ EXECUTORS: Mapping[str, type[ExecutorSection]] = MappingProxyType(
         "torchrun": TorchrunExecutor,
         "docker": DockerExecutor,
         "slurm": SlurmExecutor,
-        "skypilot": SkypilotExecutor,
-        "skypilot_jobs": SkypilotJobsExecutor,
-        "kubeflow": KubeflowExecutor,
-        "kuberay": KubeRayExecutor,
-        "dgxcloud": DGXCloudExecutor,
-        "lepton": LeptonExecutor,
+        "nemo_run": NemoRunExecutor,
     }
+)
+#: What launches know of each kind, those among them that are short for `nemo_run` with a class.
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {kind: section.FACTS for kind, section in EXECUTORS.items() if kind != "nemo_run"} | dict(KNOWN)
 )
 #: Kinds whose tasks are processes of this machine, and see its files.
 LOCAL_KINDS = frozenset({"local", "torchrun"})

@@ -41,14 +41,14 @@ class LauncherSection(Section):
 class NoLauncher(LauncherSection):
     """The executor starts the command itself: srun one process for each task, the others one on each node."""
 
-    kind: Literal["none"] = "none"
+    kind: Literal["none"]
     """`none`"""
 
 
 class TorchrunLauncher(LauncherSection):
     """torchrun starts the processes of a node."""
 
-    kind: Literal["torchrun"] = "torchrun"
+    kind: Literal["torchrun"]
     """`torchrun`"""
     rdzv_backend: _Text = "c10d"
     """How the nodes find each other."""
@@ -61,7 +61,7 @@ class TorchrunLauncher(LauncherSection):
 class FaultToleranceLauncher(LauncherSection):
     """ft_launcher of nvidia-resiliency-ext: torchrun that watches the ranks and starts them again."""
 
-    kind: Literal["fault_tolerance"] = "fault_tolerance"
+    kind: Literal["fault_tolerance"]
     """`fault_tolerance`"""
     rdzv_backend: _Text = "c10d"
     """How the nodes find each other."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridgepack.config.cluster.base import ExecutorSection
-from bridgepack.config.cluster.executors import EXECUTORS
-from bridgepack.config.cluster.kubernetes import KubeRayWorkerGroup
+from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
 from bridgepack.config.cluster.slurm import SlurmJobDetails
@@ -70,8 +69,8 @@ class ExecutorListing:
     """Every executor and every part that an executor's field can be.
 
     Attributes:
-        executors: one for each kind.
-        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details`, `worker_groups` -> the one.
+        executors: one for each kind, then one for each class that `kind: nemo_run` can name.
+        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one.
     """
 
     executors: tuple[ListedSection, ...]
@@ -82,41 +81,60 @@ class ExecutorListing:
         return asdict(self)
 
 
-def list_executors() -> ExecutorListing:
-    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run."""
+def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
+    """Return every kind of executor with its fields, types, defaults and meanings; needs no nemo-run.
+
+    Args:
+        classes: those of the installed nemo-run, which only a launch can ask.
+    """
     return ExecutorListing(
-        executors=tuple(_executor(kind, section) for kind, section in EXECUTORS.items()),
+        executors=(*(_executor(kind, section) for kind, section in EXECUTORS.items()), *classes),
         parts={
             "launcher": _part(Launcher),
             "packager": _part(Packager),
             "tunnel": _part(Tunnel),
             "job_details": _part(SlurmJobDetails),
-            "worker_groups": _part(KubeRayWorkerGroup),
         },
     )
 
 
-def _executor(kind: str, section: type[ExecutorSection]) -> ListedSection:
+def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None = None) -> ListedSection:
+    """Return a kind of a section with the fields of its model.
+
+    Args:
+        model: the section, or what a class of nemo-run's is checked with.
+        kind: its name in the file.
+        title: what it is.
+        facts: of the class that it becomes, or None for a part.
+    """
     return ListedSection(
         kind=kind,
-        title=section.TITLE,
-        nemo_run_class=section.NEMO_RUN_CLASS,
-        needs=section.NEMO_RUN_EXTRA,
-        no_launch=section.NO_LAUNCH,
-        fields=_fields(section),
+        title=title,
+        nemo_run_class=facts.class_name if facts else "",
+        needs=facts.extra if facts else None,
+        no_launch=facts.no_launch if facts else "",
+        fields=tuple(
+            ListedField(
+                name=field.alias or name,
+                type=type_in_words(field.annotation),
+                default=_default(field),
+                is_required=field.is_required() or (facts is not None and name in facts.needs),
+                meaning=" ".join((field.description or meanings_of(model).get(name, "")).split()),
+            )
+            for name, field in model.model_fields.items()
+            if name != "kind"
+        ),
     )
+
+
+def _executor(kind: str, section: type[ExecutorSection]) -> ListedSection:
+    facts = FACTS.get(kind, Facts(class_name="", title="any other executor, by its class"))
+    return listed(section, kind=kind, title=facts.title, facts=facts)
 
 
 def _part(annotation: Any) -> tuple[ListedSection, ...]:
     return tuple(
-        ListedSection(
-            kind=_kind(model),
-            title=_on_one_line(model.__doc__).rstrip("."),
-            nemo_run_class="",
-            needs=None,
-            no_launch="",
-            fields=_fields(model),
-        )
+        listed(model, kind=_kind(model), title=" ".join(model.__doc__.split()).rstrip("."))
         for model in alternatives(annotation)
     )
 
@@ -126,20 +144,6 @@ def _kind(model: type[BaseModel]) -> str:
         return ""
     kinds: tuple[str, ...] = get_args(model.model_fields["kind"].annotation)
     return kinds[0]
-
-
-def _fields(model: type[BaseModel]) -> tuple[ListedField, ...]:
-    return tuple(
-        ListedField(
-            name=name,
-            type=type_in_words(field.annotation),
-            default=_default(field),
-            is_required=field.is_required(),
-            meaning=_on_one_line(meanings_of(model).get(name, "")),
-        )
-        for name, field in model.model_fields.items()
-        if name != "kind"
-    )
 
 
 def type_in_words(annotation: Any) -> str:
@@ -163,7 +167,7 @@ def type_in_words(annotation: Any) -> str:
         return "section" if value == "anything" else f"names, each with {value}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"section {_kind(annotation)}".strip()
-    return _NAMES[annotation]
+    return _NAMES.get(annotation, "anything")
 
 
 def _default(field: FieldInfo) -> Any:
@@ -172,8 +176,6 @@ def _default(field: FieldInfo) -> Any:
     default = field.get_default(call_default_factory=True)
     if isinstance(default, BaseModel):
         return {"kind": _kind(type(default))} if _kind(type(default)) else {}
+    if is_dataclass(default):
+        return None
     return list(default) if isinstance(default, tuple) else default
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())

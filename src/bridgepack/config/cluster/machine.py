@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bridgepack.config.cluster.base import Count, ExecutorSection, FreeForm, Switch, Text
+from bridgepack.config.cluster.base import Count, ExecutorSection, Facts, FreeForm, Switch, Text
 from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
 from bridgepack.config.cluster.mounts import check_volume
+
+_FACTS = Facts(
+    class_name="LocalExecutor",
+    title="torchrun on this machine",
+    packagers=("none",),
+    nodes="nodes",
+    processes="ntasks_per_node",
+)
 
 
 class LocalFields(ExecutorSection):
     """What both ways to run on this machine have."""
-
-    NEMO_RUN_CLASS: ClassVar[str] = "LocalExecutor"
-    PACKAGERS: ClassVar[tuple[str, ...]] = ("none",)
-    NODES_FIELD: ClassVar[str] = "nodes"
-    PROCESSES_FIELD: ClassVar[str] = "ntasks_per_node"
 
     ntasks_per_node: Count | None = None
     """Processes that torchrun starts; by default as many as the recipe needs GPUs, one without torchrun."""
@@ -29,36 +33,36 @@ class LocalFields(ExecutorSection):
 class LocalExecutor(LocalFields):
     """Processes on this machine; without a launcher one process for each task."""
 
-    TITLE: ClassVar[str] = "one process on this machine"
+    FACTS: ClassVar[Facts] = replace(_FACTS, title="one process on this machine")
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local"]
     """`local`"""
 
 
 class TorchrunExecutor(LocalFields):
     """torchrun on this machine: one process for each GPU of the recipe."""
 
-    TITLE: ClassVar[str] = "torchrun on this machine"
-    LAUNCHERS: ClassVar[tuple[str, ...]] = ("torchrun", "fault_tolerance")
+    FACTS: ClassVar[Facts] = replace(_FACTS, launchers=("torchrun", "fault_tolerance"))
 
-    kind: Literal["torchrun"] = "torchrun"
+    kind: Literal["torchrun"]
     """`torchrun`"""
-    launcher: Launcher = TorchrunLauncher()
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
     """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
 
 
 class DockerExecutor(ExecutorSection):
     """Containers on this machine."""
 
-    NEMO_RUN_CLASS: ClassVar[str] = "DockerExecutor"
-    TITLE: ClassVar[str] = "Docker containers on this machine"
-    PROCESSES_FIELD: ClassVar[str] = "ntasks_per_node"
-    GPUS_FIELD: ClassVar[str] = "num_gpus"
-    GPU_ONLY_FIELDS: ClassVar[tuple[str, ...]] = ("num_gpus",)
+    FACTS: ClassVar[Facts] = Facts(
+        class_name="DockerExecutor",
+        title="Docker containers on this machine",
+        processes="ntasks_per_node",
+        gpus="num_gpus",
+    )
 
-    kind: Literal["docker"] = "docker"
+    kind: Literal["docker"]
     """`docker`"""
-    launcher: Launcher = TorchrunLauncher()
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
     """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
     container_image: Text
     """Image of the container."""

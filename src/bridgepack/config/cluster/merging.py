@@ -12,19 +12,22 @@ from bridgepack.errors import ConfigError
 
 
 def written(section: Section) -> dict[str, Any]:
-    """Return what was written by the user, without the defaults; `kind` always stays."""
-    values = section.model_dump(mode="python", exclude_unset=True)
-    return _with_kinds(values, section)
+    """Return what was written by the user, without the defaults."""
+    return section.model_dump(mode="python", exclude_unset=True, by_alias=True)
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` with those of `over` laid over them, section by section; another `kind` begins anew.
+    """Return `values` with those of `over` laid over them, section by section.
+
+    Another `kind` begins anew, and another class of `kind: nemo_run`.
 
     `{kind: slurm, time: 60, env_vars: {A: 1}}` and `{env_vars: {B: 2}}` give
     `{kind: slurm, time: 60, env_vars: {A: 1, B: 2}}`.
     """
     if "kind" in over and over["kind"] != values.get("kind"):
         return copy.deepcopy(dict(over))
+    if values.get("kind") == "nemo_run" and over.get("class", values.get("class")) != values.get("class"):
+        return copy.deepcopy({"kind": "nemo_run", **over})
     result = copy.deepcopy(dict(values))
     for name, value in over.items():
         below = result.get(name)
@@ -57,18 +60,3 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
             node.clear()
         node[leaf] = copy.deepcopy(changes[path])
     return result
-
-
-def _with_kinds(values: dict[str, Any], section: Section) -> dict[str, Any]:
-    if "kind" in type(section).model_fields:
-        values["kind"] = section.kind  # type: ignore[attr-defined]
-    for name, value in values.items():
-        inner = getattr(section, name, None)
-        if isinstance(inner, Section) and isinstance(value, dict):
-            values[name] = _with_kinds(value, inner)
-        elif isinstance(inner, Mapping) and isinstance(value, dict):
-            values[name] = {
-                key: _with_kinds(item, inner[key]) if isinstance(inner[key], Section) else item
-                for key, item in value.items()
-            }
-    return values

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from types import MappingProxyType
 
 from bridgepack.config.cluster.base import TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.executors import Executor
+from bridgepack.config.cluster.general import SKYPILOT, NemoRunExecutor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
 from bridgepack.config.cluster.machine import LocalFields
 from bridgepack.config.cluster.mounts import is_inside
@@ -16,8 +18,8 @@ from bridgepack.config.cluster.slurm import SlurmExecutor
 
 _SAFER = MappingProxyType(
     {
-        "slurm": "sbatch hands on the variables of its own environment: export it where sbatch runs.",
-        "kubeflow": "Use env_list with valueFrom.secretKeyRef.",
+        "SlurmExecutor": "sbatch hands on the variables of its own environment: export it where sbatch runs.",
+        "KubeflowExecutor": "Use env_list with valueFrom.secretKeyRef.",
     }
 )
 _SAFER_ELSEWHERE = "Keep it in a file that the nodes read."
@@ -32,7 +34,7 @@ def _notes(cluster: ClusterConfig) -> Iterator[str]:
     executors: dict[Task, Executor] = {
         task: cluster.executor_for(task) for task in TASKS if not getattr(cluster.tasks, task).skip
     }
-    kinds = sorted({executor.kind for executor in executors.values()})
+    kinds = sorted({executor.title for executor in executors.values()})
     if len(kinds) > 1:
         yield (
             f"Tasks run on {' and '.join(kinds)}: workspace {cluster.workspace_path} has to be the same folder there."
@@ -45,10 +47,8 @@ def _notes(cluster: ClusterConfig) -> Iterator[str]:
             yield from _process_notes(executor, place)
         if isinstance(executor, SlurmExecutor):
             yield from _slurm_notes(executor, task, place)
-        if executor.kind == "kubeflow":
-            yield f"{place}: nemo-run 0.11 writes TrainJobs of Kubeflow Trainer 2.1; others drop the volumes in them."
-        if executor.kind == "skypilot" and not executor.autodown and executor.idle_minutes_to_autostop is None:
-            yield f"{place}: SkyPilot leaves the cluster running. Set autodown or idle_minutes_to_autostop."
+        if isinstance(executor, NemoRunExecutor):
+            yield from _class_notes(executor, place)
     yield from _secret_notes(cluster)
     train = executors.get("train")
     if cluster.python != "python" and train is not None and train.launcher.kind in PROCESS_LAUNCHERS:
@@ -63,18 +63,18 @@ def _workspace_notes(executor: Executor, workspace: str, place: str) -> Iterator
             f"{place}: workspace {workspace} lies in no folder that the container shares ({mounted}); what a task "
             f"writes there is lost. Mount it under the same path."
         )
-    if executor.kind.startswith("skypilot") and paths is None:
+    if executor.facts.class_name in SKYPILOT and paths is None:
         yield f"{place}: workspace {workspace} is on the disk of one machine. Put it on a storage of storage_mounts."
 
 
 def _variable_notes(executor: Executor, place: str) -> Iterator[str]:
-    if not executor.EXPORTS_ENV_VARS:
+    if not executor.facts.exports_env_vars:
         return
     for name in executor.env_vars:
         if is_secret_name(name):
             yield (
                 f"{place}.env_vars.{name}: nemo-run writes its value into the job's script, and the script prints it "
-                f"into the log. {_SAFER.get(executor.kind, _SAFER_ELSEWHERE)}"
+                f"into the log. {_SAFER.get(executor.facts.class_name, _SAFER_ELSEWHERE)}"
             )
 
 
@@ -85,16 +85,27 @@ def _secret_notes(cluster: ClusterConfig) -> Iterator[str]:
 
 def _process_notes(executor: Executor, place: str) -> Iterator[str]:
     launcher = executor.launcher.kind
-    if launcher not in PROCESS_LAUNCHERS and getattr(executor, "torchrun_nproc_per_node", None) is not None:
+    if launcher not in PROCESS_LAUNCHERS and executor.value("torchrun_nproc_per_node") is not None:
         yield f"{place}.torchrun_nproc_per_node has no effect with the launcher {launcher}."
     if launcher not in PROCESS_LAUNCHERS and not isinstance(executor, SlurmExecutor) and executor.kind != "local":
-        yield f"{place}.launcher is {launcher}: {executor.kind} starts one process on each node."
+        yield f"{place}.launcher is {launcher}: {executor.title} starts one process on each node."
     if (
         isinstance(executor, LocalFields)
         and launcher not in PROCESS_LAUNCHERS
         and executor.ntasks_per_node not in {None, 1}
     ):
         yield f"{place}.ntasks_per_node has no effect without torchrun. Set {place}.kind to torchrun."
+
+
+def _class_notes(executor: NemoRunExecutor, place: str) -> Iterator[str]:
+    name = executor.facts.class_name
+    if find_spec("nemo_run") is None:
+        yield f"{place}: nemo-run is not installed here; the launch compares the fields with those of {name}."
+    if name == "KubeflowExecutor":
+        yield f"{place}: nemo-run 0.11 writes TrainJobs of Kubeflow Trainer 2.1; others drop the volumes in them."
+    stops = executor.value("autodown") or executor.value("idle_minutes_to_autostop") is not None
+    if name == "SkypilotExecutor" and not stops:
+        yield f"{place}: SkyPilot leaves the cluster running. Set autodown or idle_minutes_to_autostop."
 
 
 def _slurm_notes(executor: SlurmExecutor, task: Task, place: str) -> Iterator[str]:

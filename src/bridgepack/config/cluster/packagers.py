@@ -27,14 +27,14 @@ class PackagerSection(Section):
 class NoPackager(PackagerSection):
     """Nothing is sent; the image or the environment on the nodes has the code."""
 
-    kind: Literal["none"] = "none"
+    kind: Literal["none"]
     """`none`"""
 
 
 class GitArchivePackager(PackagerSection):
     """What is committed in the git repository of the current folder; changes that are not committed stay behind."""
 
-    kind: Literal["git_archive"] = "git_archive"
+    kind: Literal["git_archive"]
     """`git_archive`"""
     basepath: _MaybeEmpty = ""
     """Repository to package; by default that of the current folder."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
+from bridgepack.config.cluster.general import ONE_FOR_EACH_GPU, SKYPILOT
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.errors import ConfigError
@@ -88,18 +89,19 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
         ConfigError: more processes were asked for this task.
     """
     launcher = executor.launcher.kind
-    limited = {executor.PROCESSES_FIELD, "torchrun_nproc_per_node"} | ({executor.NODES_FIELD} - {""})
-    if launcher == "slurm_ray":
-        limited -= {executor.NODES_FIELD}
+    facts = executor.facts
+    limited = {facts.processes, "torchrun_nproc_per_node"}
+    if launcher != "slurm_ray":
+        limited.add(facts.nodes)
     for name in sorted(limited & set(own_fields)):
-        value = getattr(executor, name)
-        if value not in {None, 1}:
+        value = executor.value(name)
+        if value is not None and value != 1:
             raise ConfigError(
                 f"{place}.{name} is {value}; allowed: 1. {task} is one process; more would write the same files. "
                 f"Remove it."
             )
-    nodes = getattr(executor, executor.NODES_FIELD) if executor.NODES_FIELD in own_fields else None
-    gpus = getattr(executor, executor.GPUS_FIELD) if executor.GPUS_FIELD in own_fields else None
+    nodes = executor.value(facts.nodes) if facts.nodes in own_fields else None
+    gpus = executor.value(facts.gpus) if facts.gpus in own_fields else None
     return Processes(
         num_nodes=nodes or 1,
         num_per_node=1,
@@ -109,17 +111,18 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
 
 
 def _as_written(executor: Executor, is_launched: bool) -> _Written:
-    nodes = getattr(executor, executor.NODES_FIELD) if executor.NODES_FIELD else 1
-    if executor.kind in LOCAL_KINDS:
+    facts = executor.facts
+    nodes = executor.value(facts.nodes)
+    if executor.kind in LOCAL_KINDS or not facts.nodes:
         nodes = nodes or 1
-    processes = getattr(executor, executor.PROCESSES_FIELD) if executor.PROCESSES_FIELD else None
+    processes = executor.value(facts.processes)
     if isinstance(executor, SlurmExecutor) and is_launched:
         processes = executor.torchrun_nproc_per_node or processes
-    gpus = getattr(executor, executor.GPUS_FIELD) if executor.GPUS_FIELD else None
+    gpus = executor.value(facts.gpus)
     gpus = gpus if gpus is not None and gpus > 0 else None
     if isinstance(executor, SlurmExecutor):
         gpus = gpus or executor.gpus_in_gres()
-    if executor.kind in {"dgxcloud", "lepton"} and gpus:
+    if facts.class_name in ONE_FOR_EACH_GPU and gpus:
         processes = gpus  # the order in which nemo-run looks
     return _Written(nodes=nodes, processes=processes, gpus=gpus)
 
@@ -130,7 +133,7 @@ def _filled(said: _Written, num_gpus: int | None, executor: Executor, place: str
     if num_gpus is None or (said.nodes is not None and per_node is not None):
         return said.nodes, per_node
     if said.nodes is not None:
-        return said.nodes, _whole(num_gpus, said.nodes, f"{place}.{executor.NODES_FIELD} is {said.nodes}", executor)
+        return said.nodes, _whole(num_gpus, said.nodes, f"{place}.{executor.facts.nodes} is {said.nodes}", executor)
     if per_node is None:
         return 1, _of_one_node(num_gpus, executor, place)
     if num_gpus <= per_node:
@@ -140,7 +143,7 @@ def _filled(said: _Written, num_gpus: int | None, executor: Executor, place: str
 
 def _whole(num_gpus: int, divisor: int, what: str, executor: Executor) -> int:
     if num_gpus % divisor:
-        fields = f"{executor.NODES_FIELD} and {executor.PROCESSES_FIELD}"
+        fields = f"{executor.facts.nodes} and {executor.facts.processes}"
         raise ConfigError(
             f"{what}; the recipe is made for {num_gpus} GPUs, which do not fill equal nodes of that. Set {fields}, or "
             f"change the recipe's topology."
@@ -151,21 +154,21 @@ def _whole(num_gpus: int, divisor: int, what: str, executor: Executor) -> int:
 def _of_one_node(num_gpus: int, executor: Executor, place: str) -> int:
     if num_gpus > MOST_GPUS_OF_A_NODE and executor.kind not in LOCAL_KINDS:
         raise ConfigError(
-            f"{place}.{executor.GPUS_FIELD} is not set; the recipe is made for {num_gpus} GPUs, which are more than "
-            f"one node has in general. Set it to the GPUs of a node, e.g. {executor.GPUS_FIELD}: 8."
+            f"{place}.{executor.facts.gpus} is not set; the recipe is made for {num_gpus} GPUs, which are more than "
+            f"one node has in general. Set it to the GPUs of a node, e.g. {executor.facts.gpus}: 8."
         )
     return num_gpus
 
 
 def _gpus_to_ask_for(executor: Executor, said: _Written, per_node: int | None) -> int | None:
     """Return the GPUs of a node to ask for; processes without GPUs in the file are a cluster that counts none."""
-    if not executor.GPUS_FIELD:
+    if not executor.facts.gpus:
         return None
-    written: int | None = getattr(executor, executor.GPUS_FIELD)
+    written: int | None = executor.value(executor.facts.gpus)
     if written is not None:
         return written or None
     if isinstance(executor, SlurmExecutor) and (executor.gpus_per_task or executor.gpus_in_gres()):
         return None
-    if executor.kind in {"skypilot", "skypilot_jobs"}:
-        return per_node if executor.gpus is not None else None
+    if executor.facts.class_name in SKYPILOT:
+        return per_node if executor.value("gpus") is not None else None
     return None if said.processes else per_node

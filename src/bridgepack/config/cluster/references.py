@@ -45,9 +45,7 @@ def hide_secrets(value: Any) -> Any:
     """Return plain values with every secret replaced by `***`; references stay, they tell only a name."""
 
     def hide(text: str, path: str) -> str:
-        names = path.split(".")
-        is_secret = is_secret_name(names[-1]) and not _NAMES_OF_SECRETS.intersection(names)
-        return HIDDEN if is_secret and not REFERENCE.fullmatch(text) else text
+        return HIDDEN if _is_secret(text, path) else text
 
     return _with_texts(value, "", hide)
 
@@ -57,12 +55,18 @@ def plain_secrets(value: Any) -> list[str]:
     found: list[str] = []
 
     def look(text: str, path: str) -> str:
-        if text and hide_secrets({path.rpartition(".")[2]: text}) != {path.rpartition(".")[2]: text}:
+        if text and _is_secret(text, path):
             found.append(path)
         return text
 
     _with_texts(value, "", look)
     return found
+
+
+def _is_secret(text: str, path: str) -> bool:
+    names = path.split(".")
+    is_named_so = is_secret_name(names[-1]) and not _NAMES_OF_SECRETS.intersection(names)
+    return is_named_so and not REFERENCE.fullmatch(text)
 
 
 def _with_texts(value: Any, path: str, change: Callable[[str, str], str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from bridgepack.config.cluster.base import Count, ExecutorSection, NotNegative, Switch, Text, TextOrNumber
+from bridgepack.config.cluster.base import Count, ExecutorSection, Facts, NotNegative, Switch, Text, TextOrNumber
 from bridgepack.config.cluster.mounts import check_array, check_job, check_mount, check_slurm_time
 from bridgepack.config.cluster.tunnels import LocalTunnel, Tunnel
 from bridgepack.config.section import Section
@@ -27,19 +27,20 @@ class SlurmJobDetails(Section):
 class SlurmExecutor(ExecutorSection):
     """Jobs on a Slurm cluster, one for each task; with a container through pyxis."""
 
-    NEMO_RUN_CLASS: ClassVar[str] = "SlurmExecutor"
-    TITLE: ClassVar[str] = "jobs on a Slurm cluster"
-    LAUNCHERS: ClassVar[tuple[str, ...]] = ("none", "torchrun", "fault_tolerance", "slurm_template", "slurm_ray")
-    NODES_FIELD: ClassVar[str] = "nodes"
-    PROCESSES_FIELD: ClassVar[str] = "ntasks_per_node"
-    GPUS_FIELD: ClassVar[str] = "gpus_per_node"
-    GPU_ONLY_FIELDS: ClassVar[tuple[str, ...]] = (
-        *("nodes", "ntasks_per_node", "torchrun_nproc_per_node", "gpus_per_node", "gpus_per_task", "cpus_per_gpu"),
-        *("mem_per_gpu", "gres", "segment", "array"),
+    FACTS: ClassVar[Facts] = Facts(
+        class_name="SlurmExecutor",
+        title="jobs on a Slurm cluster",
+        launchers=("none", "torchrun", "fault_tolerance", "slurm_template", "slurm_ray"),
+        nodes="nodes",
+        processes="ntasks_per_node",
+        gpus="gpus_per_node",
+        gpu_only=(
+            *("torchrun_nproc_per_node", "gpus_per_task", "cpus_per_gpu", "mem_per_gpu", "gres", "segment", "array"),
+        ),
+        exports_env_vars=True,
     )
-    EXPORTS_ENV_VARS: ClassVar[bool] = True
 
-    kind: Literal["slurm"] = "slurm"
+    kind: Literal["slurm"]
     """`slurm`"""
     account: Text
     """Account that the jobs are charged to."""
@@ -103,7 +104,7 @@ class SlurmExecutor(ExecutorSection):
     """Run nvidia-smi beside the job."""
     job_details: SlurmJobDetails = SlurmJobDetails()
     """Name and output of the jobs."""
-    tunnel: Tunnel = LocalTunnel()
+    tunnel: Tunnel = LocalTunnel(kind="local")
     """How Slurm's commands are reached."""
     dependencies: tuple[Annotated[TextOrNumber, check_job], ...] = ()
     """Slurm jobs that the first task waits for; the tasks wait for one another in any case."""

@@ -19,7 +19,7 @@ def _absolute_or_none(value: str) -> str:
 class LocalTunnel(Section):
     """The launching machine is a login node: sbatch is called on it."""
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local"]
     """`local`"""
     job_dir: Annotated[str, Field(min_length=0), AfterValidator(_absolute_or_none)] = ""
     """Folder of the jobs that all nodes see, absolute; by default `$NEMORUN_HOME/experiments`."""
@@ -28,7 +28,7 @@ class LocalTunnel(Section):
 class SSHTunnel(Section):
     """Slurm's commands are called over SSH on another machine."""
 
-    kind: Literal["ssh"] = "ssh"
+    kind: Literal["ssh"]
     """`ssh`"""
     host: _Text
     """Login node."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
+from bridgepack.config.cluster.general import KNOWN
 from bridgepack.config.cluster.loading import parse_cluster_overrides
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.errors import ConfigError
@@ -44,6 +46,29 @@ def test_a_task_lays_its_fields_over_the_executor() -> None:
     assert cluster.executor_for("check").kind == "local"
     assert cluster.executor_for("check").env_vars == {}
     assert cluster.executor_for("train") == cluster.executor
+
+
+def test_fields_of_any_class_are_taken_and_kept() -> None:
+    values = {"kind": "nemo_run", "class": "mine.Executor", "num_nodes": 2, "queue": {"name": "q"}, "hosts": ["a"]}
+    tasks = {"build": {"executor": {"queue": {"size": 1}}}, "check": {"executor": {"class": "SkypilotExecutor"}}}
+    cluster = ClusterConfig.from_mapping({"executor": values, "workspace": "/shared", "tasks": tasks})
+
+    assert cluster.shown()["executor"] == values
+    assert cluster.override({"executor.queue.name": "r"}).shown()["executor"]["queue"] == {"name": "r"}
+    assert cluster.executor_for("build").value("queue") == {"name": "q", "size": 1}
+    assert cluster.executor_for("check").value("queue") is None
+    assert (cluster.title, cluster.executor.facts.nodes) == ("Executor", "num_nodes")
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_a_short_kind_means_its_class(kind: str) -> None:
+    values = full_cluster(kind)
+    short = ClusterConfig.from_mapping(values)
+    values["executor"] = {**values["executor"], "kind": "nemo_run", "class": KNOWN[kind].class_name}
+    cluster = ClusterConfig.from_mapping(values)
+
+    assert cluster.executor.facts == short.executor.facts == KNOWN[kind]
+    assert cluster.processes("train") == short.processes("train")
 
 
 def test_another_kind_of_a_part_begins_anew() -> None:
@@ -247,6 +272,9 @@ def test_small_tasks_are_one_process() -> None:
         ),
         ({"executor": {"kind": "local", "ntasks_per_node": 2}}, "has no effect without torchrun."),
         ({"executor": {"kind": "skypilot"}}, "is on the disk of one machine."),
+        ({"executor": {"kind": "skypilot"}}, "SkyPilot leaves the cluster running."),
+        ({"executor": EXECUTORS["kubeflow"]}, "writes TrainJobs of Kubeflow Trainer 2.1"),
+        ({"executor": {**EXECUTORS["lepton"], "mounts": [{"mount_path": "/shared/nemo_run"}]}}, "(/shared/nemo_run)"),
         ({"executor": {"kind": "torchrun"}, "python": "/opt/python"}, "torchrun takes the Python"),
     ],
 )
@@ -255,6 +283,14 @@ def test_notes_say_what_may_surprise(values: dict[str, Any], expected: str) -> N
 
     assert [note for note in notes if expected in note]
     assert len(set(notes)) == len(notes)
+
+
+def test_without_nemo_run_a_note_says_that_fields_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ClusterConfig.from_mapping({"executor": {"kind": "nemo_run", "class": "X"}, "workspace": "/shared"})
+    note = "executor: nemo-run is not installed here; the launch compares the fields with those of X."
+
+    monkeypatch.setitem(sys.modules, "nemo_run", None)
+    assert note in cluster.notes()
 
 
 def test_a_plain_file_has_no_notes() -> None:

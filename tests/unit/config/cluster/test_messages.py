@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridgepack.config.cluster import ClusterConfig
-from bridgepack.config.cluster.executors import EXECUTORS
+from bridgepack.config.cluster.executors import FACTS
 from bridgepack.errors import ConfigError
 
 SLURM = {"kind": "slurm", "account": "research"}
@@ -20,18 +20,19 @@ def _message(executor: Any, **fields: Any) -> str:
 
 
 def test_a_field_of_another_executor_says_which_has_it_and_the_nearest() -> None:
-    message = _message({"kind": "skypilot", "account": "research"})
+    message = _message({"kind": "docker", "container_image": "i", "account": "research"})
 
-    assert message.startswith("executor.account is not a field of skypilot; slurm has it. ")
-    assert "skypilot has: autodown, cloud, " in message
+    assert message.startswith("executor.account is not a field of docker; slurm has it. ")
+    assert "docker has: additional_kwargs, container_image, " in message
 
 
 def test_the_nearest_field_of_the_executor_is_named() -> None:
-    message = _message({"kind": "skypilot", "nodes": 2})
+    message = _message({"kind": "docker", "container_image": "i", "container_mounts": ["/a:/a"]})
 
-    assert message.startswith(
-        "executor.nodes is not a field of skypilot; local, torchrun, slurm, dgxcloud and lepton have it. "
-        "The nearest that skypilot has is num_nodes."
+    assert message.startswith("executor.container_mounts is not a field of docker; slurm has it. The nearest that ")
+    assert "docker has is container_image." in message
+    assert _message({"kind": "docker", "container_image": "i", "nodes": 2}).startswith(
+        "executor.nodes is not a field of docker; local, torchrun and slurm have it. "
     )
 
 
@@ -87,11 +88,20 @@ def test_a_typo_names_the_nearest() -> None:
             {"kind": "skypilot", "packager": {"kind": "none"}},
             "not for skypilot. Allowed here: git_archive. Use one of these.",
         ),
-        ({"kind": "skypilot", "infra": "k8s", "cloud": "aws"}, "executor.infra is 'k8s' and cloud is set too;"),
-        ({"kind": "kubeflow", "image": "i"}, "executor.workdir_pvc is missing; a kubeflow executor needs it"),
+        ({"kind": "nemo_run"}, "executor.class is missing; allowed: a name in nemo_run, e.g. SkypilotExecutor, "),
+        ({"kind": "nemo_run", "class": "a b"}, "executor.class is 'a b'; allowed: text matching"),
+        ({"kind": "nemo_run", "class": "SlurmExecutor"}, "it has a kind of its own. Write kind: slurm."),
+        ({"kind": "lepton", "class": "X"}, "kind lepton is short for LeptonExecutor. Write kind: nemo_run."),
+        ({"kind": "skypilot", "num_nodes": "two"}, "executor.num_nodes is 'two'; allowed: a whole number, at least 1."),
+        ({"kind": "nemo_run", "class": "X", "nodes": True}, "executor.nodes is True; allowed: a whole number, at lea"),
         (
-            {"kind": "kuberay", "worker_groups": [{"group_name": "cpus", "replicas": 2, "max_replicas": 1}]},
-            "executor.worker_groups.0.replicas is 2, min_replicas 2 and max_replicas 1;",
+            {"kind": "nemo_run", "class": "KubeflowExecutor", "image": "i"},
+            "executor.workdir_pvc is missing; a launch with KubeflowExecutor needs it.",
+        ),
+        (
+            {"kind": "nemo_run", "class": "LeptonExecutor", "resource_shape": "s", "node_group": "g"}
+            | {"launcher": {"kind": "fault_tolerance"}},
+            "Allowed here: none, torchrun.",
         ),
         (
             {"kind": "docker", "container_image": "i", "volumes": ["/a:b"]},
@@ -127,11 +137,12 @@ def test_a_volume_must_hold_the_jobs() -> None:
         **{"client_secret": "d", "project_name": "e", "container_image": "f", "pvc_nemo_run_dir": "/runs"},
     }
 
-    assert "it lies on no volume of pvcs (there is none)" in _message(executor)
-    assert "pvcs.0 has no path" in _message({**executor, "pvcs": [{"claimName": "a"}]})
+    assert "it lies on no volume (there is none)" in _message(executor)
+    assert "(there is none)" in _message({**executor, "pvcs": [{"claimName": "a"}]})
+    assert "it lies on no volume (/data)" in _message({**executor, "pvcs": [{"path": "/data"}]})
 
 
-@pytest.mark.parametrize("kind", sorted(set(EXECUTORS) - {"local", "torchrun"}))
+@pytest.mark.parametrize("kind", sorted(set(FACTS) - {"local", "torchrun"}))
 def test_a_relative_workspace_is_for_this_machine_only(kind: str) -> None:
     from tests.support.full_clusters import EXECUTORS as FULL
 

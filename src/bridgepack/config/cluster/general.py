@@ -1,0 +1,173 @@
+"""Any executor of nemo-run that has no kind of its own: the fields are those of its class, checked at the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
+from bridgepack.config.cluster.mounts import is_inside
+from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.errors import shown
+
+#: Classes that have a kind of their own.
+TYPED = MappingProxyType({"LocalExecutor": "local", "DockerExecutor": "docker", "SlurmExecutor": "slurm"})
+SKYPILOT = frozenset({"SkypilotExecutor", "SkypilotJobsExecutor"})
+#: Classes that start one process for each GPU of a node, whatever is said of processes.
+ONE_FOR_EACH_GPU = frozenset({"DGXCloudExecutor", "LeptonExecutor"})
+_FACTS = Facts(class_name="", title="", nodes="nodes", processes="nprocs_per_node", gpus="gpus_per_node")
+_SKYPILOT = Facts(
+    class_name="SkypilotExecutor",
+    title="a cluster that SkyPilot makes",
+    extra="skypilot",
+    packagers=("git_archive",),
+    nodes="num_nodes",
+    processes="torchrun_nproc_per_node",
+    gpus="gpus_per_node",
+    gpu_only=("gpus", "instance_type", "network_tier"),
+)
+#: What launches know of classes besides their signatures, by a short name that is a `kind` too.
+KNOWN: Mapping[str, Facts] = MappingProxyType(
+    {
+        "skypilot": _SKYPILOT,
+        "skypilot_jobs": replace(_SKYPILOT, class_name="SkypilotJobsExecutor", title="managed jobs of SkyPilot"),
+        "kubeflow": replace(
+            _FACTS,
+            class_name="KubeflowExecutor",
+            title="TrainJobs of Kubeflow Trainer 2.1 on Kubernetes",
+            extra="kubeflow",
+            packagers=("none",),
+            nodes="num_nodes",
+            needs=("image", "workdir_pvc"),
+            exports_env_vars=True,
+        ),
+        "kuberay": Facts(
+            class_name="nemo_run.core.execution.kuberay.KubeRayExecutor",
+            title="a Ray cluster on Kubernetes, outside launches",
+            extra="ray",
+            packagers=("none",),
+            no_launch="nemo-run 0.11 starts Ray clusters with its RayCluster and RayJob, not in an experiment",
+        ),
+        "dgxcloud": replace(
+            _FACTS,
+            class_name="DGXCloudExecutor",
+            title="workloads of DGX Cloud",
+            job_folder="pvc_nemo_run_dir",
+            exports_env_vars=True,
+        ),
+        "lepton": replace(
+            _FACTS,
+            class_name="LeptonExecutor",
+            title="jobs of DGX Cloud Lepton",
+            launchers=("none", "torchrun"),
+            needs=("resource_shape", "node_group"),
+            job_folder="nemo_run_dir",
+        ),
+    }
+)
+_OF_CLASS = {facts.class_name: facts for facts in KNOWN.values()}
+#: Names that fields of unknown classes have for nodes, processes of a node, and its GPUs.
+_NODES = ("nodes", "num_nodes")
+_PROCESSES = ("nprocs_per_node", "ntasks_per_node", "torchrun_nproc_per_node")
+_GPUS = ("gpus_per_node", "num_gpus")
+#: Fields with volumes, and the names of what says where one is mounted, the first that there is.
+_VOLUMES = ("volume_mounts", "pvcs", "mounts")
+_MOUNTED_AT = ("mountPath", "mount_path", "path")
+
+
+class NemoRunExecutor(ExecutorSection):
+    """Any other executor of nemo-run. Every more field is one of its class, with the name that it has there."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["nemo_run", "skypilot", "skypilot_jobs", "kubeflow", "kuberay", "dgxcloud", "lepton"]
+    """`nemo_run`; the others are short for it with their class."""
+    class_: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")] | None = Field(
+        default=None,
+        alias="class",
+        description="Class of the executor: its name in nemo_run, e.g. `SkypilotExecutor`, or a dotted path, e.g. "
+        "`mypackage.MyExecutor`.",
+    )
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
+    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
+
+    @property
+    def facts(self) -> Facts:
+        """What launches know of the class; of an unknown one, what its fields are called in the file."""
+        if self.class_ is None or self.class_ in _OF_CLASS:
+            return KNOWN[self.kind] if self.class_ is None else _OF_CLASS[self.class_]
+        nodes, processes, gpus = (
+            next((name for name in names if name in self.fields), names[0]) for names in (_NODES, _PROCESSES, _GPUS)
+        )
+        return Facts(class_name=self.class_, title="", nodes=nodes, processes=processes, gpus=gpus)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the class that the file sets."""
+        return self.model_extra or {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether launches know more of the class than its signature."""
+        return self.class_ is None or self.class_ in _OF_CLASS
+
+    def paths_on_nodes(self) -> tuple[str, ...] | None:
+        """Return where volumes are mounted; None where no field is known to say it."""
+        if self.facts.class_name in SKYPILOT:
+            return tuple(self.value("storage_mounts") or ()) or None  # the disk of a machine is all that a task has
+        volumes = [volume for name in _VOLUMES for volume in self.value(name) or () if isinstance(volume, Mapping)]
+        found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
+        if self.facts.class_name == "KubeflowExecutor":
+            found.append(self.value("workdir_pvc_path") or "/nemo_run")
+        return tuple(map(str, filter(None, found))) if self.is_known else None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "nemo_run") == (self.class_ is None):
+            raise ValueError(_wrong_class(self.kind, self.class_))
+        own_kind = TYPED.get(self.class_ or "")
+        if own_kind is not None:
+            raise ValueError(f"class is {self.class_}; it has a kind of its own. Write kind: {own_kind}.")
+        facts = self.facts
+        for name in facts.needs:
+            if not self.value(name):
+                raise ValueError(
+                    f"{name} is missing; a launch with {facts.class_name} needs it. Set it in the cluster file or with "
+                    f"--cluster-set executor.{name}=VALUE."
+                )
+        for name, least in ((facts.nodes, 1), (facts.processes, 1), (facts.gpus, 0)):
+            count = self.value(name)
+            if count is not None and (type(count) is not int or count < least):
+                raise ValueError(f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it.")
+        _check_job_folder(self)
+        return self
+
+    def __repr_args__(self) -> Any:
+        """Return what repr shows: everything but secrets."""
+        return hide_secrets(dict(super().__repr_args__())).items()
+
+
+def _wrong_class(kind: str, name: str | None) -> str:
+    if name is None:
+        known = ", ".join(_OF_CLASS)
+        return f"class is missing; allowed: a name in nemo_run, e.g. {known}, or a dotted path. Set it."
+    return f"class is {name}, and kind {kind} is short for {KNOWN[kind].class_name}. Write kind: nemo_run."
+
+
+def _check_job_folder(section: NemoRunExecutor) -> None:
+    """Accept a folder of jobs that lies on a volume.
+
+    Raises:
+        ValueError: it lies on none, so that nemo-run could not copy the jobs' files.
+    """
+    folder, paths = section.value(section.facts.job_folder), section.paths_on_nodes() or ()
+    if folder is not None and not any(is_inside(str(folder), path) for path in paths):
+        raise ValueError(
+            f"{section.facts.job_folder} is {folder!r}; it lies on no volume ({', '.join(paths) or 'there is none'}). "
+            f"Add the volume that it lies on."
+        )

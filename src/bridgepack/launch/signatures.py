@@ -1,0 +1,193 @@
+"""Compares what a cluster file says of a class of nemo-run's with the class's own signature, and lists the classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
+
+from bridgepack.config.cluster.base import Facts
+from bridgepack.config.cluster.cluster import cluster_error
+from bridgepack.config.cluster.general import KNOWN, TYPED, NemoRunExecutor
+from bridgepack.config.cluster.listing import ListedSection, listed
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.errors import ConfigError
+
+#: Fields of executors that nemo-run sets itself.
+_SET_BY_NEMO_RUN = frozenset({"experiment_id", "job_dir"})
+
+
+def nemo_run() -> Any:
+    """Return the module.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module("nemo_run")
+    except ImportError as error:
+        raise ConfigError(
+            f"nemo-run cannot be imported: {error}. Install it: pip install 'bridgepack[launch]'."
+        ) from None
+
+
+def find_executor(name: str, place: str = "executor") -> type[Any]:
+    """Return an executor's class.
+
+    Args:
+        name: its name in nemo_run, or its dotted path.
+        place: where the executor stands in the cluster file, for messages.
+
+    Raises:
+        ConfigError: there is none, or it cannot be imported.
+    """
+    base = nemo_run().Executor
+    found = _find(name, place)
+    if not (isinstance(found, type) and issubclass(found, base) and dataclasses.is_dataclass(found)):
+        raise ConfigError(f"{place}.class is {name}; allowed: a dataclass that inherits nemo_run.Executor. Correct it.")
+    return found
+
+
+def checked_executor(section: NemoRunExecutor, values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
+    """Return the fields of an executor as its class takes them, as `checked_fields` does.
+
+    Numbers of nodes and processes that a class calls otherwise are told to the launch alone.
+    """
+    cls = find_executor(section.facts.class_name, place)
+    told = section.facts.counts - field_names(cls)
+    return checked_fields(cls, {name: value for name, value in values.items() if name not in told}, place)
+
+
+def checked_fields(cls: type[Any], values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
+    """Return the values as the class takes them: of the types of its fields, parts as objects of their classes.
+
+    Args:
+        cls: a dataclass.
+        values: field -> plain value, or an object already.
+        place: where they stand in the cluster file; "" to leave it out of messages.
+
+    Raises:
+        ConfigError: naming every field that the class lacks, needs, or that has another type.
+    """
+    inner = _model(cls)
+    model = create_model("_File", executor=(inner, ...)) if place else inner
+    try:
+        found: Any = model.model_validate({"executor": values} if place else values)
+    except ValidationError as error:
+        raise cluster_error(error, model, place=place) from None
+    fields = found.executor if place else found
+    return {name: getattr(fields, name) for name in fields.model_fields_set}
+
+
+def field_names(cls: type[Any]) -> frozenset[str]:
+    """Return the fields of a dataclass that a cluster file can set."""
+    return frozenset(field.name for field in _fields(cls))
+
+
+def list_classes() -> tuple[ListedSection, ...]:
+    """Return every executor of the installed nemo-run that has no kind of its own, with the fields of its class."""
+    module = nemo_run()
+    named = [name for name in sorted(module.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
+    dotted = [facts.class_name for facts in KNOWN.values() if "." in facts.class_name]
+    return tuple(_listed(name) for name in (*named, *dotted))
+
+
+def _find(name: str, place: str) -> Any:
+    path, _, last = name.rpartition(".")
+    if path:
+        try:
+            module = importlib.import_module(path)
+        except ImportError as error:
+            extra = next((one.extra for one in KNOWN.values() if one.class_name == name), None)
+            hint = f"Install what it needs: pip install 'nemo-run[{extra}]'." if extra else "Install it, or correct it."
+            raise ConfigError(f"{place}.class is {name}; {error}. {hint}") from None
+    else:
+        module = nemo_run()
+    if hasattr(module, last):
+        return getattr(module, last)
+    nearest = nearest_name(last, [one for one in dir(module) if one.endswith("Executor")])
+    hint = f"Did you mean {nearest}?" if nearest else "Correct it."
+    raise ConfigError(f"{place}.class is {name}; {path or 'nemo_run'} has no {last}. {hint}")
+
+
+def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseModel]:
+    """Return a model with the fields of a dataclass."""
+    hints = get_type_hints(cls)
+    fields: dict[str, Any] = {
+        field.name: (_checked(hints[field.name]), _default(field))
+        for field in _fields(cls)
+        if field.name not in without
+    }
+    config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, coerce_numbers_to_str=True, protected_namespaces=()
+    )
+    return create_model(cls.__name__, __config__=config, **fields)
+
+
+def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
+    set_by_it = _SET_BY_NEMO_RUN if issubclass(cls, nemo_run().Executor) else frozenset()
+    return [field for field in dataclasses.fields(cls) if field.init and field.name not in set_by_it]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=field.default_factory)
+
+
+def _checked(hint: Any) -> Any:
+    """Return a type hint as pydantic checks it: numbers and switches as such, mappings for dataclasses."""
+    origin: Any = get_origin(hint)
+    arguments = get_args(hint)
+    if hint in {int, bool}:
+        return Annotated[hint, Field(strict=True)]
+    if origin in {Union, UnionType} or dataclasses.is_dataclass(hint):
+        choices = arguments or (hint,)
+        classes = tuple(one for one in choices if dataclasses.is_dataclass(one))
+        others = tuple(_checked(one) for one in choices if one not in classes)
+        part = (Annotated[dict[str, Any], PlainValidator(lambda value: _part(classes, value))],) if classes else ()
+        return Union[(*part, *others)]
+    if origin is tuple:
+        return origin[_checked(arguments[0]), ...]  # nemo-run writes tuple[str] for any number of them
+    if origin in {list, dict}:
+        return origin[tuple(_checked(one) for one in arguments)]
+    return hint
+
+
+def _part(classes: tuple[Any, ...], value: Any) -> Any:
+    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass.
+
+    Raises:
+        ValueError: the mapping describes none.
+    """
+    names = ", ".join(one.__name__ for one in classes)
+    if isinstance(value, classes):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f" is {shown(value)}; allowed: a section with the fields of {names}. Write one.")
+    fields = dict(value)
+    name = fields.pop("class", None)
+    try:
+        cls = classes[0] if name is None else _find(str(name), "part")
+        if not (isinstance(cls, type) and issubclass(cls, classes)):
+            raise ValueError(f"class is {name}; allowed: {names}, or a class that inherits one. Correct it.")
+        return cls(**checked_fields(cls, fields, ""))
+    except ConfigError as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        raise ValueError(" ".join(lines[1:] or lines).removeprefix("part.")) from None
+
+
+def _listed(name: str) -> ListedSection:
+    """Return a class with the fields that it adds to those of every executor."""
+    facts = next((one for one in KNOWN.values() if one.class_name == name), Facts(class_name=name, title=""))
+    try:
+        cls = find_executor(name)
+    except ConfigError as error:
+        return listed(BaseModel, kind="nemo_run", title=str(error), facts=facts)
+    title = facts.title or (cls.__doc__ or "").strip().partition("\n")[0]
+    own = _model(cls, without=field_names(nemo_run().Executor))
+    return listed(own, kind="nemo_run", title=title, facts=facts)

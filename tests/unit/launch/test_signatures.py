@@ -1,0 +1,190 @@
+"""What a cluster file says of a class is compared with the class's own signature."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.cluster import ClusterConfig
+from bridgepack.errors import ConfigError
+from bridgepack.launch.executors import make_executor
+from bridgepack.launch.refusals import refuse_unlaunchable
+from bridgepack.launch.signatures import checked_fields, find_executor, list_classes
+from tests.support.launches import launch_recipe
+
+run = pytest.importorskip("nemo_run")
+pytestmark = pytest.mark.bridge
+
+
+@dataclass(kw_only=True)
+class Pool:
+    """Machines."""
+
+    name: str
+    size: int = 1
+
+
+@dataclass(kw_only=True)
+class SpotPool(Pool):
+    """Machines that may go."""
+
+    price: float = 1.0
+
+
+@dataclass(kw_only=True)
+class PoolExecutor(run.Executor):  # type: ignore[misc,name-defined]
+    """A user's own executor."""
+
+    queue: str
+    machines: int = 1
+    per_machine: int = 8
+    pools: list[Pool] = field(default_factory=list)
+    tunnel: run.SSHTunnel | run.LocalTunnel | None = None
+    ports: tuple[str] | None = None
+    is_fast: bool = False
+    internal: str = field(init=False, default="")
+
+    def nnodes(self) -> int:
+        return self.machines
+
+    def nproc_per_node(self) -> int:
+        return self.per_machine
+
+
+NAME = f"{__name__}.PoolExecutor"
+
+
+def _cluster(**fields: Any) -> ClusterConfig:
+    executor = {"kind": "nemo_run", "class": NAME, "queue": "q", **fields}
+    return ClusterConfig.from_mapping({"executor": executor, "workspace": "/shared"})
+
+
+def test_every_value_arrives_in_the_class_that_a_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL", "big")
+    executor = make_executor(
+        _cluster(
+            machines=2,
+            nodes=2,
+            nprocs_per_node=8,
+            pools=[{"name": "${env:POOL}", "size": 3}, {"class": f"{__name__}.SpotPool", "name": "spot", "price": 2}],
+            tunnel={"class": "LocalTunnel", "job_dir": "/jobs"},
+            ports=["80", 443],
+            env_vars={"A": "1"},
+            launcher={"kind": "torchrun", "rdzv_port": 1234},
+            packager={"kind": "git_archive", "subpath": "src"},
+        ),
+        "train",
+        num_gpus=16,
+    )
+
+    assert isinstance(executor, PoolExecutor)
+    assert executor.pools == [Pool(name="big", size=3), SpotPool(name="spot", price=2.0)]
+    assert (executor.machines, executor.ports, executor.queue) == (2, ("80", "443"), "q")
+    assert isinstance(executor.tunnel, run.LocalTunnel)
+    assert executor.tunnel.job_dir == "/jobs"
+    assert (executor.launcher.rdzv_port, executor.packager.subpath) == (1234, "src")
+    assert executor.env_vars == {"A": "1"}
+
+
+def test_small_tasks_need_no_counts() -> None:
+    executor = make_executor(_cluster(), "build", num_gpus=8)
+
+    assert (executor.machines, executor.launcher) == (1, None)
+
+
+def test_other_numbers_of_processes_than_the_run_needs_are_refused() -> None:
+    assert make_executor(_cluster(), "train", num_gpus=8).nnodes() == 1
+    with pytest.raises(
+        ConfigError, match=r"would start 8 processes on each of 1 nodes, and the run needs 8 on each of 2"
+    ):
+        make_executor(_cluster(nodes=2), "train", num_gpus=16)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"que": "a"}, "executor.que is not a field; "),
+        ({"que": "a"}, "Did you mean queue?"),
+        ({"internal": "a"}, "executor.internal is not a field; "),
+        ({"job_dir": "a"}, "executor.job_dir is not a field; "),
+        ({"queue": ["a"]}, "executor.queue is ['a']; allowed: text."),
+        ({"machines": "2"}, "executor.machines is '2'; allowed: a whole number, without quotes."),
+        ({"machines": True}, "executor.machines is True; allowed: a whole number"),
+        ({"is_fast": 1}, "executor.is_fast is 1; allowed: true or false"),
+        ({"ports": "80"}, "executor.ports is '80'; allowed: a list."),
+        ({"pools": {"name": "a"}}, "executor.pools is {'name': 'a'}; "),
+        ({"pools": ["a"]}, "executor.pools.0 is 'a'; allowed: a section with the fields of Pool."),
+        ({"pools": [{"nam": "a", "name": "b"}]}, "executor.pools.0.nam is not a field; allowed: name, size. Did"),
+        (
+            {"pools": [{"class": "LocalTunnel"}]},
+            "executor.pools.0.class is LocalTunnel; allowed: Pool, or a class that",
+        ),
+        ({"pools": [{"class": "Pol"}]}, "executor.pools.0.class is Pol; nemo_run has no Pol."),
+        ({"tunnel": 1}, "executor.tunnel is 1; allowed: a section with the fields of SSHTunnel, LocalTunnel."),
+    ],
+)
+def test_what_the_class_does_not_take_is_refused(values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked_fields(PoolExecutor, {"queue": "q", **values})
+
+    assert expected in str(caught.value)
+
+
+def test_a_field_without_a_default_must_be_set() -> None:
+    with pytest.raises(ConfigError, match=r"executor\.queue is missing"):
+        checked_fields(PoolExecutor, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "SkypilotExcutor",
+            "executor.class is SkypilotExcutor; nemo_run has no SkypilotExcutor. Did you mean Skypilot",
+        ),
+        ("no_such_module.X", "executor.class is no_such_module.X; No module named 'no_such_module'. Install it"),
+        ("tests.support.launches.X", "tests.support.launches has no X."),
+        ("Script", "allowed: a dataclass that inherits nemo_run.Executor."),
+        ("LazyEntrypoint", "allowed: a dataclass that inherits nemo_run.Executor."),
+    ],
+)
+def test_a_class_that_is_none_is_refused(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_executor(name)
+
+    assert expected in str(caught.value)
+
+
+def test_a_launch_compares_before_anything_else(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nemo_run.run.torchx_backend.schedulers.api import EXECUTOR_MAPPING
+
+    recipe = launch_recipe(tmp_path, chatml_tokenizer)
+    with pytest.raises(
+        ConfigError, match=r"executor.class is PoolExecutor; nemo-run's experiments start only DGXCloud"
+    ):
+        refuse_unlaunchable(recipe, _cluster(), ("build",))
+    monkeypatch.setitem(EXECUTOR_MAPPING, PoolExecutor, "pool")
+    refuse_unlaunchable(recipe, _cluster(), ("build",))
+    with pytest.raises(ConfigError, match=r"tasks.build.executor.que is not a field"):
+        refuse_unlaunchable(recipe, _cluster().override({"tasks.build.executor.que": "a"}), ("build",))
+    monkeypatch.setitem(sys.modules, "nemo_run", None)
+    refuse_unlaunchable(recipe, _cluster(que="a"), ("build",))
+
+
+def test_classes_are_listed_with_the_fields_that_they_add() -> None:
+    listed = {section.nemo_run_class: section for section in list_classes()}
+    (gpus,) = [one for one in listed["LeptonExecutor"].fields if one.name == "gpus_per_node"]
+    (group,) = [one for one in listed["LeptonExecutor"].fields if one.name == "node_group"]
+
+    assert (gpus.type, gpus.default, gpus.is_required) == ("whole number", 0, False)
+    assert group.is_required
+    assert listed["SkypilotExecutor"].needs == "skypilot"
+    own = {one.name for one in dataclasses.fields(run.Executor)}
+    assert all(own.isdisjoint(one.name for one in section.fields) for section in listed.values())
