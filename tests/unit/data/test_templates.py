@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import read_conversation
+from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.tokenizers.templates import ChatTemplate
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
@@ -80,7 +80,7 @@ def source(request: pytest.FixtureRequest) -> str:
 @given(row=rows())
 def test_any_conversation(source: str, row: Mapping[str, Any]) -> None:
     try:
-        conversation = read_conversation(row, ChatPreprocessing(), {})
+        conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
     except RowError:
         return
     _assert_same(source, ChatTemplate(source, SPECIAL_TOKENS), conversation.messages, conversation.tools)
@@ -94,7 +94,7 @@ def test_reference_templates(reference_data: Path, name: str) -> None:
     template = ChatTemplate(source, SPECIAL_TOKENS)
     num_checked = 0
     for row in json.loads((reference_data / "data" / "glaive_toolcall_demo.json").read_text()):
-        conversation = read_conversation(row, ChatPreprocessing(), {})
+        conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
         for num_turns in range(1, len(conversation.messages) + 1):
             _assert_same(source, template, conversation.messages[:num_turns], conversation.tools)
             num_checked += 1
@@ -107,7 +107,7 @@ def test_generation_blocks_lie_where_transformers_finds_them(row: Mapping[str, A
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        conversation = read_conversation(row, ChatPreprocessing(), {})
+        conversation = ConversationReader(ChatPreprocessing(), {}).read(row)
     except RowError:
         return
     num_checked = 0
