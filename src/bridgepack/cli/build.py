@@ -23,7 +23,7 @@ from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.results import build_options as options_of
-from bridgepack.data.worker_process import TOKENISING, preload
+from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.report.checks import rendered
 from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress

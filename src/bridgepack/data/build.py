@@ -21,8 +21,8 @@ from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.store.keys import code_digest
 from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress
-from bridgepack.data.worker_process import TOKENISING, preload
 from bridgepack.data.workers.pool import WorkerPool
+from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.records import TRAIN, VALIDATION
 

@@ -24,8 +24,8 @@ from bridgepack.data.store.keys import code_digest, tokenization_settings
 from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record
 from bridgepack.data.store.store import TokenStore, default_store, existing_store
 from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress, result_of
-from bridgepack.data.worker_process import PACKING, preload
 from bridgepack.data.workers.pool import WorkerPool
+from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.errors import ConfigError, StoreError
 from bridgepack.records import InputRecord
 from bridgepack.records.fingerprints import fingerprint_of

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.shard_opening import refuse_deadly
+from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.row_groups import batch_of_table, one_line
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, seq_boundaries

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from bridgepack.data.tasks import Beat, TaskFailure
-from bridgepack.data.worker_process import WorkerDiedError
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
+from bridgepack.data.workers.process import WorkerDiedError
 from bridgepack.errors import DataError
 
 #: Starts two workers that have something to do for minutes, and says their numbers.

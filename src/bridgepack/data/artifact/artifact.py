@@ -10,8 +10,8 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shard_opening import refuse_deadly
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
+from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.read import read_shard_facts, read_shard_row
 from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.errors import ArtifactError

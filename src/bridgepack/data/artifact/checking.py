@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bridgepack.data.artifact.artifact import ArtifactOnDisk
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shard_opening import why_not_openable
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
+from bridgepack.data.shards.opening import why_not_openable
 from bridgepack.data.shards.read import read_shard_facts
 from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.tasks import InThisProcess

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self
 
 from bridgepack.data.tasks import Beat, InThisProcess, Runner, TaskFailure, in_order, result_of
-from bridgepack.data.worker_process import Worker, WorkerDiedError, limit_memory
+from bridgepack.data.workers.process import Worker, WorkerDiedError, limit_memory
 from bridgepack.errors import DataError
 
 #: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.

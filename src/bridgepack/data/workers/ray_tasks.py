@@ -17,10 +17,10 @@ from bridgepack.data.identity import library_versions
 from bridgepack.data.store.keys import code_digest
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, is_meant_for_users
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
-from bridgepack.data.worker_process import ENVIRONMENT, PACKING, TOKENISING, limit_memory, preload
 from bridgepack.data.workers.garbage import collect_rarely
 from bridgepack.data.workers.memory import MIN_WORKER_BYTES, memory_share
 from bridgepack.data.workers.pool import STALL_S, WorkerPool
+from bridgepack.data.workers.process import ENVIRONMENT, PACKING, TOKENISING, limit_memory, preload
 from bridgepack.errors import ConfigError
 
 
