@@ -21,10 +21,7 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
     Raises:
         TokenizerError: when it cannot be loaded, has no end-of-sequence token, or its template file cannot be read.
     """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    for name in ("transformers", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    quiet_transformers()
     refuse_missing_folder(config)
     tokenizer = _from_pretrained(config)
     template = tokenizer.chat_template if config.chat_template is None else _template_file(config.chat_template)
@@ -38,6 +35,14 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
         )
     _fill_special_tokens(tokenizer)
     return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
+
+
+def quiet_transformers() -> None:
+    """Let transformers, which this process may be about to import, say errors alone."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    for name in ("transformers", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def refuse_missing_folder(config: TokenizerConfig) -> None:

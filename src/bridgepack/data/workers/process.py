@@ -36,6 +36,7 @@ ENVIRONMENT = {
 #: Modules of the tasks that write token files and shards, and of those that tokenise, too.
 PACKING = ("bridgepack.data.stages.range_tasks", "bridgepack.data.stages.shard_tasks")
 TOKENISING = (
+    "bridgepack.data.workers.preload",
     "bridgepack.data.sequences.loading",
     "bridgepack.data.workers.stage_loading",
     "bridgepack.data.tokenizers.engine_sample",
