@@ -14,7 +14,7 @@ from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.nemo_cli_types import OptionalFlag, OptionalNumber, OptionalText, with_types
+from bridgepack.launch.nemo_cli.types import OptionalFlag, OptionalNumber, OptionalText, with_types
 from bridgepack.launch.preflight_target import is_run_recipe, trained_target
 from bridgepack.launch.preflight_world import sees_this_machine, world_size_of
 from bridgepack.report.checks import rendered

@@ -15,7 +15,7 @@ from bridgepack.config.catalogue import catalogue_names
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
-from bridgepack.launch.nemo_cli_types import with_types
+from bridgepack.launch.nemo_cli.types import with_types
 
 
 def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None) -> run.Config[SFTRecipe]:

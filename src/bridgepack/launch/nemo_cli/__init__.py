@@ -1,4 +1,8 @@
-"""`python -m bridgepack.launch.nemo_cli build|check|train ...`: the same tasks as `nemorun bridgepack ...`."""
+"""Our tasks in nemo-run's own command line: `nemorun bridgepack build|check|train ...`.
+
+`python -m bridgepack.launch.nemo_cli build|check|train ...` runs the same tasks. In: recipes by name, and overrides as
+nemo-run takes them. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import sys
 
 import typer
 
-from bridgepack.launch.nemo_cli_recipes import as_config as as_config
-from bridgepack.launch.nemo_cli_recipes import recipe_of as recipe_of
-from bridgepack.launch.nemo_cli_tasks import CONTEXTS
-from bridgepack.launch.nemo_cli_tasks import build as build
-from bridgepack.launch.nemo_cli_tasks import check as check
-from bridgepack.launch.nemo_cli_tasks import train as train
+from bridgepack.launch.nemo_cli.recipes import as_config as as_config
+from bridgepack.launch.nemo_cli.recipes import recipe_of as recipe_of
+from bridgepack.launch.nemo_cli.tasks import CONTEXTS
+from bridgepack.launch.nemo_cli.tasks import build as build
+from bridgepack.launch.nemo_cli.tasks import check as check
+from bridgepack.launch.nemo_cli.tasks import train as train
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -25,7 +29,3 @@ def main(arguments: list[str] | None = None) -> None:
         options = {"help": (function.__doc__ or "").partition("\n")[0]}
         CONTEXTS[function.__name__].cli_command(app, function.__name__, function, command_kwargs=options, is_main=True)
     app(sys.argv[1:] if arguments is None else arguments, prog_name="bridgepack.launch.nemo_cli")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,9 +11,9 @@ import nemo_run as run
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launch.nemo_cli_context import RecipeContext, TrainContext
-from bridgepack.launch.nemo_cli_recipes import register_factories
-from bridgepack.launch.nemo_cli_types import OptionalNumber, OptionalText, with_types
+from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
+from bridgepack.launch.nemo_cli.recipes import register_factories
+from bridgepack.launch.nemo_cli.types import OptionalNumber, OptionalText, with_types
 from bridgepack.launch.preflight import PreflightPlugin
 
 #: Under what nemo-run lists the tasks; the entry point in pyproject.toml has the same name.

@@ -18,7 +18,7 @@ from bridgepack.config.cluster.base import Task
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
-from bridgepack.launch.nemo_cli_recipes import as_config
+from bridgepack.launch.nemo_cli.recipes import as_config
 from bridgepack.launch.preflight import PreflightPlugin
 
 _RECIPE = "recipe"

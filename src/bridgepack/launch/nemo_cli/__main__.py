@@ -1,0 +1,5 @@
+"""`python -m bridgepack.launch.nemo_cli`."""
+
+from bridgepack.launch.nemo_cli import main
+
+main()
