@@ -125,7 +125,7 @@ def test_names_of_fields_that_are_known_are_those_of_the_class(answer: dict[str,
         (
             "part",
             [
-                "executor.worker_groups.0.group_name is missing. ",
+                "executor.worker_groups.0.group_name is missing; ",
                 " group_nam is not a field; ",
                 "Did you mean group_name?",
             ],
