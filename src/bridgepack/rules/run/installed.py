@@ -87,16 +87,17 @@ def _release(run: Run) -> str:
 def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files and pyarrow is not installed, or too old.
 
-    Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets".
+    Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets"; or, before
+        pyarrow 16, when the first row is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
     Bad: offline packing, no pyarrow; it is an extra of megatron-bridge.
     Good: offline packing, pyarrow 19.0.1.
-    Fix: pip install "megatron-bridge[parquet]", or pyarrow 14 or newer.
+    Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer.
     Noticed: dataset build.
-    Evidence: read in the source and metadata of 0.6.2.
+    Evidence: read in the source and metadata of 0.6.2; shards of format 3 were read with pyarrow 14.0.2, 15.0.2 and 16.1.
     """
     version = installed_version(run, "pyarrow")
-    if not is_in(version, ">=14"):
-        yield wrong("pyarrow", str(version or "not installed"), "14.0 or newer")
+    if not is_in(version, ">=16"):
+        yield wrong("pyarrow", str(version or "not installed"), "16.0 or newer")
 
 
 @rule("BP980", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2")
