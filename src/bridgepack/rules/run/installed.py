@@ -93,7 +93,7 @@ def pyarrow_missing(run: Run) -> Found:
     Good: offline packing, pyarrow 19.0.1.
     Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer.
     Noticed: dataset build.
-    Evidence: read in the source and metadata of 0.6.2; shards of format 3 were read with pyarrow 14.0.2, 15.0.2 and 16.1.
+    Evidence: read in the source and metadata of 0.6.2; shards of format 3 tried with pyarrow 14.0.2, 15.0.2 and 16.1.
     """
     version = installed_version(run, "pyarrow")
     if not is_in(version, ">=16"):
