@@ -28,8 +28,9 @@ pytestmark = pytest.mark.full
 #: The command, with ranges and shards so small that a little data keeps two nodes busy for seconds.
 PROGRAM = """
 import sys
-from bridgepack.data import line_blocks, splits
-line_blocks.MIN_BLOCK_BYTES, splits._SHARD_TOKENS = 10_000, 20_000
+from bridgepack.data.reading import lines
+from bridgepack.data.stages import split
+lines.MIN_BLOCK_BYTES, split._SHARD_TOKENS = 10_000, 20_000
 from bridgepack.cli import main
 main(sys.argv[1:])
 """

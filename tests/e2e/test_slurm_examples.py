@@ -45,9 +45,10 @@ _COMMAND = f"""\
 import os, signal
 from pathlib import Path
 from bridgepack.cli import main
-from bridgepack.data import build_errors, line_blocks
+from bridgepack.data import build_errors
+from bridgepack.data.reading import lines
 
-line_blocks.MIN_BLOCK_BYTES = 50_000
+lines.MIN_BLOCK_BYTES = 50_000
 add_range = build_errors.Kept.add_range
 
 def hold(kept, result):

@@ -290,7 +290,7 @@ def test_without_nemo_run_a_note_says_that_fields_are_not_compared(monkeypatch: 
     note = "executor: nemo-run is not installed here; the launch compares the fields with those of X."
 
     monkeypatch.setitem(sys.modules, "nemo_run", None)
-    assert note in cluster.notes()
+    assert note in cluster_notes(cluster)
 
 
 def test_a_plain_file_has_no_notes() -> None:
