@@ -9,7 +9,7 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
-from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
+from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
 from bridgepack.rules.run.reading import nearest_multiples
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.

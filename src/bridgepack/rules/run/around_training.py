@@ -7,8 +7,8 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.hybrid_models import has_mamba_layers
-from bridgepack.rules.run.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
+from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
+from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
 
 _WORKERS = f"{SPECS}.num_tokenizer_workers"
 #: Rows of JSON Lines that one process certainly does not tokenise in a second. An estimate on the fast side.

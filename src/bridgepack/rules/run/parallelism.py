@@ -7,8 +7,8 @@ import itertools
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.run.fp8 import num_shares
-from bridgepack.rules.run.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
+from bridgepack.rules.run.kernels.fp8 import num_shares
+from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"

@@ -7,7 +7,7 @@ import math
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
-from bridgepack.rules.run.packed_paths import longest_sequence, splits_packed_by_host
+from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
 
 _KWARGS = "dataset.dataset_kwargs"
 _PAD_TO_MAX = f"{_KWARGS}.pad_to_max_length"

@@ -10,8 +10,8 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.packed_paths import cached_packs, raw_root, splits_packed_by_host
-from bridgepack.rules.run.supply import num_packs
+from bridgepack.rules.run.data.packed_paths import cached_packs, raw_root, splits_packed_by_host
+from bridgepack.rules.run.data.supply import num_packs
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.packed_paths import (
+from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PackedPath,
     cached_metadata,

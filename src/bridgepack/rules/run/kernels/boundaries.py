@@ -8,7 +8,7 @@ from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.run.kernel_facts import replaces_attention
+from bridgepack.rules.run.kernels.kernel_facts import replaces_attention
 
 _CORE_WITH_PARTITION = Version("0.18.0")
 #: Boundaries that fit into the 48 KiB of shared memory a kernel gets unasked, 4 bytes each.

@@ -7,7 +7,7 @@ import re
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
-from bridgepack.rules.run.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
+from bridgepack.rules.run.data.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
 
 _KWARGS = "dataset.dataset_kwargs"
 #: A template with this block says itself what the assistant wrote.

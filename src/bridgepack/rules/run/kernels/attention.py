@@ -7,7 +7,7 @@ from packaging.version import Version
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
-from bridgepack.rules.run.kernel_facts import (
+from bridgepack.rules.run.kernels.kernel_facts import (
     attention_backend,
     backend_takes_effect,
     pads_between_sequences,

@@ -6,7 +6,7 @@ from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
-from bridgepack.rules.run.packed_paths import (
+from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
     VALIDATION,

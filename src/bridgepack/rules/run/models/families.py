@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bridgepack.rules.engine.environment import BRIDGE, CORE
 from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, Run
-from bridgepack.rules.run.kernel_facts import attention_backend, backend_takes_effect
+from bridgepack.rules.run.kernels.kernel_facts import attention_backend, backend_takes_effect
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
 #: Families whose shipped recipes switch offline packing off.

@@ -11,7 +11,7 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
-from bridgepack.rules.run.kernel_facts import replaces_attention
+from bridgepack.rules.run.kernels.kernel_facts import replaces_attention
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"

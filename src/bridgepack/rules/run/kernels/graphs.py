@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernel_facts import GraphCapture, graph_capture, graph_entries
+from bridgepack.rules.run.kernels.kernel_facts import GraphCapture, graph_capture, graph_entries
 
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.

@@ -8,7 +8,7 @@ from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
+from bridgepack.rules.run.data.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
 
 
 def packs_of(run: Run) -> ArtifactFacts | None:

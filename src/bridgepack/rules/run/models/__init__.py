@@ -1,0 +1,1 @@
+"""Rules on families of models, and on models that pack otherwise."""
