@@ -1,6 +1,9 @@
 """Launches a run through nemo-run: executors, tasks, experiment. The only layer that imports nemo_run.
 
 The package can be called: `bridgepack.launch("recipe.yaml", "cluster.yaml")`.
+
+In: a recipe and a cluster. Out: a plan, nemo-run's own objects, and what came of the tasks.
+Read first: `plan`, then `tasks` and `experiment`.
 """
 
 from __future__ import annotations

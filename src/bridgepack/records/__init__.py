@@ -1,4 +1,8 @@
-"""Frozen values passed between stages, column names and dtypes."""
+"""Frozen values passed between rooms, column names and dtypes.
+
+In: nothing; no room is known here. Out: what one room hands another.
+Read first: `sequences`.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""What people see: progress, summaries and pictures for the terminal."""
+"""What people see: progress, summaries and pictures for the terminal.
+
+In: results as values. Out: text; nothing is decided here.
+Read first: `terminal`.
+"""

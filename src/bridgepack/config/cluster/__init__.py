@@ -1,4 +1,8 @@
-"""Cluster files: where and how a run's tasks are started, for every executor that nemo-run has."""
+"""Cluster files: where and how a run's tasks are started, for every executor that nemo-run has.
+
+In: YAML, TOML or a built-in name. Out: a `ClusterConfig`: an executor for each task, and what may surprise.
+Read first: `cluster`.
+"""
 
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.loading import load_cluster
