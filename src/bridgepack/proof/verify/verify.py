@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
@@ -19,7 +18,7 @@ from bridgepack.proof.recorded_recipes import recorded_recipe
 from bridgepack.proof.verify.causes import with_causes
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
-from bridgepack.proof.verify.origins import Origin, SourceOrigin, StoreOrigin
+from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
 from bridgepack.proof.verify.rebuilding import compare_rebuilt
 from bridgepack.proof.verify.records import Check, Ingredient, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
@@ -67,16 +66,14 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     """
     artifact = opened_artifact(folder)
     recipe = recorded_recipe(artifact, options.overrides)
-    opened = _origin(artifact, recipe, options)
+    opened: AbstractContextManager[Origin]
+    if options.origin == "store":
+        opened = nullcontext(store_origin(artifact, recipe, store_of(artifact, options.store)))
+    else:
+        opened = source_origin(artifact, recipe, options.progress)
     integrity = check_integrity(artifact, options.progress)
     with opened as origin:
         return _Verification(artifact, integrity, origin, options).report()
-
-
-def _origin(artifact: Artifact, recipe: SFTRecipe, options: VerifyOptions) -> AbstractContextManager[Origin]:
-    if options.origin == "store":
-        return nullcontext(StoreOrigin(artifact, recipe, store_of(artifact, options.store)))
-    return SourceOrigin(artifact, recipe, options.progress).opened()
 
 
 class _Verification:
