@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +14,13 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.recorded_recipes import recorded_recipe
-from bridgepack.proof.verify.causes import with_causes
+from bridgepack.proof.runs import recorded_recipe
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
+from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
 from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
 from bridgepack.proof.verify.rebuilding import compare_rebuilt
-from bridgepack.proof.verify.records import Check, Ingredient, VerifyReport
+from bridgepack.proof.verify.records import Cause, Check, Ingredient, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
@@ -100,7 +100,7 @@ class _Verification:
         else:
             found = self._derived()
         is_rebuilt = options.num_packs is None
-        differences = with_causes(
+        differences = _with_causes(
             found.differences,
             self._integrity,
             origin.changed,
@@ -202,6 +202,45 @@ class _Verification:
             if shard.path in names:
                 yield from range(first, first + shard.num_rows)
             first += shard.num_rows
+
+
+def _with_causes(
+    differences: Sequence[RowDifference],
+    integrity: Integrity,
+    changed: Sequence[Ingredient],
+    *,
+    is_rebuilt: bool,
+    no_other: str,
+) -> list[RowDifference]:
+    """Return the differences, each with what can be its cause.
+
+    Args:
+        differences: as found.
+        integrity: of the artifact's files.
+        changed: ingredients that are not what they were.
+        is_rebuilt: everything was built anew, so that any input can move any sequence to another pack.
+        no_other: what is left where nothing else explains a difference.
+    """
+    found = []
+    for item in differences:
+        reasons = list(_reasons(item, integrity, changed, is_rebuilt=is_rebuilt))
+        if not reasons:
+            reasons = [("artifact changed", no_other)]
+        causes = tuple(dict.fromkeys(cause for cause, _ in reasons))
+        found.append(replace(item, causes=causes, cause="; or ".join(dict.fromkeys(text for _, text in reasons))))
+    return found
+
+
+def _reasons(
+    item: RowDifference, integrity: Integrity, changed: Sequence[Ingredient], *, is_rebuilt: bool
+) -> Iterator[tuple[Cause, str]]:
+    if item.shard in integrity.changed_shards:
+        yield "artifact changed", f"{item.shard} is not the file that the build wrote"
+    if integrity.is_manifest_changed:
+        yield "artifact changed", "manifest.json is not the one that the build wrote"
+    for one in changed:
+        if one.cause != "input changed" or is_rebuilt or item.file is None or one.name == item.file:
+            yield one.cause, describe_ingredient(one)
 
 
 def _packs_check(found: DerivedPacks, gives: str) -> Check:
