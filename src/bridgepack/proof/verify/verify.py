@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proof.packs import opened_artifact
 from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
 from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
@@ -181,19 +180,14 @@ class _Verification:
 
     def _chosen(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
-        counts = [(split.name, split.statistics.num_packs) for split in self._artifact.manifest.splits]
-        total = sum(count for _, count in counts)
-        wanted = min(self._options.num_packs or 0, total)
-        drawn = np.random.default_rng(self._options.seed).choice(total, size=wanted, replace=False)
-        chosen: dict[str, list[int]] = {}
-        first = 0
-        for name, count in counts:
-            here = drawn[(drawn >= first) & (drawn < first + count)] - first
-            packs = sorted({*here.tolist(), *self._packs_of_changed_shard(name)})
-            if packs:
-                chosen[name] = packs
-            first += count
-        return chosen
+        splits = self._artifact.manifest.splits
+        sizes = [split.statistics.num_packs for split in splits]
+        drawn = drawn_of_each(sizes, self._options.num_packs or 0, self._options.seed)
+        chosen = {
+            split.name: sorted({*found, *self._packs_of_changed_shard(split.name)})
+            for split, found in zip(splits, drawn, strict=True)
+        }
+        return {name: packs for name, packs in chosen.items() if packs}
 
     def _packs_of_changed_shard(self, split: str) -> Iterator[int]:
         record = self._artifact.manifest.split(split)
