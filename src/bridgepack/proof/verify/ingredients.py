@@ -47,9 +47,7 @@ def compare_inputs(
     if sources.gone:
         named = "; ".join([*sources.gone, *_texts(changed)][:_NAMED])
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    if changed:
-        return Check(name="inputs", outcome="differs", detail="; ".join(_texts(changed)[:_NAMED])), tuple(changed)
-    return Check(name="inputs", outcome="same", detail=f"{num_files} files have the sha256 of the manifest"), ()
+    return _check("inputs", changed, f"{num_files} files have the sha256 of the manifest"), tuple(changed)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:

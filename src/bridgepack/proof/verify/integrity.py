@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,31 +42,37 @@ class Integrity:
 
 def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     """Return whether the files of an artifact are those of its manifest; every shard is read."""
-    manifest_check = _manifest(artifact)
-    found = _changed_shards(artifact, progress)
-    num_shards = sum(len(split.shards) for split in artifact.manifest.splits)
-    shards = Check(
-        name="shards",
-        outcome="differs" if found else "same",
-        detail=_listed(list(found.values())) if found else f"{num_shards} have the sha256 of the manifest",
+    manifest = artifact.manifest
+    changed = _changed_shards(artifact, progress)
+    found = list(changed.values())
+    num_shards = sum(len(split.shards) for split in manifest.splits)
+    checks = (
+        _check("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _check("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
+        _check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
+        _check("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
     )
-    return Integrity(
-        checks=(manifest_check, shards, _metadata(artifact), _plan(artifact)),
-        changed_shards=tuple(found),
-        is_manifest_changed=manifest_check.outcome == "differs",
-    )
+    is_manifest_changed = checks[0].outcome == "differs"
+    return Integrity(checks=checks, changed_shards=tuple(changed), is_manifest_changed=is_manifest_changed)
 
 
-def _manifest(artifact: Artifact) -> Check:
+def _check(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
+    try:
+        problem = problem_of(artifact)
+    except BridgepackError as error:
+        problem = str(error)
+    return Check(name=name, outcome="differs" if problem else "same", detail=problem or when_same)
+
+
+def _manifest(artifact: Artifact) -> str | None:
     manifest = artifact.manifest
     computed = fingerprint_of_manifest(manifest)
     if computed == manifest.fingerprint:
-        return Check(name="manifest", outcome="same", detail=f"it has its fingerprint, {computed[:_SHORT]}")
-    detail = (
+        return None
+    return (
         f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
         "inputs, tokenizer or versions in it were changed after the build"
     )
-    return Check(name="manifest", outcome="differs", detail=detail)
 
 
 def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
@@ -92,44 +99,32 @@ def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
     return found
 
 
-def _metadata(artifact: Artifact) -> Check:
-    manifest = artifact.manifest
-    size = manifest.packed_sequence_size
-    try:
-        expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in manifest.splits]
-        found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
-    except BridgepackError as error:
-        return Check(name="metadata", outcome="differs", detail=str(error))
-    for split, wanted, entry in zip(manifest.splits, expected, found, strict=False):
+def _metadata(artifact: Artifact) -> str | None:
+    splits, size = artifact.manifest.splits, artifact.manifest.packed_sequence_size
+    expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in splits]
+    found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    for split, wanted, entry in zip(splits, expected, found, strict=False):
         for name, value in wanted.items():
             if entry.get(name) != value:
-                detail = f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
-                return Check(name="metadata", outcome="differs", detail=detail)
+                return f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
     if len(found) != len(expected):
-        detail = f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
-        return Check(name="metadata", outcome="differs", detail=detail)
-    return Check(name="metadata", outcome="same", detail=f"{BRIDGE_METADATA_FILE} is what the statistics give")
+        return f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
+    return None
 
 
-def _plan(artifact: Artifact) -> Check:
+def _plan(artifact: Artifact) -> str | None:
     for split in artifact.manifest.splits:
-        numbers = split.statistics
-        try:
-            problem = _plan_problem(artifact, split)
-            lengths = [
-                (len(part), int(part.sum())) for part in iter_plan_column(artifact, split.name, "runtime_length")
-            ]
-        except BridgepackError as error:
-            return Check(name="plan", outcome="differs", detail=str(error))
+        numbers, num_sequences, num_tokens = split.statistics, 0, 0
+        problem = _plan_problem(artifact, split)
         if problem is not None:
-            return Check(name="plan", outcome="differs", detail=problem)
-        num_sequences, num_tokens = (sum(values) for values in zip((0, 0), *lengths, strict=True))
+            return problem
+        for part in iter_plan_column(artifact, split.name, "runtime_length"):
+            num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
-            detail = (
+            return (
                 f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "
                 f"{numbers.num_sequences} of {numbers.num_tokens}"
             )
-            return Check(name="plan", outcome="differs", detail=detail)
     return _ledger(artifact)
 
 
@@ -173,22 +168,18 @@ def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
     return int(places[0]) if len(places) else None
 
 
-def _ledger(artifact: Artifact) -> Check:
-    try:
-        found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
-    except BridgepackError as error:
-        return Check(name="plan", outcome="differs", detail=str(error))
-    listed = {
-        (split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()
-    }
+def _ledger(artifact: Artifact) -> str | None:
+    found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
+    listed = Counter(
+        {(split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()}
+    )
     for split, reason in sorted({*found, *listed}):
-        if found[(split, reason)] != listed.get((split, reason), 0):
-            detail = (
+        if found[(split, reason)] != listed[(split, reason)]:
+            return (
                 f"plan/{DROPPED_ROWS_FILE} has {found[(split, reason)]} rows dropped from {split} as {reason}; the "
-                f"manifest says {listed.get((split, reason), 0)}"
+                f"manifest says {listed[(split, reason)]}"
             )
-            return Check(name="plan", outcome="differs", detail=detail)
-    return Check(name="plan", outcome="same", detail="it has the manifest's sequences, tokens and dropped rows")
+    return None
 
 
 def _listed(items: list[str]) -> str:
