@@ -72,13 +72,13 @@ class ChatJudge:
             text = self._rendering.text(conversation.messages, tools=conversation.tools)
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
-        tokens = self._rendering.tokens(text)
+        wanted, bounds = self._rendering.tokens(text)
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        if not np.array_equal(ids, tokens.input_ids):
-            return tokens_differ(self.names, ids, tokens.input_ids, self._tokenizer.decode)
+        if not np.array_equal(ids, wanted):
+            return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
         render = partial(self._rendering.text, tools=conversation.tools)
         renders = Renders(render, conversation.messages, text, prompt_goes_on=self._rendering.prompt_goes_on)
-        chat = _Chat(conversation, text, renders, tokens.bounds)
+        chat = _Chat(conversation, text, renders, bounds)
         derivations = self._derivations(chat, blocks)
         votes = {
             name: without_tokens(token_votes(item.votes, chat.bounds), ids, self._never)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jinja2.exceptions import TemplateError
@@ -21,18 +21,6 @@ from bridgepack.records import TokenArray
 _BLANKS = "a b\nc"
 #: What a template raises for a conversation that it refuses.
 _REFUSALS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
-
-
-class TokensOfText(NamedTuple):
-    """A text as tokens.
-
-    Attributes:
-        input_ids: shape [num_tokens], int32.
-        bounds: first and one past the last character of each, shape [num_tokens, 2], int64.
-    """
-
-    input_ids: TokenArray
-    bounds: IntArray
 
 
 class Rendering:
@@ -67,11 +55,15 @@ class Rendering:
         """The tokenizer says which characters a token is of."""
         return self._backend is not None
 
-    def tokens(self, text: str) -> TokensOfText:
-        """Return a text's tokens, without any that the tokenizer would add by itself."""
+    def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
+        """Return a text's tokens, without any that the tokenizer would add by itself.
+
+        Returns:
+            Ids, shape [num_tokens], int32; first and one past the last character, shape [num_tokens, 2], int64.
+        """
         encoding = self._backend.encode(text, add_special_tokens=False)
         bounds = token_bounds(encoding.offsets, closes_gaps=self._keeps_blanks)
-        return TokensOfText(np.array(encoding.ids, dtype=np.int32), bounds)
+        return np.array(encoding.ids, dtype=np.int32), bounds
 
     def text(self, messages: Messages, *, tools: Any = None, has_prompt: bool = False) -> str | None:
         """Return the text of a conversation, or None where the template refuses it."""
