@@ -27,7 +27,6 @@ from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.report.checks import rendered
 from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.stores import describe_repack_plan
 from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
 from bridgepack.rules.engine.text import report_to_dict
 
@@ -159,7 +158,7 @@ def repack(
     changes, chosen = parse_overrides(overrides), options()
     if dry_run:
         plan = plan_repack(artifact, changes, output=output)
-        print_json(plan.summary()) if as_json else echo(describe_repack_plan(plan))
+        print_json(plan.summary()) if as_json else echo(describe_plan(plan, source=plan.source))
         return CLEAN
     with TerminalProgress() as progress:
         result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)

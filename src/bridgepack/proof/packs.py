@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, seq_boundaries
 from bridgepack.records import ROW_COLUMNS, PackedRow
 from bridgepack.records.manifests import SplitRecord
-from bridgepack.replay.rows import ShardIndex, ShardRow
+from bridgepack.replay.rows import ShardIndex
 
 
 def opened_artifact(folder: Path) -> Artifact:
@@ -71,17 +72,9 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
     index = shard_index(artifact, split)
     places = sorted((index.place_of(pack), pack) for pack in set(packs))
     rows: dict[int, PackedRow] = {}
-    shard: _OpenShard | None = None
-    try:
-        for place, pack in places:
-            if shard is None or shard.name != place.shard:
-                if shard is not None:
-                    shard.close()
-                shard = _OpenShard.opened(artifact, place)
-            rows[pack] = shard.row(place.row)
-    finally:
-        if shard is not None:
-            shard.close()
+    for name, members in groupby(places, key=lambda item: item[0].shard):
+        with closing(_OpenShard.opened(artifact, name)) as shard:
+            rows |= {pack: shard.row(place.row) for place, pack in members}
     return rows
 
 
@@ -107,15 +100,15 @@ class _OpenShard:
     batch: Any = None
 
     @classmethod
-    def opened(cls, artifact: Artifact, place: ShardRow) -> _OpenShard:
+    def opened(cls, artifact: Artifact, name: str) -> _OpenShard:
         shards = (shard for split in artifact.manifest.splits for shard in split.shards)
-        refuse_deadly(artifact.folder / place.shard, next(shard for shard in shards if shard.path == place.shard))
+        refuse_deadly(artifact.folder / name, next(shard for shard in shards if shard.path == name))
         try:
-            file = pq.ParquetFile(artifact.folder / place.shard, memory_map=True)
+            file = pq.ParquetFile(artifact.folder / name, memory_map=True)
             groups = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
-            raise ArtifactError(f"{place.shard} cannot be read: {one_line(error)}. Build the artifact again.") from None
-        return cls(name=place.shard, file=file, offsets=[0, *accumulate(groups)])
+            raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
+        return cls(name=name, file=file, offsets=[0, *accumulate(groups)])
 
     def row(self, index: int) -> PackedRow:
         if index >= self.offsets[-1]:

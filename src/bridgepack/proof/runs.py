@@ -1,4 +1,4 @@
-"""The run that a trace asks about: its settings, from a recipe or a config, and the order of packs that follows."""
+"""The recipe of an artifact, and the run that a trace asks about: its settings, and the order of packs that follows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.order import PackOrder, replay_order
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.rules.engine.environment import BRIDGE, TARGET
+
+#: Settings that say where sources are, not what is made of them.
+_PLACES = (
+    "data.train",
+    "data.validation",
+    "tokenizer.name_or_path",
+    "tokenizer.revision",
+    "tokenizer.chat_template",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +124,7 @@ class TracedRun:
 
 def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
     if options.recipe is None:
-        recipe = SFTRecipe.from_mapping(plain(artifact.manifest.recipe))
-        return recipe.override(options.overrides) if options.overrides else recipe
+        return _own_recipe(artifact, options.overrides)
     target = load_target(options.recipe, options.overrides, artifact=artifact.folder)
     if target.recipe is not None:
         return target.recipe
@@ -130,6 +138,26 @@ def _source(artifact: Artifact, options: RunOptions) -> SFTRecipe | RunConfig:
 
 def _stated_world_size(source: SFTRecipe | RunConfig) -> int | None:
     return source.world_size if isinstance(source, RunConfig) else source.parallelism.num_gpus
+
+
+def recorded_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
+    """Return the manifest's recipe with sources where they are now.
+
+    Raises:
+        ConfigError: an override says something else.
+    """
+    for path in overrides:
+        if path not in _PLACES:
+            raise ConfigError(
+                f"--set {path}; allowed: {', '.join(_PLACES)}. An artifact is verified with the recipe that it was "
+                "built with; only where its sources are may be another."
+            )
+    return _own_recipe(artifact, overrides)
+
+
+def _own_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
+    recipe = SFTRecipe.from_mapping(plain(artifact.manifest.recipe))
+    return recipe.override(overrides) if overrides else recipe
 
 
 def plain(value: Any) -> Any:

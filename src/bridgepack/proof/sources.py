@@ -19,7 +19,7 @@ from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
 from bridgepack.data.reading.rows import read_range
 from bridgepack.data.results import BuildOptions
-from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.loading import forget_stage, load_stage
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
 from bridgepack.data.tasks import Progress
@@ -105,41 +105,19 @@ class SourceRows:
         file = self.files[file_index]
         if file is None:
             raise DataError(f"{self.names[file_index]} is gone")
-        yield from derived_rows(self.recipe, file, file_index, rows)
+        identity = load_stage(self.recipe.model_dump_json()).tokenizer.identity()
+        policy = OverLongPolicy.of(self.recipe.resolve(), identity)
+        for row, _, made in encoded_rows(self.recipe, file, file_index, rows):
+            if isinstance(made, RowError):
+                yield row, made
+            else:
+                ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
+                yield row, finished_sequence(policy, ids, mask, made.num_context)
 
     def label(self, file_index: int) -> str:
         """Return what the input is called now."""
         file = self.files[file_index]
         return self.names[file_index] if file is None else file.label
-
-
-def derived_rows(
-    recipe: SFTRecipe, file: InputFile, file_index: int, rows: set[int]
-) -> Iterator[tuple[int, Sequence | RowError]]:
-    """Yield some rows of a file as sequences, or why they give none, in row order; those that are not there are not.
-
-    Args:
-        recipe: how.
-        file: the file.
-        file_index: its position in the split's list of inputs.
-        rows: their numbers, from 1.
-
-    Raises:
-        DataError: the file cannot be read.
-        TokenizerError: the tokenizer cannot be loaded.
-    """
-    stage = load_stage(recipe.model_dump_json())
-    policy = OverLongPolicy.of(recipe.resolve(), stage.tokenizer.identity())
-    pending: list[tuple[int, Example]] = []
-    for row, item in _rows_read(file, file_index, rows, recipe.data.max_row_bytes):
-        if isinstance(item, RowError):
-            yield row, item
-            continue
-        pending.append((row, item))
-        if len(pending) == _BATCH_ROWS:
-            yield from _encoded(stage.encoder, policy, pending)
-            pending = []
-    yield from _encoded(stage.encoder, policy, pending)
 
 
 class EncodedRow(NamedTuple):
@@ -208,19 +186,6 @@ def built_anew(recipe: SFTRecipe, output: Path, *, num_workers: int, progress: P
     """
     options = BuildOptions(num_workers=num_workers, store=output.with_name("tokens"))
     return build_artifact(recipe, output=output, options=options, progress=progress).output
-
-
-def _encoded(
-    encoder: Encoder, policy: OverLongPolicy, examples: list[tuple[int, Example]]
-) -> Iterator[tuple[int, Sequence | RowError]]:
-    made = encode_examples(encoder, [example for _, example in examples])
-    for (row, _), item in zip(examples, made, strict=True):
-        yield row, item if isinstance(item, RowError) else _finished(policy, item)
-
-
-def _finished(policy: OverLongPolicy, encoded: Encoded) -> Sequence | RowError:
-    ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-    return finished_sequence(policy, ids, mask, encoded.num_context)
 
 
 def finished_sequence(

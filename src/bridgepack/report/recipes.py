@@ -19,7 +19,21 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.forecast import forecast_packs
 from bridgepack.errors import ConfigError
 
-_COLUMNS = ("recipe", "family", "method", "GPUs", "tokens", "CP", "TP", "PP", "EP")
+_SIZES = {
+    "CP": "context_parallel_size",
+    "TP": "tensor_model_parallel_size",
+    "PP": "pipeline_model_parallel_size",
+    "EP": "expert_model_parallel_size",
+}
+#: Title -> name in `entry_to_dict`.
+_COLUMNS = {
+    "recipe": "name",
+    "family": "family",
+    "method": "method",
+    "GPUs": "num_gpus",
+    "tokens": "seq_length",
+    **_SIZES,
+}
 _FORECAST = "forecast"
 
 
@@ -84,16 +98,13 @@ def entry_to_dict(entry: CatalogueEntry) -> dict[str, Any]:
         "packing": recipe.packing.mode if recipe else None,
         "num_gpus": topology.num_gpus if topology else None,
         "seq_length": recipe.packing.packed_sequence_size if recipe else None,
-        "context_parallel_size": topology.context_parallel_size if topology else None,
-        "tensor_model_parallel_size": topology.tensor_model_parallel_size if topology else None,
-        "pipeline_model_parallel_size": topology.pipeline_model_parallel_size if topology else None,
-        "expert_model_parallel_size": topology.expert_model_parallel_size if topology else None,
+        **{name: getattr(topology, name, None) for name in _SIZES.values()},
     }
 
 
 def catalogue_table(entries: Sequence[CatalogueEntry]) -> str:
     """Return one line per recipe, what is wrong with those that cannot be loaded, and why some have no numbers."""
-    rows = [_COLUMNS, *[_row(entry) for entry in entries if not entry.error]]
+    rows = [tuple(_COLUMNS), *[_row(entry) for entry in entries if not entry.error]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     broken = [f"cannot be loaded: {entry.name}: {entry.error}" for entry in entries if entry.error]
@@ -145,22 +156,10 @@ def describe_resolved(view: ResolvedView) -> str:
 
 
 def _row(entry: CatalogueEntry) -> tuple[str, ...]:
-    recipe = entry.recipe
-    if recipe is None:
-        return (entry.name, entry.family, *("-" for _ in _COLUMNS[2:]))
-    topology = recipe.parallelism
-    packing = "" if recipe.packing.mode == "offline" else f" {recipe.packing.mode}"
-    return (
-        entry.name,
-        entry.family,
-        recipe.method.kind,
-        str(topology.num_gpus or "-"),
-        f"{recipe.packing.packed_sequence_size}{packing}",
-        str(topology.context_parallel_size),
-        str(topology.tensor_model_parallel_size),
-        str(topology.pipeline_model_parallel_size),
-        str(topology.expert_model_parallel_size),
-    )
+    values = entry_to_dict(entry)
+    if values["packing"] not in (None, "offline"):
+        values["seq_length"] = f"{values['seq_length']} {values['packing']}"
+    return tuple("-" if values[name] is None else str(values[name]) for name in _COLUMNS.values())
 
 
 def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]:

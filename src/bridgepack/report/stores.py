@@ -1,12 +1,10 @@
-"""Token stores and re-packs in words."""
+"""Token stores in words."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 
-from bridgepack.data.repack import RepackPlan
 from bridgepack.data.store.upkeep import Pruned, StoreListing, Verified
 from bridgepack.report.text import printable
 
@@ -58,27 +56,6 @@ def describe_verified(verified: Verified) -> str:
     if verified.were_removed:
         lines.append("They were removed; the next build makes them again.")
     return "\n".join(lines)
-
-
-def describe_repack_plan(plan: RepackPlan) -> str:
-    """Return what a re-pack would do."""
-    return "\n".join(_plan_lines(plan))
-
-
-def _plan_lines(plan: RepackPlan) -> Iterator[str]:
-    action = "nothing: it is already built" if plan.is_built else f"pack the sequences of {plan.source} anew"
-    if not plan.is_built and plan.existing is not None:
-        action += f", and replace the artifact {plan.existing.fingerprint[:12]}"
-    yield f"would do: {action}"
-    yield f"output: {plan.output}"
-    yield f"fingerprint: {plan.spec.fingerprint}"
-    yield ""
-    yield "derived:"
-    for name, item in plan.spec.resolved.explain().items():
-        yield f"  {name} = {item['value']} ({item['because']})"
-    yield ""
-    yield "recipe:"
-    yield plan.spec.resolved.recipe.model_dump_json(indent=2)
 
 
 def _size(num_bytes: int) -> str:

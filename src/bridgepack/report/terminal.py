@@ -12,7 +12,7 @@ from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
     from bridgepack.data.artifact.inspection import PackView, SequenceView
-    from bridgepack.data.results import BuildPlan, BuildResult
+    from bridgepack.data.results import ArtifactPlan, BuildResult
 
 TOKENIZER_WARNING = (
     "this version of transformers loads the tokenizer as one that loses text (spaces, line ends), although its "
@@ -116,16 +116,18 @@ def describe_histogram(split: SplitRecord) -> Iterator[str]:
         low = bound + 1
 
 
-def describe_plan(plan: BuildPlan) -> str:
-    """Return what a build would do."""
-    action = "nothing: it is already built" if plan.is_built else "build"
-    if not plan.is_built and plan.existing is not None:
-        action = f"build, and replace the artifact {plan.existing.fingerprint[:12]}"
+def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
+    """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
+    action = "build" if source is None else f"pack the sequences of {source} anew"
+    if plan.existing is not None:
+        action += f", and replace the artifact {plan.existing.fingerprint[:12]}"
+    if plan.is_built:
+        action = "nothing: it is already built"
     lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]
-    for split, records in plan.spec.inputs.items():
+    for split, records in plan.spec.inputs.items() if source is None else ():
         lines.append(f"{split} inputs:")
         lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
-    lines += ["", "derived:"]
+    lines += ["", "derived:"] if source is None else ["derived:"]
     lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.spec.resolved.explain().items()]
     return "\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)])
 

@@ -10,8 +10,8 @@ import pytest
 from bridgepack.proof.masks import markers as mask_markers
 from bridgepack.proof.masks import prefixes as mask_prefixes
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.masks.prefixes import derive_from_prefixes
-from bridgepack.proof.masks.votes import Derivation, common_prefix
+from bridgepack.proof.masks.prefixes import Render, Renders, derive_from_prefixes
+from bridgepack.proof.masks.votes import Derivation
 
 Messages = Sequence[Mapping[str, Any]]
 Template = Callable[[Messages, bool], str | None]
@@ -55,22 +55,14 @@ def _chat(*turns: str) -> list[dict[str, Any]]:
     return [{"role": roles[turn[0]], "content": turn[2:]} for turn in turns]
 
 
-class _Renders:
-    def __init__(self, template: Template, messages: Messages, *, prompt_goes_on: bool = False) -> None:
-        self.prompt_goes_on = prompt_goes_on
-        self._template, self._messages = template, messages
+def _renders(template: Template, messages: Messages, *, prompt_goes_on: bool = False) -> Renders:
+    text = template(messages, False)
+    assert text is not None
+    return Renders(_render(template), messages, text, prompt_goes_on=prompt_goes_on)
 
-    def before(self, index: int) -> str | None:
-        return self._template(self._messages[:index], False)
 
-    def prompted(self, index: int) -> str | None:
-        return self._template(self._messages[:index], True)
-
-    def opened(self, index: int) -> str | None:
-        start = self._messages[:index]
-        role = self._messages[index]["role"]
-        one, other = (self._template([*start, {"role": role, "content": text}], False) for text in ("X", "8"))
-        return None if one is None or other is None else one[: common_prefix(one, other)]
+def _render(template: Template) -> Render:
+    return lambda messages, has_prompt=False: template(messages, has_prompt)
 
 
 def _drawn(text: str, derivation: Derivation) -> str:
@@ -82,7 +74,7 @@ def _drawn(text: str, derivation: Derivation) -> str:
 def _by_prefixes(template: Template, messages: Messages) -> tuple[str, tuple[str, ...]]:
     text = template(messages, False)
     assert text is not None
-    found = derive_from_prefixes(text, [item["role"] for item in messages], _Renders(template, messages))
+    found = derive_from_prefixes(text, [item["role"] for item in messages], _renders(template, messages))
     return _drawn(text.replace("\n", " "), found), found.reasons
 
 
@@ -95,7 +87,7 @@ def _by_marks(template: Template, messages: Messages) -> tuple[str, tuple[str, .
 
 
 def _learned(template: Template) -> LearnedMarks | str:
-    return learn_marks(lambda messages, has_prompt=False: template(messages, has_prompt))
+    return learn_marks(_render(template))
 
 
 TWO_ROUNDS = _chat("s:be", "u:who", "a:me", "u:oh", "a:so")
@@ -128,7 +120,7 @@ def test_an_answer_that_the_prompt_begins_is_judged_behind_that() -> None:
         return _plain(messages, has_prompt) + ("(t)" if has_prompt else "")
 
     messages = _chat("u:who", "a:(t)me")
-    renders = _Renders(think, messages, prompt_goes_on=True)
+    renders = _renders(think, messages, prompt_goes_on=True)
     found = derive_from_prefixes(think(messages, False), ["user", "assistant"], renders)
 
     assert _drawn("<u>who<e> <a>(t)me<e> ", found) == "<u>who<e> ......ME<E>."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import text_of, tokenizer_of
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
-from bridgepack.proof.decoding import decoder_of
 from bridgepack.proof.diff.records import Fate, MovedTokens, SequenceDifference, SequencePlace
 from bridgepack.proof.diff.tables import Matched, SequenceTable, chosen_pairs
 from bridgepack.proof.packs import read_packs
@@ -40,7 +41,7 @@ class DifferenceReader:
     ) -> None:
         """Prepare; nothing is read yet."""
         self._artifacts, self._split, self._tables = artifacts, split, tables
-        self._decoders: list[Callable[[Sequence[int]], str] | None] = [None, None]
+        self._tokenizers: dict[int, ChatTokenizer | None] = {}
         self._inputs = [
             record.inputs if record is not None else ()
             for record in (artifact.manifest.split(split) for artifact in artifacts)
@@ -139,7 +140,6 @@ class DifferenceReader:
         return bool(own & {item.sha256 for item in self._inputs[1 - side]})
 
     def _text(self, side: int, ids: npt.NDArray[Any]) -> str:
-        decode = self._decoders[side]
-        if decode is None:
-            decode = self._decoders[side] = decoder_of(self._artifacts[side])
-        return decode(ids.tolist())
+        if side not in self._tokenizers:
+            self._tokenizers[side], _ = tokenizer_of(self._artifacts[side])
+        return text_of(ids.tolist(), self._tokenizers[side])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.masks.markers import LearnedMarks, derive_from_blocks, derive_from_marks, learn_marks
-from bridgepack.proof.masks.prefixes import ASSISTANT, derive_from_prefixes
+from bridgepack.proof.masks.prefixes import ASSISTANT, Renders, derive_from_prefixes
 from bridgepack.proof.masks.records import RowFinding, RowVerdict
-from bridgepack.proof.masks.rendering import ConversationRenders, Messages, Rendering
+from bridgepack.proof.masks.rendering import Rendering
 from bridgepack.proof.masks.tokens import TokenCase, TrainedTurn, tokens_differ
 from bridgepack.proof.masks.tool_calls import lost_parts
 from bridgepack.proof.masks.votes import (
@@ -54,7 +55,7 @@ class ChatJudge:
         self._read = ConversationReader(settings, recipe.data.role_aliases).read
         self._rendering = Rendering(tokenizer)
         self._has_blocks = _BLOCK.search(tokenizer.chat_template or "") is not None
-        self._marks = learn_marks(self._probe)
+        self._marks = learn_marks(self._rendering.text)
         self._never = tokenizer.never_trained_ids if settings.masks_control_tokens else frozenset()
         self.names: tuple[str, ...] = (EVERYTHING,)
         if settings.loss_mode != "full":
@@ -68,15 +69,16 @@ class ChatJudge:
         if self._has_blocks:
             text, blocks = self._rendering.marked(conversation.messages, conversation.tools) or (None, [])
         else:
-            text = self._rendering.text(conversation.messages, conversation.tools)
+            text = self._rendering.text(conversation.messages, tools=conversation.tools)
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
-        tokens = self._rendering.tokens(text)
+        wanted, bounds = self._rendering.tokens(text)
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
-        if not np.array_equal(ids, tokens.input_ids):
-            return tokens_differ(self.names, ids, tokens.input_ids, self._tokenizer.decode)
-        renders = ConversationRenders(self._rendering, conversation.messages, conversation.tools, text)
-        chat = _Chat(conversation, text, renders, tokens.bounds)
+        if not np.array_equal(ids, wanted):
+            return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
+        render = partial(self._rendering.text, tools=conversation.tools)
+        renders = Renders(render, conversation.messages, text, prompt_goes_on=self._rendering.prompt_goes_on)
+        chat = _Chat(conversation, text, renders, bounds)
         derivations = self._derivations(chat, blocks)
         votes = {
             name: without_tokens(token_votes(item.votes, chat.bounds), ids, self._never)
@@ -89,9 +91,6 @@ class ChatJudge:
             silent=frozenset(name for name, item in derivations.items() if item.is_silent),
             findings=tuple(self._findings(chat, ids, mask, votes, derivations)),
         )
-
-    def _probe(self, messages: Messages, *, has_prompt: bool = False) -> str | None:
-        return self._rendering.text(messages, None, has_prompt=has_prompt)
 
     def _derivations(self, chat: _Chat, blocks: Sequence[Span]) -> dict[str, Derivation]:
         """Return what each derivation says; none where everything is trained."""
@@ -182,7 +181,7 @@ class _Chat:
 
     conversation: Conversation
     text: str
-    renders: ConversationRenders
+    renders: Renders
     bounds: IntArray
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,30 +25,6 @@ from bridgepack.proof.masks.votes import NOT_TRAINED, TRAINED, VoteArray, no_vot
 PARTS, DECODED, COLUMNS = "separate parts", "decoded text", "source columns"
 _LOSSY = "the completion's text does not survive the tokenizer"
 _OURS = "Report it: bridgepack made this mask."
-
-
-class Judge(Protocol):
-    """Judges rows of one recipe.
-
-    Attributes:
-        names: of its derivations.
-    """
-
-    names: tuple[str, ...]
-
-    def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
-        """Return what the derivations say of a row's tokens and mask."""
-        ...
-
-
-def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
-    """Return what judges the rows of a recipe."""
-    settings = recipe.preprocessing
-    if isinstance(settings, ChatPreprocessing):
-        return ChatJudge(recipe, settings, tokenizer)
-    if isinstance(settings, PromptCompletionPreprocessing):
-        return PairJudge(settings, tokenizer)
-    return TokenizedJudge(settings, tokenizer)
 
 
 class PairJudge:
@@ -147,6 +123,20 @@ class TokenizedJudge:
         if labels is not None:
             return np.asarray(columns[labels]) != IGNORED_LABEL
         return np.asarray(columns[mask or ""]) != 0
+
+
+#: Judges rows of one recipe; its `names` are those of its derivations.
+Judge = ChatJudge | PairJudge | TokenizedJudge
+
+
+def judge_of(recipe: SFTRecipe, tokenizer: ChatTokenizer) -> Judge:
+    """Return what judges the rows of a recipe."""
+    settings = recipe.preprocessing
+    if isinstance(settings, ChatPreprocessing):
+        return ChatJudge(recipe, settings, tokenizer)
+    if isinstance(settings, PromptCompletionPreprocessing):
+        return PairJudge(settings, tokenizer)
+    return TokenizedJudge(settings, tokenizer)
 
 
 def _trained_from(num_tokens: int, first: int) -> VoteArray:

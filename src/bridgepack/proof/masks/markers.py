@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, Protocol
+from typing import Any
 
-from bridgepack.proof.masks.prefixes import ASSISTANT, NO_PROMPT, OTHER_PROMPT
+from bridgepack.proof.masks.prefixes import ASSISTANT, NO_PROMPT, OTHER_PROMPT, Render
 from bridgepack.proof.masks.votes import (
     NOT_JUDGED,
     NOT_TRAINED,
@@ -52,14 +52,6 @@ CALLS_END_OTHERWISE = "the template ends turns with tool calls in another way th
 END_NOT_FOUND = "an assistant turn has no known end"
 
 
-class ProbeRender(Protocol):
-    """Renders a conversation; None where the template refuses."""
-
-    def __call__(self, messages: Sequence[Mapping[str, Any]], *, has_prompt: bool = False) -> str | None:
-        """Return the text."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedMarks:
     """What a template writes around an assistant's turn.
@@ -90,7 +82,7 @@ class LearnedMarks:
         return any(core in text for text in words for core in cores)
 
 
-def learn_marks(render: ProbeRender) -> LearnedMarks | str:
+def learn_marks(render: Render) -> LearnedMarks | str:
     """Return what a template writes around an assistant's turn, or why that cannot be told."""
     first, second, third, fourth = _WORDS
     asked = [_message(USER, first)]
@@ -198,7 +190,7 @@ def _end(text: str, marks: LearnedMarks, first: int, limit: int) -> int | None:
     return max(place + len(mark.rstrip()) for at, mark in found if at == place)
 
 
-def _closings(render: ProbeRender, *, middle: str, tail: str) -> tuple[str, ...]:
+def _closings(render: Render, *, middle: str, tail: str) -> tuple[str, ...]:
     """Return what ends the last turn, and what ends one that a user follows."""
     if not tail.strip():
         return ()
@@ -223,7 +215,7 @@ def _doubt(shared: str, prompt: str | None, plain: str | None) -> str:
     return "" if shared == prompt else OTHER_PROMPT
 
 
-def _other_openings(render: ProbeRender, closings: Sequence[str]) -> Iterator[str]:
+def _other_openings(render: Render, closings: Sequence[str]) -> Iterator[str]:
     """Yield what stands before the words of turns that follow an answer."""
     answered = [_message(USER, _WORDS[0]), _message(ASSISTANT, _WORDS[1])]
     for role in _OTHER_ROLES:
@@ -233,7 +225,7 @@ def _other_openings(render: ProbeRender, closings: Sequence[str]) -> Iterator[st
             yield gaps[2][len(closing) :]
 
 
-def _ends_calls(render: ProbeRender, closings: Sequence[str], others: Sequence[str]) -> bool:
+def _ends_calls(render: Render, closings: Sequence[str], others: Sequence[str]) -> bool:
     """Say whether turns with tool calls end as others do, at the end of a conversation and before a user's turn."""
     ends = []
     for call in _CALLS:

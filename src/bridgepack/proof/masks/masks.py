@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -18,7 +16,8 @@ from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
 from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.recorded_recipes import recorded_recipe
+from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
 from bridgepack.records import TRAIN, VALIDATION
 
@@ -114,7 +113,8 @@ class _Comparison:
         if self._options.num_rows is not None:
             sizes = [num_rows_of(file, most) for _, _, file in inputs]
             self._num_rows = sum(sizes)
-            chosen = list(_sample(sizes, self._options.num_rows, self._options.seed))
+            drawn = drawn_of_each(sizes, self._options.num_rows, self._options.seed)
+            chosen = [{index + 1 for index in found} for found in drawn]
         total = None if self._options.num_rows is None else min(self._options.num_rows, self._num_rows)
         progress.start("Comparing masks", total, "rows")
         for (split, index, file), rows in zip(inputs, chosen, strict=True):
@@ -175,14 +175,3 @@ class _Comparison:
             findings=tuple(self._findings),
             notes=notes,
         )
-
-
-def _sample(sizes: list[int], num_rows: int, seed: int) -> Iterator[set[int]]:
-    """Yield which rows of each file are in a sample over all of them; rows count from 1."""
-    total = sum(sizes)
-    drawn = np.sort(np.random.default_rng(seed).choice(total, size=min(num_rows, total), replace=False))
-    first = 0
-    for size in sizes:
-        here = drawn[(drawn >= first) & (drawn < first + size)] - first + 1
-        yield set(here.tolist())
-        first += size

@@ -8,8 +8,8 @@ not judged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from bridgepack.proof.masks.votes import (
     NOT_TRAINED,
@@ -22,7 +22,10 @@ from bridgepack.proof.masks.votes import (
     without_open_tag,
 )
 
+Messages = Sequence[Mapping[str, Any]]
 ASSISTANT = "assistant"
+#: Words put in place of a message's own; they have no character in common.
+_OTHER_WORDS = ("Qzeroq", "8888")
 
 REFUSED = "the template refuses a part of the conversation"
 UNSTABLE = "the template renders a turn in another way once the conversation goes on"
@@ -32,26 +35,50 @@ PROMPT_GOES_ON = "the template's generation prompt begins the answer, too, so th
 NOTHING_WRITTEN = "the template writes nothing of an assistant turn"
 
 
-class Renders(Protocol):
-    """Renders of one conversation's beginnings; None where the template refuses.
+class Render(Protocol):
+    """Renders a conversation; None where the template refuses."""
 
-    Attributes:
-        prompt_goes_on: the template's generation prompt is more than the header of a turn: it begins the answer, too.
-    """
+    def __call__(self, messages: Messages, *, has_prompt: bool = False) -> str | None:
+        """Return the text."""
+        ...
 
-    prompt_goes_on: bool
+
+class Renders:
+    """Renders of one conversation's beginnings; None where the template refuses."""
+
+    def __init__(self, render: Render, messages: Messages, text: str, *, prompt_goes_on: bool) -> None:
+        """Take a conversation with its text.
+
+        Args:
+            render: the template.
+            messages: of the conversation.
+            text: of it.
+            prompt_goes_on: the generation prompt is more than the header of a turn: it begins the answer, too.
+        """
+        self.prompt_goes_on = prompt_goes_on
+        self._render, self._messages = render, messages
+        self._before: dict[int, str | None] = {len(messages): text}
 
     def before(self, index: int) -> str | None:
         """Return the text of the messages before one; of all where there is none of that index."""
-        ...
+        if index not in self._before:
+            self._before[index] = self._render(self._messages[:index])
+        return self._before[index]
 
     def prompted(self, index: int) -> str | None:
         """Return the text of the messages before one, with the generation prompt."""
-        ...
+        return self._render(self._messages[:index], has_prompt=True)
 
     def opened(self, index: int) -> str | None:
-        """Return the text up to a message's own words: what renders with other words there have in common."""
-        ...
+        """Return the text up to a message's own words."""
+        return opening_of(self._render, self._messages[: index + 1], index)
+
+
+def opening_of(render: Render, messages: Messages, index: int) -> str | None:
+    """Return the text up to a message's own words: what renders with other words there have in common."""
+    before, message, behind = messages[:index], messages[index], messages[index + 1 :]
+    first, second = (render([*before, {**message, "content": words}, *behind]) for words in _OTHER_WORDS)
+    return None if first is None or second is None or first == second else first[: common_prefix(first, second)]
 
 
 class _Start(NamedTuple):

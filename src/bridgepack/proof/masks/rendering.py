@@ -5,36 +5,22 @@ Nothing here shares code with the stage that builds: neither the compiled templa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jinja2.exceptions import TemplateError
 
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
 from bridgepack.geometry import IntArray
-from bridgepack.proof.masks.votes import Span, common_prefix, token_bounds
+from bridgepack.proof.masks.prefixes import Messages, opening_of
+from bridgepack.proof.masks.votes import Span, token_bounds
 from bridgepack.records import TokenArray
 
-Messages = Sequence[Mapping[str, Any]]
-#: Words put in place of a message's own; they have no character in common.
-_OTHER_WORDS = ("Qzeroq", "8888")
 _BLANKS = "a b\nc"
 #: What a template raises for a conversation that it refuses.
 _REFUSALS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
-
-
-class TokensOfText(NamedTuple):
-    """A text as tokens.
-
-    Attributes:
-        input_ids: shape [num_tokens], int32.
-        bounds: first and one past the last character of each, shape [num_tokens, 2], int64.
-    """
-
-    input_ids: TokenArray
-    bounds: IntArray
 
 
 class Rendering:
@@ -57,31 +43,29 @@ class Rendering:
         Then some answer begins otherwise: the last, or one that a user's turn follows.
         """
         asked = [{"role": "user", "content": "Qoneq"}]
-        prompted = self.text(asked, None, has_prompt=True)
+        prompted = self.text(asked, has_prompt=True)
         if prompted is None:
             return False
-        for following in ([], asked):
-            texts = [
-                self.text([*asked, {"role": "assistant", "content": words}, *following], None) for words in _OTHER_WORDS
-            ]
-            if texts[0] is not None and texts[1] is not None:
-                opened = texts[0][: common_prefix(texts[0], texts[1])]
-                if not opened.startswith(prompted):
-                    return True
-        return False
+        answered = [*asked, {"role": "assistant", "content": ""}]
+        opened = [opening_of(self.text, [*answered, *following], 1) for following in ([], asked)]
+        return any(text is not None and not text.startswith(prompted) for text in opened)
 
     @property
     def knows_places(self) -> bool:
         """The tokenizer says which characters a token is of."""
         return self._backend is not None
 
-    def tokens(self, text: str) -> TokensOfText:
-        """Return a text's tokens, without any that the tokenizer would add by itself."""
+    def tokens(self, text: str) -> tuple[TokenArray, IntArray]:
+        """Return a text's tokens, without any that the tokenizer would add by itself.
+
+        Returns:
+            Ids, shape [num_tokens], int32; first and one past the last character, shape [num_tokens, 2], int64.
+        """
         encoding = self._backend.encode(text, add_special_tokens=False)
         bounds = token_bounds(encoding.offsets, closes_gaps=self._keeps_blanks)
-        return TokensOfText(np.array(encoding.ids, dtype=np.int32), bounds)
+        return np.array(encoding.ids, dtype=np.int32), bounds
 
-    def text(self, messages: Messages, tools: Any, *, has_prompt: bool = False) -> str | None:
+    def text(self, messages: Messages, *, tools: Any = None, has_prompt: bool = False) -> str | None:
         """Return the text of a conversation, or None where the template refuses it."""
         found = self._rendered(messages, tools, add_generation_prompt=has_prompt)
         return None if found is None else found[0]
@@ -97,33 +81,3 @@ class Rendering:
         except _REFUSALS:
             return None
         return (text, places[0] if places else []) if isinstance(text, str) and is_unicode(text) else None
-
-
-class ConversationRenders:
-    """Renders of the beginnings of one conversation, each made once; what `derive_from_prefixes` asks for."""
-
-    def __init__(self, rendering: Rendering, messages: Messages, tools: Any, text: str) -> None:
-        """Take a conversation with its text."""
-        self.prompt_goes_on = rendering.prompt_goes_on
-        self._rendering, self._messages, self._tools = rendering, messages, tools
-        self._before: dict[int, str | None] = {len(messages): text}
-
-    def before(self, index: int) -> str | None:
-        """Return the text of the messages before one; of all where there is none of that index."""
-        if index not in self._before:
-            self._before[index] = self._rendering.text(self._messages[:index], self._tools)
-        return self._before[index]
-
-    def prompted(self, index: int) -> str | None:
-        """Return the text of the messages before one, with the generation prompt."""
-        return self._rendering.text(self._messages[:index], self._tools, has_prompt=True)
-
-    def opened(self, index: int) -> str | None:
-        """Return the text up to a message's own words: what renders with other words there have in common."""
-        texts = [
-            self._rendering.text([*self._messages[:index], {**self._messages[index], "content": words}], self._tools)
-            for words in _OTHER_WORDS
-        ]
-        if texts[0] is None or texts[1] is None or texts[0] == texts[1]:
-            return None
-        return texts[0][: common_prefix(texts[0], texts[1])]

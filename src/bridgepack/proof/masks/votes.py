@@ -60,10 +60,6 @@ class Differences:
     trained: tuple[int, ...] = ()
     untrained: tuple[int, ...] = ()
 
-    def __bool__(self) -> bool:
-        """Say whether there are any."""
-        return bool(self.trained or self.untrained)
-
 
 def no_votes(num_characters: int) -> VoteArray:
     """Return votes that judge nothing; shape [num_characters], int8."""

@@ -9,7 +9,7 @@ from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.records import Schedule, SeenAt
 from bridgepack.records import TRAIN
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import PackOrder, Sighting
+from bridgepack.replay.order import PackOrder
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 
@@ -32,26 +32,30 @@ def schedule_of_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> Sc
     """
     if not run.has_world_size:
         return Schedule(num_times=0, num_steps=None, seen=(), note=_NO_WORLD_SIZE)
-    evaluation = None if split == TRAIN else run.schedule
-    last = _last_step(run, evaluation)
-    if last is None:
+    num_steps, evaluation = run.schedule.num_steps, None if split == TRAIN else run.schedule
+    if num_steps is None:
         note = "nothing says how many steps the run has. Set schedule.num_epochs or train_iters"
         return Schedule(num_times=0, num_steps=None, seen=(), note=note)
+    last = num_steps if evaluation is None else max(evaluation.final_batches(), default=0)
     if last == 0:
         return Schedule(num_times=0, num_steps=None, seen=(), note="the run does not evaluate (eval_iters is 0)")
     order = run.order(split)
     sightings = (found for found in order.steps_of(pack, last_step=last) if not found.is_filler)
     ranks = ranks_by_copy(order.topology)
-    seen = tuple(_seen(found, order.settings, evaluation, ranks) for found in islice(sightings, limit))
-    num_times = len(seen) + sum(1 for _ in sightings)
-    return Schedule(
-        num_times=num_times, num_steps=run_length(run), seen=seen, note=None if num_times else _why_never(order)
+    seen = tuple(
+        SeenAt(
+            step=found.step,
+            epoch=epoch_of(order.settings, found.step, found.micro_batch),
+            after_step=None if evaluation is None else evaluated_after(evaluation, found.step),
+            data_parallel_rank=found.data_parallel_rank,
+            global_ranks=ranks[found.data_parallel_rank],
+            micro_batch=found.micro_batch,
+        )
+        for found in islice(sightings, limit)
     )
-
-
-def run_length(run: TracedRun) -> int | None:
-    """Return the steps of training; None where nothing says them."""
-    return run.schedule.num_steps
+    num_times = len(seen) + sum(1 for _ in sightings)
+    why_never = None if num_times else _why_never(order)
+    return Schedule(num_times=num_times, num_steps=num_steps, seen=seen, note=why_never)
 
 
 def ranks_by_copy(topology: Topology) -> tuple[tuple[int, ...], ...]:
@@ -98,32 +102,6 @@ def evaluated_after(evaluation: EvaluationSchedule, batch: int) -> int | None:
     return (num_left_out + (batch - 1) // evaluation.eval_iters + 1) * evaluation.eval_interval
 
 
-def _last_step(run: TracedRun, evaluation: EvaluationSchedule | None) -> int | None:
-    """Return the last step, or the last batch of evaluation; 0 where there is no evaluation."""
-    if evaluation is None:
-        return run_length(run)
-    if evaluation.num_steps is None:
-        return None
-    final = evaluation.final_batches()
-    return final.stop - 1 if len(final) else 0
-
-
-def _seen(
-    found: Sighting,
-    settings: ReplaySettings,
-    evaluation: EvaluationSchedule | None,
-    ranks: tuple[tuple[int, ...], ...],
-) -> SeenAt:
-    return SeenAt(
-        step=found.step,
-        epoch=epoch_of(settings, found.step, found.micro_batch),
-        after_step=None if evaluation is None else evaluated_after(evaluation, found.step),
-        data_parallel_rank=found.data_parallel_rank,
-        global_ranks=ranks[found.data_parallel_rank],
-        micro_batch=found.micro_batch,
-    )
-
-
 def _why_never(order: PackOrder) -> str | None:
     settings = order.settings
     if settings.is_evaluation:
@@ -140,7 +118,7 @@ def require_step(run: TracedRun, step: int) -> None:
     Raises:
         ConfigError: there is none such.
     """
-    last, first = run_length(run), run.options.resume_step + 1
+    last, first = run.schedule.num_steps, run.options.resume_step + 1
     if step < first or (last is not None and step > last):
         raise ConfigError(
             f"--step is {step}; allowed: {first} to {'any' if last is None else last}, as the host logs them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bridgepack.config.errors import nearest_name
@@ -85,12 +86,7 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
 
 def _of_sequence(item: ContextSlice, position: int) -> ContextSlice:
     """Return a slice with the ranges of one sequence alone; its counts stay those of the pack."""
-    return ContextSlice(
-        context_rank=item.context_rank,
-        num_tokens=item.num_tokens,
-        num_trained_tokens=item.num_trained_tokens,
-        ranges=tuple(part for part in item.ranges if part.sequence == position),
-    )
+    return replace(item, ranges=tuple(part for part in item.ranges if part.sequence == position))
 
 
 def _indices(artifact: Artifact, split: str, file: str) -> list[int]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.inspection import PackView, view_pack
+from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.errors import ConfigError
 from bridgepack.proof.packs import split_record
 from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.packs import PackTracer
 from bridgepack.proof.trace.records import PackTrace, StepTrace, TracedBatch, TracedPack, TracedRank
-from bridgepack.proof.trace.schedule import epoch_of, ranks_by_copy, require_step, run_length, schedule_of_pack
+from bridgepack.proof.trace.schedule import epoch_of, ranks_by_copy, require_step, schedule_of_pack
 from bridgepack.records import TRAIN
 from bridgepack.replay.order import FILLER, PackOrder
 
@@ -41,15 +41,15 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
         require_step(run, step)
     drawn = {batch: _drawn(order, batch, wanted) for batch in _batches(run, split, step)}
     _require_pack(run.artifact, split, drawn, step, pack)
-    packs = _Packs(run, order, split, drawn, is_detailed=rank is not None, pack=pack)
+    packs = _reader(run, order, split, drawn, is_detailed=rank is not None, pack=pack)
     copies = ranks_by_copy(order.topology)
     batches = [
         TracedBatch(
             batch=batch,
             epoch=epoch_of(order.settings, batch),
             ranks=tuple(
-                TracedRank(data_parallel_rank=copy, global_ranks=copies[copy], micro_batches=packs.of(micro_batches))
-                for copy, micro_batches in found.items()
+                TracedRank(data_parallel_rank=copy, global_ranks=copies[copy], micro_batches=tuple(map(packs, parts)))
+                for copy, parts in found.items()
             ),
         )
         for batch, found in drawn.items()
@@ -58,7 +58,7 @@ def trace_step(run: TracedRun, split: str, step: int, *, rank: int | None = None
         artifact=str(run.artifact.folder),
         split=split,
         step=step,
-        num_steps=run_length(run),
+        num_steps=run.schedule.num_steps,
         data_parallel_size=order.topology.data_parallel_size,
         world_size=order.topology.world_size,
         rank=rank,
@@ -75,60 +75,39 @@ def trace_pack(run: TracedRun, split: str, pack: int, *, limit: int) -> PackTrac
         ArtifactError: the artifact cannot be read.
     """
     context = run.context_parallel_size(split)
-    traced = PackTracer(run.artifact, split, [pack]).traced(pack, context_parallel_size=context)
-    view: PackView = view_pack(run.artifact, split, pack)
-    schedule = schedule_of_pack(run, split, pack, limit=limit)
-    return PackTrace(artifact=str(run.artifact.folder), split=split, pack=traced, view=view, schedule=schedule)
+    return PackTrace(
+        artifact=str(run.artifact.folder),
+        split=split,
+        pack=PackTracer(run.artifact, split, [pack]).traced(pack, context_parallel_size=context),
+        view=view_pack(run.artifact, split, pack),
+        schedule=schedule_of_pack(run, split, pack, limit=limit),
+    )
 
 
 #: Micro batches of a rank, each the packs in order.
 _Drawn = tuple[tuple[int, ...], ...]
+#: Batch -> data-parallel rank -> what it draws.
+_DrawnBatches = dict[int, dict[int, _Drawn]]
 
 
-@dataclass(kw_only=True, slots=True)
-class _Detail:
-    is_wanted: bool
-    pack: int | None
-    context: int
+def _reader(
+    run: TracedRun, order: PackOrder, split: str, drawn: _DrawnBatches, *, is_detailed: bool, pack: int | None
+) -> Callable[[Iterable[int]], tuple[TracedPack, ...]]:
+    """Return what gives the packs of a micro batch; those of all batches are read at once, and each is made once."""
+    filler = order.filler_pack
+    tracer = PackTracer(run.artifact, split, {filler if item == FILLER else item for item in _flat(drawn)})
 
-
-class _Packs:
-    """The packs of some batches, read at once."""
-
-    def __init__(
-        self,
-        run: TracedRun,
-        order: PackOrder,
-        split: str,
-        drawn: dict[int, dict[int, _Drawn]],
-        *,
-        is_detailed: bool,
-        pack: int | None,
-    ) -> None:
-        self._filler = order.filler_pack
-        self._detail = _Detail(
-            is_wanted=is_detailed, pack=pack, context=order.topology.context_parallel_size if pack is not None else 1
+    @cache
+    def traced(item: int) -> TracedPack:
+        real = filler if item == FILLER else item
+        return tracer.traced(
+            real,
+            is_filler=item == FILLER,
+            has_sequences=is_detailed or real == pack,
+            context_parallel_size=order.topology.context_parallel_size if real == pack else 1,
         )
-        packs = {self._real(item) for item in _flat(drawn)}
-        self._tracer = PackTracer(run.artifact, split, packs)
-        self._known: dict[int, TracedPack] = {}
 
-    def of(self, micro_batches: _Drawn) -> tuple[tuple[TracedPack, ...], ...]:
-        return tuple(tuple(self._traced(item) for item in micro_batch) for micro_batch in micro_batches)
-
-    def _traced(self, item: int) -> TracedPack:
-        if item not in self._known:
-            is_asked = self._real(item) == self._detail.pack
-            self._known[item] = self._tracer.traced(
-                self._real(item),
-                is_filler=item == FILLER,
-                has_sequences=self._detail.is_wanted or is_asked,
-                context_parallel_size=self._detail.context if is_asked else 1,
-            )
-        return self._known[item]
-
-    def _real(self, item: int) -> int:
-        return self._filler if item == FILLER else item
+    return lambda items: tuple(map(traced, items))
 
 
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
@@ -163,15 +142,13 @@ def _drawn(order: PackOrder, batch: int, ranks: Sequence[int]) -> dict[int, _Dra
     return {rank: tuple(tuple(part.tolist()) for part in order.micro_batches_at(batch, rank)) for rank in ranks}
 
 
-def _flat(drawn: dict[int, dict[int, _Drawn]]) -> list[int]:
+def _flat(drawn: _DrawnBatches) -> list[int]:
     return [
         item for found in drawn.values() for micro_batches in found.values() for part in micro_batches for item in part
     ]
 
 
-def _require_pack(
-    artifact: Artifact, split: str, drawn: dict[int, dict[int, _Drawn]], step: int, pack: int | None
-) -> None:
+def _require_pack(artifact: Artifact, split: str, drawn: _DrawnBatches, step: int, pack: int | None) -> None:
     """Accept a pack that is read at the step.
 
     Raises:

@@ -18,9 +18,8 @@ from bridgepack.errors import ArtifactError, BridgepackError, DataError, RowErro
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.proof.packs import read_packs, sequence_bounds, shard_index, split_record
 from bridgepack.proof.verify.records import RowDifference
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, InputRecord, PackedRow
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
 from bridgepack.records import Sequence as TokenSequence
-from bridgepack.replay.rows import ShardIndex
 
 _PLAN = "plan"
 #: Stored tokens of the packs that are held at a time.
@@ -94,7 +93,6 @@ class PackDeriver:
             progress: told how far it is.
         """
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
-        self._index: ShardIndex = shard_index(artifact, split)
         self._inputs = split_record(artifact, split).inputs
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._found = DerivedPacks()
@@ -217,12 +215,10 @@ class PackDeriver:
     ) -> None:
         self._found.differences.append(
             difference_at(
-                self._index,
-                self._inputs,
+                self._artifact,
+                self._split,
                 pack,
                 entry,
-                split=self._split,
-                sequence=entry.position if entry else None,
                 column=column,
                 token=token,
                 in_artifact=stored,
@@ -232,24 +228,27 @@ class PackDeriver:
 
 
 def difference_at(
-    index: ShardIndex, inputs: Sequence[InputRecord], pack: int, entry: PlanEntry | None, **found: Any
+    artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, *, sequence: int | None = None, **found: Any
 ) -> RowDifference:
     """Return a difference with where its pack lies and where its sequence came from.
 
     Args:
-        index: where the packs of the split lie.
-        inputs: of the split.
+        artifact: that differs.
+        split: of the pack.
         pack: row of the split, from 0; one behind the last counts as the last.
         entry: of the sequence in the plan; None where the pack as a whole differs, or the plan does not know.
+        sequence: position in the pack, where the plan does not know it.
         found: the other fields of a `RowDifference`.
     """
+    index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
     place = index.place_of(min(pack, index.num_packs - 1))
-    source = entry if entry is not None and 0 <= entry.file_index < len(inputs) else None
     return RowDifference(
+        split=split,
         pack=pack,
         shard=place.shard,
         shard_row=place.row,
-        file=inputs[source.file_index].path if source else None,
+        sequence=entry.position if entry else sequence,
+        file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
         row=entry.row if entry else None,
         **found,
     )

@@ -12,12 +12,13 @@ from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import DataError, TokenizerError
+from bridgepack.proof.runs import plain
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import VALIDATION, InputRecord
+from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
-#: Of the tokenizer's identity: what it is called, and what makes the template.
-_NAMES = frozenset({"name_or_path", "revision"})
+#: Of the tokenizer's identity: what makes the template.
 _TEMPLATE = ("chat_template_sha256", "template_date")
 #: What follows from the template.
 _FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names")
@@ -46,9 +47,7 @@ def compare_inputs(
     if sources.gone:
         named = "; ".join([*sources.gone, *_texts(changed)][:_NAMED])
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
-    if changed:
-        return Check(name="inputs", outcome="differs", detail="; ".join(_texts(changed)[:_NAMED])), tuple(changed)
-    return Check(name="inputs", outcome="same", detail=f"{num_files} files have the sha256 of the manifest"), ()
+    return _check("inputs", changed, f"{num_files} files have the sha256 of the manifest"), tuple(changed)
 
 
 def compare_tokenizer(artifact: Artifact, recipe: SFTRecipe) -> tuple[tuple[Check, ...], tuple[Ingredient, ...], bool]:
@@ -119,9 +118,9 @@ def _changed_inputs(
 def _tokenizer_changes(
     then: Mapping[str, Any], now: Mapping[str, Any], *, has_other_template: bool
 ) -> Iterator[Ingredient]:
-    left_out = {*_NAMES, *_TEMPLATE, *(_FROM_TEMPLATE if has_other_template else ())}
+    left_out = {*TOKENIZER_NAMES, *_TEMPLATE, *(_FROM_TEMPLATE if has_other_template else ())}
     for name in dict.fromkeys([*then, *now]):
-        if name in left_out or _plain(then.get(name)) == _plain(now.get(name)):
+        if name in left_out or as_text(then.get(name)) == as_text(now.get(name)):
             continue
         if name != "files":
             yield Ingredient(cause="tokenizer changed", name=name, then=_text(then.get(name)), now=_text(now.get(name)))
@@ -152,8 +151,9 @@ def describe_ingredient(item: Ingredient) -> str:
     return f"{item.name} was {item.then[:_SHORT]}, is {item.now[:_SHORT]}"
 
 
-def _plain(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+def as_text(value: Any) -> str:
+    """Return a value as text that equal values share, whether their lists are lists or a manifest's tuples."""
+    return json.dumps(plain(value), sort_keys=True, default=str)
 
 
 def _text(value: Any) -> str | None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
-from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_column
+from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_column, iter_plan_columns, plan_path
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
-from bridgepack.proof.plan_checks import plan_problem
+from bridgepack.geometry import IntArray
 from bridgepack.proof.verify.records import Check
 from bridgepack.records.fingerprints import fingerprint_of_manifest
+from bridgepack.records.manifests import SplitRecord
 
 _NAMED = 3
 _SHORT = 12
+_PLAN_COLUMNS = ("pack", "position", "file_index", "row")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,31 +42,37 @@ class Integrity:
 
 def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     """Return whether the files of an artifact are those of its manifest; every shard is read."""
-    manifest_check = _manifest(artifact)
-    found = _changed_shards(artifact, progress)
-    num_shards = sum(len(split.shards) for split in artifact.manifest.splits)
-    shards = Check(
-        name="shards",
-        outcome="differs" if found else "same",
-        detail=_listed(list(found.values())) if found else f"{num_shards} have the sha256 of the manifest",
+    manifest = artifact.manifest
+    changed = _changed_shards(artifact, progress)
+    found = list(changed.values())
+    num_shards = sum(len(split.shards) for split in manifest.splits)
+    checks = (
+        _check("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
+        _check("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
+        _check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
+        _check("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
     )
-    return Integrity(
-        checks=(manifest_check, shards, _metadata(artifact), _plan(artifact)),
-        changed_shards=tuple(found),
-        is_manifest_changed=manifest_check.outcome == "differs",
-    )
+    is_manifest_changed = checks[0].outcome == "differs"
+    return Integrity(checks=checks, changed_shards=tuple(changed), is_manifest_changed=is_manifest_changed)
 
 
-def _manifest(artifact: Artifact) -> Check:
+def _check(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
+    try:
+        problem = problem_of(artifact)
+    except BridgepackError as error:
+        problem = str(error)
+    return Check(name=name, outcome="differs" if problem else "same", detail=problem or when_same)
+
+
+def _manifest(artifact: Artifact) -> str | None:
     manifest = artifact.manifest
     computed = fingerprint_of_manifest(manifest)
     if computed == manifest.fingerprint:
-        return Check(name="manifest", outcome="same", detail=f"it has its fingerprint, {computed[:_SHORT]}")
-    detail = (
+        return None
+    return (
         f"its fingerprint is {manifest.fingerprint[:_SHORT]}, and what it says gives {computed[:_SHORT]}: recipe, "
         "inputs, tokenizer or versions in it were changed after the build"
     )
-    return Check(name="manifest", outcome="differs", detail=detail)
 
 
 def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
@@ -87,63 +99,87 @@ def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
     return found
 
 
-def _metadata(artifact: Artifact) -> Check:
-    manifest = artifact.manifest
-    size = manifest.packed_sequence_size
-    try:
-        expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in manifest.splits]
-        found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
-    except BridgepackError as error:
-        return Check(name="metadata", outcome="differs", detail=str(error))
-    for split, wanted, entry in zip(manifest.splits, expected, found, strict=False):
+def _metadata(artifact: Artifact) -> str | None:
+    splits, size = artifact.manifest.splits, artifact.manifest.packed_sequence_size
+    expected = [bridge_metadata_entry(split.statistics, packed_sequence_size=size) for split in splits]
+    found = read_bridge_metadata(artifact.folder / BRIDGE_METADATA_FILE)
+    for split, wanted, entry in zip(splits, expected, found, strict=False):
         for name, value in wanted.items():
             if entry.get(name) != value:
-                detail = f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
-                return Check(name="metadata", outcome="differs", detail=detail)
+                return f"{BRIDGE_METADATA_FILE}: {name} of {split.name} is {entry.get(name)}; its packs give {value}"
     if len(found) != len(expected):
-        detail = f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
-        return Check(name="metadata", outcome="differs", detail=detail)
-    return Check(name="metadata", outcome="same", detail=f"{BRIDGE_METADATA_FILE} is what the statistics give")
+        return f"{BRIDGE_METADATA_FILE} has {len(found)} splits; the manifest has {len(expected)}"
+    return None
 
 
-def _plan(artifact: Artifact) -> Check:
+def _plan(artifact: Artifact) -> str | None:
     for split in artifact.manifest.splits:
-        numbers = split.statistics
-        try:
-            problem = plan_problem(artifact, split)
-            lengths = [
-                (len(part), int(part.sum())) for part in iter_plan_column(artifact, split.name, "runtime_length")
-            ]
-        except BridgepackError as error:
-            return Check(name="plan", outcome="differs", detail=str(error))
+        numbers, num_sequences, num_tokens = split.statistics, 0, 0
+        problem = _plan_problem(artifact, split)
         if problem is not None:
-            return Check(name="plan", outcome="differs", detail=problem)
-        num_sequences, num_tokens = (sum(values) for values in zip((0, 0), *lengths, strict=True))
+            return problem
+        for part in iter_plan_column(artifact, split.name, "runtime_length"):
+            num_sequences, num_tokens = num_sequences + len(part), num_tokens + int(part.sum())
         if (num_sequences, num_tokens) != (numbers.num_sequences, numbers.num_tokens):
-            detail = (
+            return (
                 f"plan/{split.name}.parquet has {num_sequences} sequences of {num_tokens} tokens; the manifest says "
                 f"{numbers.num_sequences} of {numbers.num_tokens}"
             )
-            return Check(name="plan", outcome="differs", detail=detail)
     return _ledger(artifact)
 
 
-def _ledger(artifact: Artifact) -> Check:
-    try:
-        found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
-    except BridgepackError as error:
-        return Check(name="plan", outcome="differs", detail=str(error))
-    listed = {
-        (split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()
-    }
+def _plan_problem(artifact: Artifact, split: SplitRecord) -> str | None:
+    """Return what is wrong with the numbers of a split's plan; None where nothing is.
+
+    Example: packs [0 0 1], positions [0 1 0] of 2 packs -> None; positions [0 0 0] -> "... line 2 ...".
+
+    Raises:
+        ArtifactError: the plan cannot be read.
+    """
+    name = plan_path(artifact, split.name).relative_to(artifact.folder)
+    pack, position, num_before = -1, -1, 0
+    for packs, positions, files, rows in iter_plan_columns(artifact, split.name, _PLAN_COLUMNS):
+        if not len(packs):
+            continue
+        wrong = _first(_is_out_of_order(packs, positions, pack, position))
+        if wrong is not None:
+            what = f"is sequence {positions[wrong]} of pack {packs[wrong]}, which does not follow the one before"
+            return f"{name} line {num_before + wrong + 1} {what}"
+        wrong = _first((files < 0) | (files >= len(split.inputs)) | (rows < 1))
+        if wrong is not None:
+            what = f"is row {rows[wrong]} of input {files[wrong]}; the manifest has {len(split.inputs)}, counted from 0"
+            return f"{name} line {num_before + wrong + 1} {what}"
+        pack, position, num_before = int(packs[-1]), int(positions[-1]), num_before + len(packs)
+    num_packs = split.statistics.num_packs
+    return None if pack + 1 == num_packs else f"{name} has {pack + 1} packs; the manifest says {num_packs}"
+
+
+def _is_out_of_order(packs: IntArray, positions: IntArray, pack: int, position: int) -> npt.NDArray[np.bool_]:
+    packs, positions = np.append(pack, packs), np.append(position, positions)
+    is_next = (packs[1:] == packs[:-1]) & (positions[1:] == positions[:-1] + 1)
+    is_first = (packs[1:] == packs[:-1] + 1) & (positions[1:] == 0)
+    is_next &= packs[1:] >= 0  # before the first sequence there is no pack -1 to go on with
+    is_wrong: npt.NDArray[np.bool_] = ~(is_next | is_first)
+    return is_wrong
+
+
+def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
+    places = np.flatnonzero(is_wrong)
+    return int(places[0]) if len(places) else None
+
+
+def _ledger(artifact: Artifact) -> str | None:
+    found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
+    listed = Counter(
+        {(split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()}
+    )
     for split, reason in sorted({*found, *listed}):
-        if found[(split, reason)] != listed.get((split, reason), 0):
-            detail = (
+        if found[(split, reason)] != listed[(split, reason)]:
+            return (
                 f"plan/{DROPPED_ROWS_FILE} has {found[(split, reason)]} rows dropped from {split} as {reason}; the "
-                f"manifest says {listed.get((split, reason), 0)}"
+                f"manifest says {listed[(split, reason)]}"
             )
-            return Check(name="plan", outcome="differs", detail=detail)
-    return Check(name="plan", outcome="same", detail="it has the manifest's sequences, tokens and dropped rows")
+    return None
 
 
 def _listed(items: list[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
@@ -17,25 +18,21 @@ from bridgepack.proof.sources import SourceRows, built_anew, found_sources
 from bridgepack.proof.verify.derive import RowGiver
 from bridgepack.proof.verify.ingredients import aligned_files, compare_inputs, compare_tokenizer, compare_versions
 from bridgepack.proof.verify.records import Check, Ingredient
-from bridgepack.proof.verify.stored_rows import StoredTokens, found_tokens, packed_anew
+from bridgepack.proof.verify.stored_rows import packed_anew, record_of, stored_rows, token_files, tokenizer_problem
 
-_SOURCES_UNCHANGED = (
-    "inputs, tokenizer, template and libraries are those of the manifest: shard and manifest were changed together, or "
-    "the build that made them was another"
-)
-_STORE_UNCHANGED = (
-    "the stored tokens have their checksums: shard and manifest were changed together, or the build that made them was "
-    "another"
-)
-_NOT_WHOLE = "sources are gone; --sample compares what can be derived without them"
+_CHANGED_TOGETHER = "shard and manifest were changed together, or the build that made them was another"
+_SAMPLE = "--sample compares what can be derived without them"
 
 
-class Origin(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Origin:
     """What packs are derived from.
 
     Attributes:
         name: `sources` or `store`.
         gives: what it does, for messages: `the sources give`.
+        giver: split -> what gives its rows.
+        whole: folder, most processes, progress -> the folder of the whole artifact, made anew.
         checks: of itself.
         changed: what of it is not what it was.
         why_nothing: why nothing can be derived; None where something can.
@@ -46,95 +43,71 @@ class Origin(Protocol):
 
     name: Literal["sources", "store"]
     gives: str
+    giver: Callable[[str], RowGiver]
+    whole: Callable[[Path, int, Progress], Path]
     checks: tuple[Check, ...]
-    changed: tuple[Ingredient, ...]
-    why_nothing: str | None
-    why_not_whole: str | None
+    changed: tuple[Ingredient, ...] = ()
+    why_nothing: str | None = None
+    why_not_whole: str | None = None
     no_other_cause: str
     space_factor: int
 
-    def giver(self, split: str) -> RowGiver:
-        """Return what gives the rows of a split."""
 
-    def whole(self, output: Path, *, num_workers: int, progress: Progress) -> Path:
-        """Make the whole artifact anew and return its folder."""
+@contextmanager
+def source_origin(artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> Iterator[Origin]:
+    """Give the input files and the tokenizer of a recipe, compared with the manifest."""
+    with found_sources(recipe) as sources:
+        inputs, changed_inputs = compare_inputs(artifact, sources, progress)
+        checks, changed, is_loaded = compare_tokenizer(artifact, recipe)
 
+        def giver(split: str) -> RowGiver:
+            records = split_record(artifact, split).inputs
+            files, _ = aligned_files(records, sources, split)
+            return SourceRows(recipe=recipe, names=tuple(item.path for item in records), files=tuple(files))
 
-class SourceOrigin:
-    """The input files and the tokenizer of a recipe."""
-
-    name: Literal["sources", "store"] = "sources"
-    gives = "the sources give"
-    no_other_cause = _SOURCES_UNCHANGED
-    #: Tokens are stored once more meanwhile.
-    space_factor = 5
-
-    def __init__(self, artifact: Artifact, recipe: SFTRecipe, progress: Progress) -> None:
-        self._artifact, self._recipe, self._progress = artifact, recipe, progress
-
-    @contextmanager
-    def opened(self) -> Iterator[SourceOrigin]:
-        """Give this origin with its sources found and compared with the manifest."""
-        with found_sources(self._recipe) as sources:
-            self._sources = sources
-            inputs, changed_inputs = compare_inputs(self._artifact, sources, self._progress)
-            checks, changed, is_loaded = compare_tokenizer(self._artifact, self._recipe)
-            self.checks: tuple[Check, ...] = (inputs, *checks)
-            self.changed: tuple[Ingredient, ...] = (*changed_inputs, *changed, *compare_versions(self._artifact))
-            self.why_nothing: str | None = None if is_loaded else "the tokenizer cannot be loaded"
-            is_gone = sources.gone or any(item.now is None for item in changed_inputs)
-            self.why_not_whole: str | None = _NOT_WHOLE if is_gone else None
-            yield self
-
-    def giver(self, split: str) -> RowGiver:
-        """Return what gives the rows of a split."""
-        records = split_record(self._artifact, split).inputs
-        files, _ = aligned_files(records, self._sources, split)
-        return SourceRows(recipe=self._recipe, names=tuple(item.path for item in records), files=tuple(files))
-
-    def whole(self, output: Path, *, num_workers: int, progress: Progress) -> Path:
-        """Build the artifact anew and return its folder."""
-        return built_anew(self._recipe, output, num_workers=num_workers, progress=progress)
+        is_gone = sources.gone or any(item.now is None for item in changed_inputs)
+        yield Origin(
+            name="sources",
+            gives="the sources give",
+            giver=giver,
+            whole=lambda output, workers, shown: built_anew(recipe, output, num_workers=workers, progress=shown),
+            checks=(inputs, *checks),
+            changed=(*changed_inputs, *changed, *compare_versions(artifact)),
+            why_nothing=None if is_loaded else "the tokenizer cannot be loaded",
+            why_not_whole=f"sources are gone; {_SAMPLE}" if is_gone else None,
+            no_other_cause=f"inputs, tokenizer, template and libraries are those of the manifest: {_CHANGED_TOGETHER}",
+            space_factor=5,  # tokens are stored once more meanwhile
+        )
 
 
-class StoreOrigin:
-    """The stored tokens that an artifact was made of."""
+def store_origin(artifact: Artifact, recipe: SFTRecipe, store: TokenStore) -> Origin:
+    """Return the stored tokens that an artifact was made of."""
+    check, is_whole = _checked_tokens(artifact, store)
+    return Origin(
+        name="store",
+        gives="the stored tokens give",
+        giver=lambda split: stored_rows(artifact, recipe, store, record_of(artifact, store), split),
+        whole=lambda output, workers, shown: packed_anew(artifact, store, output, num_workers=workers, progress=shown),
+        checks=(check,),
+        why_nothing="the token store cannot give them" if is_whole is None else None,
+        why_not_whole=f"tokens are gone from the store; {_SAMPLE}" if is_whole is False else None,
+        no_other_cause=f"the stored tokens have their checksums: {_CHANGED_TOGETHER}",
+        space_factor=3,
+    )
 
-    name: Literal["sources", "store"] = "store"
-    gives = "the stored tokens give"
-    no_other_cause = _STORE_UNCHANGED
-    space_factor = 3
-    changed: tuple[Ingredient, ...] = ()
 
-    def __init__(self, artifact: Artifact, recipe: SFTRecipe, store: TokenStore) -> None:
-        self._artifact, self._recipe, self._store = artifact, recipe, store
-        self._tokens: StoredTokens | None = None
-        self.why_nothing: str | None = None
-        self.why_not_whole: str | None = None
-        self.checks: tuple[Check, ...] = (self._check(),)
-
-    def giver(self, split: str) -> RowGiver:
-        """Return what gives the rows of a split."""
-        assert self._tokens is not None
-        return self._tokens.giver(self._artifact, self._recipe, split)
-
-    def whole(self, output: Path, *, num_workers: int, progress: Progress) -> Path:
-        """Pack the stored tokens anew and return the artifact's folder."""
-        return packed_anew(self._artifact, self._store, output, num_workers=num_workers, progress=progress)
-
-    def _check(self) -> Check:
-        try:
-            tokens = found_tokens(self._artifact, self._store)
-            missing, problem = tokens.missing(), tokens.tokenizer_problem(self._artifact)
-        except StoreError as error:
-            self.why_nothing = "the token store cannot give them"
-            return Check(name="token store", outcome="could not run", detail=str(error))
-        self._tokens = tokens
-        if problem is not None:
-            return Check(name="token store", outcome="differs", detail=problem)
-        if missing:
-            self.why_not_whole = "tokens are gone from the store; --sample compares what can be derived without them"
-            detail = f"{len(missing)} of {tokens.num_files} token files are gone from {str(self._store.folder)!r}"
-            return Check(name="token store", outcome="could not run", detail=detail)
-        detail = f"{tokens.num_files} token files are there, made by the tokenizer of the manifest"
-        return Check(name="token store", outcome="same", detail=detail)
+def _checked_tokens(artifact: Artifact, store: TokenStore) -> tuple[Check, bool | None]:
+    """Return what the store has of an artifact's tokens, and whether that is all; None where nothing can be used."""
+    try:
+        files = token_files(store, record_of(artifact, store))
+        problem = tokenizer_problem(artifact, files)
+    except StoreError as error:
+        return Check(name="token store", outcome="could not run", detail=str(error)), None
+    num_gone = sum(not path.is_file() for path in files)
+    if problem is not None:
+        return Check(name="token store", outcome="differs", detail=problem), True
+    if num_gone:
+        detail = f"{num_gone} of {len(files)} token files are gone from {str(store.folder)!r}"
+        return Check(name="token store", outcome="could not run", detail=detail), False
+    detail = f"{len(files)} token files are there, made by the tokenizer of the manifest"
+    return Check(name="token store", outcome="same", detail=detail), True

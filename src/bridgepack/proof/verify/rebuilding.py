@@ -17,12 +17,11 @@ from bridgepack.data.artifact.plan import entries_of_packs
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_artifacts
-from bridgepack.proof.packs import sequence_bounds, shard_index, split_record
+from bridgepack.proof.packs import sequence_bounds
 from bridgepack.proof.verify.derive import DerivedPacks, difference_at, first_difference, value_at
 from bridgepack.proof.verify.origins import Origin
 from bridgepack.proof.verify.records import Check, RowDifference
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
-from bridgepack.replay.rows import ShardIndex
 
 _DIFFERENCES_KEPT = 10
 
@@ -55,7 +54,7 @@ def compare_rebuilt(
     """
     _check_space(artifact, scratch, origin.space_factor)
     with tempfile.TemporaryDirectory(prefix="bridgepack-verify-", dir=scratch) as folder:
-        rebuilt = Artifact(origin.whole(Path(folder) / "artifact", num_workers=num_workers, progress=progress))
+        rebuilt = Artifact(origin.whole(Path(folder) / "artifact", num_workers, progress))
         result = Rebuilt()
         for split in artifact.manifest.splits:
             result.checks.append(_compare_split(artifact, rebuilt, split.name, result.found, origin.gives))
@@ -97,10 +96,10 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, found: Der
     ):
         return Check(name=name, outcome="same", detail=f"{len(names)} are, byte for byte, what {gives}")
     num_different = 0
-    for item in _row_differences(artifact, rebuilt, split):
+    for pack, ours, theirs in _differing(artifact, rebuilt, split):
         num_different += 1
         if num_different <= _DIFFERENCES_KEPT:
-            found.differences.append(item)
+            found.differences.append(_difference(artifact, split, pack, ours, theirs))
     found.num_packs_different += num_different
     if num_different:
         return Check(name=name, outcome="differs", detail=f"{num_different} packs are not what {gives}")
@@ -109,29 +108,31 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, found: Der
     return Check(name=name, outcome="differs", detail="the bytes of the files differ; their rows are the same")
 
 
-def _row_differences(artifact: Artifact, rebuilt: Artifact, split: str) -> Iterator[RowDifference]:
+#: A pack; why it cannot be read; None where there is none.
+_Row = PackedRow | str | None
+
+
+def _differing(artifact: Artifact, rebuilt: Artifact, split: str) -> Iterator[tuple[int, _Row, _Row]]:
     """Yield every pack that differs, in order; what cannot be read ends them."""
-    index = shard_index(artifact, split)
     for pack, (ours, theirs) in enumerate(zip_longest(_rows(artifact, split), _rows(rebuilt, split))):
-        if isinstance(ours, str) or ours is None or theirs is None or isinstance(theirs, str):
-            yield _whole(index, split, pack, ours, theirs)
+        if not isinstance(ours, PackedRow) or not isinstance(theirs, PackedRow):
+            yield pack, ours, theirs
             return
-        problem = _first_of_row(ours, theirs)
-        if problem is not None:
-            yield _difference(artifact, index, split, pack, ours, problem)
+        if _first_of_row(ours, theirs) is not None:
+            yield pack, ours, theirs
 
 
 def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow | str]:
     """Yield a split's packs in order; where one cannot be read, why, and nothing more."""
     try:
         for batch in artifact.iter_batches(split):
-            for index in range(batch.num_rows):
-                yield batch.row(index)
+            yield from map(batch.row, range(batch.num_rows))
     except ArtifactError as error:
         yield str(error)
 
 
 def _first_of_row(ours: PackedRow, theirs: PackedRow) -> tuple[str, int, Any, Any] | None:
+    """Return column, place and both numbers where two packs first differ."""
     for column in (INPUT_IDS, LOSS_MASK, SEQ_START_ID):
         stored, wanted = getattr(ours, column), getattr(theirs, column)
         place = first_difference(stored, wanted)
@@ -140,40 +141,29 @@ def _first_of_row(ours: PackedRow, theirs: PackedRow) -> tuple[str, int, Any, An
     return None
 
 
-def _difference(
-    artifact: Artifact, index: ShardIndex, split: str, pack: int, row: PackedRow, problem: tuple[str, int, Any, Any]
-) -> RowDifference:
+def _difference(artifact: Artifact, split: str, pack: int, ours: _Row, theirs: _Row) -> RowDifference:
+    """Return where a pack that differs first does."""
+    if not isinstance(ours, PackedRow) or not isinstance(theirs, PackedRow):
+        stored = ours if isinstance(ours, str) else "no such pack" if ours is None else "a pack"
+        wanted = "no such pack" if theirs is None else "a pack"
+        return difference_at(artifact, split, pack, None, column="", token=None, in_artifact=stored, from_source=wanted)
+    problem = _first_of_row(ours, theirs)
+    assert problem is not None
     column, place, stored, wanted = problem
-    bounds = sequence_bounds(row)
+    bounds = sequence_bounds(ours)
     is_token = column != SEQ_START_ID
     sequence = max(int((bounds[:-1] <= place).sum()) - 1, 0) if is_token else place
     entries = {entry.position: entry for entry in entries_of_packs(artifact, split, [pack]).get(pack, ())}
     return difference_at(
-        index,
-        split_record(artifact, split).inputs,
+        artifact,
+        split,
         pack,
         entries.get(sequence),
-        split=split,
         sequence=sequence,
         column=column,
         token=place - int(bounds[sequence]) if is_token else None,
         in_artifact=stored,
         from_source=wanted,
-    )
-
-
-def _whole(index: ShardIndex, split: str, pack: int, ours: PackedRow | str | None, theirs: Any) -> RowDifference:
-    return difference_at(
-        index,
-        (),
-        pack,
-        None,
-        split=split,
-        sequence=None,
-        column="",
-        token=None,
-        in_artifact=ours if isinstance(ours, str) else "no such pack" if ours is None else "a pack",
-        from_source="no such pack" if theirs is None else "a pack",
     )
 
 

@@ -22,8 +22,9 @@ from bridgepack.data.store.store import IDENTITY_FILE, TokenStore, default_store
 from bridgepack.data.store.token_file import TokenFiles, check_token_file, read_token_index
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError
-from bridgepack.proof.runs import plain
+from bridgepack.proof.packs import split_record
 from bridgepack.proof.sources import finished_sequence
+from bridgepack.proof.verify.ingredients import as_text
 from bridgepack.records import TRAIN
 from bridgepack.records import Sequence as TokenSequence
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
@@ -82,64 +83,27 @@ class StoredRows:
                 yield row, RowError(*index.kinds[drops[offset]])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredTokens:
-    """The tokens that an artifact was made of.
+def stored_rows(
+    artifact: Artifact, recipe: SFTRecipe, store: TokenStore, record: BuildRecord, split: str
+) -> StoredRows:
+    """Return what gives the rows of a split; rows that were set aside for validation are among those of training.
 
-    Attributes:
-        store: that has them.
-        record: which they are.
+    Raises:
+        StoreError: the record does not know the split.
     """
-
-    store: TokenStore
-    record: BuildRecord
-
-    def giver(self, artifact: Artifact, recipe: SFTRecipe, split: str) -> StoredRows:
-        """Return what gives the rows of a split; rows that were set aside for validation are among those of training.
-
-        Raises:
-            StoreError: the record does not know the split.
-        """
-        source = TRAIN if recipe.data.validation_fraction > 0 else split
-        split_record = artifact.manifest.split(split)
-        if split_record is None or source not in self.record.ranges:
-            raise StoreError(f"the record of the build in the token store knows no {source} rows.")
-        return StoredRows(
-            store=self.store,
-            names=tuple(record.path for record in split_record.inputs),
-            ranges=tuple(self.record.ranges[source]),
-            policy=OverLongPolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
-        )
-
-    @property
-    def num_files(self) -> int:
-        """Number of token files."""
-        return len(self._names())
-
-    def missing(self) -> list[str]:
-        """Return the names of the token files that are not there."""
-        return [name for name in self._names() if not self.store.path_of(name).is_file()]
-
-    def tokenizer_problem(self, artifact: Artifact) -> str | None:
-        """Return how the tokenizer that made the tokens is not the one of the manifest; None where it is.
-
-        Raises:
-            StoreError: the store does not say what made them.
-        """
-        for folder in sorted({self.store.path_of(name).parents[1] for name in self._names()}):
-            known = _identity(folder)["tokenizer"]
-            then = {name: value for name, value in artifact.manifest.tokenizer.items() if name not in TOKENIZER_NAMES}
-            names = [name for name in sorted({*then, *known}) if _plain(then.get(name)) != _plain(known.get(name))]
-            if names:
-                return f"another tokenizer than the manifest's made the tokens; others are: {', '.join(names)}"
-        return None
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(item.token_file for ranges in self.record.ranges.values() for item in ranges))
+    source = TRAIN if recipe.data.validation_fraction > 0 else split
+    if source not in record.ranges:
+        raise StoreError(f"the record of the build in the token store knows no {source} rows.")
+    return StoredRows(
+        store=store,
+        names=tuple(item.path for item in split_record(artifact, split).inputs),
+        ranges=tuple(record.ranges[source]),
+        policy=OverLongPolicy.of(recipe.resolve(), artifact.manifest.tokenizer),
+    )
 
 
-def found_tokens(artifact: Artifact, store: TokenStore) -> StoredTokens:
-    """Return the tokens that an artifact was made of.
+def record_of(artifact: Artifact, store: TokenStore) -> BuildRecord:
+    """Return which tokens an artifact was made of.
 
     Raises:
         StoreError: the store knows nothing of the artifact.
@@ -150,7 +114,28 @@ def found_tokens(artifact: Artifact, store: TokenStore) -> StoredTokens:
             f"the token store {str(store.folder)!r} knows nothing of this artifact: it was built with another --store, "
             "on another machine, or the store was emptied"
         )
-    return StoredTokens(store=store, record=record)
+    return record
+
+
+def token_files(store: TokenStore, record: BuildRecord) -> list[Path]:
+    """Return the files of the tokens that an artifact was made of, each once; some may be gone."""
+    names = dict.fromkeys(item.token_file for ranges in record.ranges.values() for item in ranges)
+    return [store.path_of(name) for name in names]
+
+
+def tokenizer_problem(artifact: Artifact, files: Sequence[Path]) -> str | None:
+    """Return how the tokenizer that made token files is not the one of the manifest; None where it is.
+
+    Raises:
+        StoreError: the store does not say what made them.
+    """
+    then = {name: value for name, value in artifact.manifest.tokenizer.items() if name not in TOKENIZER_NAMES}
+    for folder in sorted({path.parents[1] for path in files}):
+        known = _identity(folder)["tokenizer"]
+        names = [name for name in sorted({*then, *known}) if as_text(then.get(name)) != as_text(known.get(name))]
+        if names:
+            return f"another tokenizer than the manifest's made the tokens; others are: {', '.join(names)}"
+    return None
 
 
 def store_of(artifact: Artifact, folder: Path | None) -> TokenStore:
@@ -165,7 +150,8 @@ def store_of(artifact: Artifact, folder: Path | None) -> TokenStore:
 def has_tokens(artifact: Artifact) -> bool:
     """Say whether the artifact's own store has all of its tokens."""
     try:
-        return not found_tokens(artifact, store_of(artifact, None)).missing()
+        store = store_of(artifact, None)
+        return all(path.is_file() for path in token_files(store, record_of(artifact, store)))
     except (StoreError, OSError):
         return False
 
@@ -196,7 +182,3 @@ def _identity(folder: Path) -> dict[str, Any]:
     raise StoreError(
         f"{str(folder / IDENTITY_FILE)!r} is not what the build wrote, so nothing says what made the tokens"
     )
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(plain(value), sort_keys=True, default=str)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
 from bridgepack.proof.packs import opened_artifact
-from bridgepack.proof.recorded_recipes import recorded_recipe
-from bridgepack.proof.verify.causes import with_causes
+from bridgepack.proof.runs import recorded_recipe
+from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
+from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
-from bridgepack.proof.verify.origins import Origin, SourceOrigin, StoreOrigin
+from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
 from bridgepack.proof.verify.rebuilding import compare_rebuilt
-from bridgepack.proof.verify.records import Check, Ingredient, VerifyReport
+from bridgepack.proof.verify.records import Cause, Check, Ingredient, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
@@ -67,16 +65,14 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
     """
     artifact = opened_artifact(folder)
     recipe = recorded_recipe(artifact, options.overrides)
-    opened = _origin(artifact, recipe, options)
+    opened: AbstractContextManager[Origin]
+    if options.origin == "store":
+        opened = nullcontext(store_origin(artifact, recipe, store_of(artifact, options.store)))
+    else:
+        opened = source_origin(artifact, recipe, options.progress)
     integrity = check_integrity(artifact, options.progress)
     with opened as origin:
         return _Verification(artifact, integrity, origin, options).report()
-
-
-def _origin(artifact: Artifact, recipe: SFTRecipe, options: VerifyOptions) -> AbstractContextManager[Origin]:
-    if options.origin == "store":
-        return nullcontext(StoreOrigin(artifact, recipe, store_of(artifact, options.store)))
-    return SourceOrigin(artifact, recipe, options.progress).opened()
 
 
 class _Verification:
@@ -103,7 +99,7 @@ class _Verification:
         else:
             found = self._derived()
         is_rebuilt = options.num_packs is None
-        differences = with_causes(
+        differences = _with_causes(
             found.differences,
             self._integrity,
             origin.changed,
@@ -184,19 +180,14 @@ class _Verification:
 
     def _chosen(self) -> dict[str, list[int]]:
         """Return the packs to derive: a seeded sample over all splits, and those of the first changed shard."""
-        counts = [(split.name, split.statistics.num_packs) for split in self._artifact.manifest.splits]
-        total = sum(count for _, count in counts)
-        wanted = min(self._options.num_packs or 0, total)
-        drawn = np.random.default_rng(self._options.seed).choice(total, size=wanted, replace=False)
-        chosen: dict[str, list[int]] = {}
-        first = 0
-        for name, count in counts:
-            here = drawn[(drawn >= first) & (drawn < first + count)] - first
-            packs = sorted({*here.tolist(), *self._packs_of_changed_shard(name)})
-            if packs:
-                chosen[name] = packs
-            first += count
-        return chosen
+        splits = self._artifact.manifest.splits
+        sizes = [split.statistics.num_packs for split in splits]
+        drawn = drawn_of_each(sizes, self._options.num_packs or 0, self._options.seed)
+        chosen = {
+            split.name: sorted({*found, *self._packs_of_changed_shard(split.name)})
+            for split, found in zip(splits, drawn, strict=True)
+        }
+        return {name: packs for name, packs in chosen.items() if packs}
 
     def _packs_of_changed_shard(self, split: str) -> Iterator[int]:
         record = self._artifact.manifest.split(split)
@@ -205,6 +196,45 @@ class _Verification:
             if shard.path in names:
                 yield from range(first, first + shard.num_rows)
             first += shard.num_rows
+
+
+def _with_causes(
+    differences: Sequence[RowDifference],
+    integrity: Integrity,
+    changed: Sequence[Ingredient],
+    *,
+    is_rebuilt: bool,
+    no_other: str,
+) -> list[RowDifference]:
+    """Return the differences, each with what can be its cause.
+
+    Args:
+        differences: as found.
+        integrity: of the artifact's files.
+        changed: ingredients that are not what they were.
+        is_rebuilt: everything was built anew, so that any input can move any sequence to another pack.
+        no_other: what is left where nothing else explains a difference.
+    """
+    found = []
+    for item in differences:
+        reasons = list(_reasons(item, integrity, changed, is_rebuilt=is_rebuilt))
+        if not reasons:
+            reasons = [("artifact changed", no_other)]
+        causes = tuple(dict.fromkeys(cause for cause, _ in reasons))
+        found.append(replace(item, causes=causes, cause="; or ".join(dict.fromkeys(text for _, text in reasons))))
+    return found
+
+
+def _reasons(
+    item: RowDifference, integrity: Integrity, changed: Sequence[Ingredient], *, is_rebuilt: bool
+) -> Iterator[tuple[Cause, str]]:
+    if item.shard in integrity.changed_shards:
+        yield "artifact changed", f"{item.shard} is not the file that the build wrote"
+    if integrity.is_manifest_changed:
+        yield "artifact changed", "manifest.json is not the one that the build wrote"
+    for one in changed:
+        if one.cause != "input changed" or is_rebuilt or item.file is None or one.name == item.file:
+            yield one.cause, describe_ingredient(one)
 
 
 def _packs_check(found: DerivedPacks, gives: str) -> Check:
