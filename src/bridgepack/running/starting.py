@@ -22,7 +22,7 @@ from bridgepack.records.guarded import DataOrder
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, artifact_of
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
 from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
 from bridgepack.running.stack import stack_versions
@@ -136,7 +136,7 @@ def facts_of(start: Start, order: DataOrder | None, resumption: Resumption) -> M
         "resolved": resolved,
         "world_size": start.world_size,
         "versions": stack_versions(),
-        "git": start.run_folder.read_launch().get("git"),
+        "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
     }

@@ -22,7 +22,7 @@ from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import assignment_of, record
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.folder import RUN_FILE, RunFolder
 from bridgepack.running.guard.callback import Alarm, Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
@@ -98,7 +98,7 @@ def _prepare(start: Start) -> Stop | None:
         )
     if resumption.checkpoint is not None and resumption.before is None:
         say(f"{resumption.checkpoint}: nothing says which packs its run was made with, so none are compared.")
-    start.run_folder.write_run(facts_of(start, order, resumption))
+    start.run_folder.write(RUN_FILE, facts_of(start, order, resumption))
     keep_order(start, order)
     return None
 
