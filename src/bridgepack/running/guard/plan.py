@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,33 +31,28 @@ _KNOWN_OPTIONS = frozenset({"pad_to_max_length", "pad_seq_length_to_mult", "max_
 _DATASET = "GPTSFTDatasetConfig"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunStart:
-    """Where a job begins.
-
-    Attributes:
-        world_size: number of processes.
-        version: of Megatron-Bridge.
-        num_steps_done: by the checkpoint that was loaded; 0 without one.
-        num_packs_read: by the same.
-    """
-
-    world_size: int
-    version: str
-    num_steps_done: int
-    num_packs_read: int
-
-
 class Planner:
     """Works out what a replica should do in a step, from the artifact and the replay of the host's loader."""
 
-    def __init__(self, config: RunConfig, artifact: Path, start: RunStart) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        artifact: Path,
+        *,
+        world_size: int,
+        version: str,
+        num_steps_done: int,
+        num_packs_read: int,
+    ) -> None:
         """Read the manifest and replay the loader up to the start.
 
         Args:
             config: settings of the run, complete.
             artifact: folder of the packs.
-            start: where the job begins.
+            world_size: number of processes.
+            version: of Megatron-Bridge.
+            num_steps_done: by the checkpoint that was loaded; 0 without one.
+            num_packs_read: by the same.
 
         Raises:
             ConfigError: the run reads its packs in a way that cannot be predicted; the text says which.
@@ -70,11 +65,11 @@ class Planner:
         settings = replay_settings(
             config,
             num_packs={split.name: split.statistics.num_packs for split in manifest.splits},
-            world_size=start.world_size,
-            version=start.version,
-            resume_step=start.num_steps_done,
+            world_size=world_size,
+            version=version,
+            resume_step=num_steps_done,
         )
-        self.order: PackOrder = replay_order(replace(settings, consumed_packs=start.num_packs_read))
+        self.order: PackOrder = replay_order(replace(settings, consumed_packs=num_packs_read))
         self._collate = _collate_settings(dataset, manifest, artifact)
 
     def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
