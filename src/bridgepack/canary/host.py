@@ -38,8 +38,6 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     facts = HostFacts(
         provider=type(model).__name__,
         model=sizes,
-        num_heads=sizes["num_attention_heads"],
-        num_groups=sizes["num_query_groups"],
         is_moe=bool(getattr(model, "num_moe_experts", None)),
         sequence_parallel=is_split,
         calculate_per_token_loss=per_token,
