@@ -100,17 +100,17 @@ def checked(start: Start) -> CheckReport:
     return check_target(target, options)
 
 
-def resumed(start: Start) -> tuple[DataOrder | None, Resumption]:
+def resumed(start: Start) -> Resumption:
     """Return the order of the run's packs, and what stands against going on from its checkpoint.
 
     Raises:
         ConfigError: what is known of the checkpoint cannot be read.
     """
     if start.artifact is None:
-        return None, Resumption()
+        return Resumption()
     version = environment_here().versions.get(BRIDGE, "")
     order = data_order(start.settings, start.artifact, world_size=start.world_size, version=version)
-    return order, resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
+    return resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
 
 
 def keep_order(start: Start, order: DataOrder | None) -> None:
@@ -124,15 +124,15 @@ def keep_order(start: Start, order: DataOrder | None) -> None:
         write_order(Path(folder), order)
 
 
-def facts_of(start: Start, order: DataOrder | None, resumption: Resumption) -> Mapping[str, Any]:
+def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
     """Return what this start of the training runs with, for the run's folder."""
     resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": start.recipe.name,
         "artifact": None if start.artifact is None else str(start.artifact),
-        "fingerprint": order.fingerprint if order else None,
-        "order": asdict(order) if order else None,
+        "fingerprint": resumption.order.fingerprint if resumption.order else None,
+        "order": asdict(resumption.order) if resumption.order else None,
         "resolved": resolved,
         "world_size": start.world_size,
         "versions": stack_versions(),
