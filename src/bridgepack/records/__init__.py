@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bridgepack.records.checks import (
-    ArtifactView,
     Finding,
     InspectableArtifact,
     MetadataFacts,
@@ -44,7 +43,6 @@ __all__ = [
     "SPLITS",
     "TRAIN",
     "VALIDATION",
-    "ArtifactView",
     "Change",
     "Drop",
     "DropReason",
