@@ -48,15 +48,20 @@ class Distance:
         num_trained: trained tokens, more or less than the reference.
         gradients: parameter -> relative to its measure, the largest first.
         copies: parameter -> distance between copies, relative to its measure, the largest first.
-        sequence: the first sequence whose loss differs most, as (pack of the batch, sequence), and its relative
-            distance; None where no sequence's loss is known.
+        sequences: (pack of the batch, sequence) -> relative distance of its loss, in order.
     """
 
     loss: float
     num_trained: int
     gradients: Mapping[str, float]
     copies: Mapping[str, float]
-    sequence: tuple[int, int, float] | None
+    sequences: Losses
+
+    @property
+    def sequence(self) -> tuple[int, int, float] | None:
+        """The first sequence whose loss differs most: its place and distance; None where no sequence's is known."""
+        place = max(self.sequences, key=lambda place: _number(self.sequences[place]), default=None)
+        return None if place is None else (*place, self.sequences[place])
 
     @property
     def largest_gradient(self) -> float:
@@ -105,7 +110,11 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
         num_trained=step.num_trained - reference.num_trained,
         gradients=_by_size(far),
         copies=_by_size(copies),
-        sequence=_furthest_sequence(step.losses, reference.losses),
+        sequences={
+            place: abs(step.losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
+            for place, expected in sorted(reference.losses.items())
+            if place in step.losses
+        },
     )
 
 
@@ -157,18 +166,6 @@ def _merged_gradient(name: str, ranks: tuple[SeenRank, ...]) -> tuple[FloatArray
         first = parts.setdefault(key, rank.gradients[name])
         furthest = max(furthest, float(np.linalg.norm(first - rank.gradients[name])))
     return merged([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
-
-
-def _furthest_sequence(losses: Losses, reference: Losses) -> tuple[int, int, float] | None:
-    far = {
-        place: abs(losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
-        for place, expected in reference.items()
-        if place in losses and expected
-    }
-    if not far:
-        return None
-    place = max(sorted(far), key=lambda place: _number(far[place]))
-    return (*place, far[place])
 
 
 def _by_size(values: Mapping[str, float]) -> dict[str, float]:

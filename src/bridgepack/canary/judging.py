@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.canary.bounds import Bound
-from bridgepack.canary.comparing import Distance, Losses, WholeStep, distance, packed_step
+from bridgepack.canary.comparing import Distance, WholeStep, distance, packed_step
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, CanaryFinding, finding, named_faults
 from bridgepack.canary.records import RunOutcome
@@ -28,11 +28,10 @@ def judged(
             ),
             findings,
         )
-    step = packed_step(outcome, packs)
-    far = distance(step, reference)
+    far = distance(packed_step(outcome, packs), reference)
     is_same = far.is_within(bound.relative)
     if not is_same and not findings:
-        leak = _leak(step.losses, reference.losses, bound, packs)
+        leak = _leak(far, packs, bound)
         findings.append(finding(LEAK_IN_ATTENTION, packs.layout.name, leak) if leak else _unnamed(far, packs, bound))
     name = next(iter(far.gradients), None)
     return (
@@ -50,16 +49,12 @@ def judged(
     )
 
 
-def _leak(losses: Losses, reference: Losses, bound: Bound, packs: PackedInput) -> str | None:
+def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
     """Return where attention crosses boundaries that every rank was told of, None where that is not what differs.
 
     Then the first sequence of every pack agrees, as nothing is before it, and others do not.
     """
-    wrong = [
-        place
-        for place, expected in sorted(reference.items())
-        if place in losses and abs(losses[place] - expected) > bound.relative * abs(expected)
-    ]
+    wrong = [place for place, size in far.sequences.items() if size > bound.relative]
     if not wrong or any(sequence == 0 for _, sequence in wrong):
         return None
     pack, sequence = wrong[0]
