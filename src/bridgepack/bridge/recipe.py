@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
 from bridgepack.bridge.plain import put
-from bridgepack.bridge.wiring import OVERRIDES, SPECS, host_settings
+from bridgepack.bridge.wiring import OVERRIDES, SPECS, Setting, host_settings
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
@@ -62,8 +63,7 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
             user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
         if setting.field:
             user_paths[setting.path] = setting.field
-        is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
-        put(values, setting.path, Path(setting.value) if is_path else setting.value)
+        put(values, setting.path, as_host_type(setting).value)
     if artifact is not None and is_offline:
         _add_paths(values, artifact)
     return RunConfig(
@@ -74,6 +74,12 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
+
+
+def as_host_type(setting: Setting) -> Setting:
+    """Return a setting of a recipe with a path object where the host wants one; null stays."""
+    is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
+    return replace(setting, value=Path(setting.value)) if is_path else setting
 
 
 def _add_paths(values: dict[str, Any], artifact: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from bridgepack.bridge.datasets import dataset_config
 from bridgepack.bridge.forward_steps import forward_step_of
 from bridgepack.bridge.host_fields import has_formats_of, named_precision
 from bridgepack.bridge.inherited import inherited_settings
-from bridgepack.bridge.recipe import PATH_SETTINGS
+from bridgepack.bridge.recipe import as_host_type
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.topology import check_topology
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
@@ -94,7 +94,7 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
 
 def _settings(base: Any, recipe: SFTRecipe, artifact: str | Path | None) -> dict[str, Setting]:
     recipe, packs = _with_packs(recipe, artifact)
-    settings = {setting.path: _as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
+    settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):
         if setting.path not in settings or settings[setting.path].origin != "recipe":
             settings[setting.path] = setting
@@ -110,10 +110,6 @@ def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTReci
     folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
     packs = packs_in(folder)
     return recipe.override({"artifact": str(folder)}), packs if packs.num_packs else None
-
-
-def _as_host_type(setting: Setting) -> Setting:
-    return replace(setting, value=Path(setting.value)) if setting.path in PATH_SETTINGS else setting
 
 
 def _has_details(base: Any, name: str) -> bool:
