@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, Manifest, PackedRow, RunConfig
 from bridgepack.replay.collate import (
     DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
@@ -119,6 +118,7 @@ def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
 def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: Path) -> CollateSettings:
     specs, options = dataset[_SPECS], dataset.get("dataset_kwargs") or {}
     pads_offsets = bool(specs.get("pad_cu_seqlens"))
+    entries = read_bridge_metadata(artifact / BRIDGE_METADATA_FILE) if pads_offsets else []
     return CollateSettings(
         packed_sequence_size=specs["packed_sequence_size"],
         pad_seq_to_mult=specs.get("pad_seq_to_mult") or 1,
@@ -126,16 +126,8 @@ def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: 
         pad_to_max_length=bool(options.get("pad_to_max_length")),
         pad_seq_length_to_mult=options.get("pad_seq_length_to_mult") or DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
         pad_cu_seqlens=pads_offsets,
-        metadata=_metadata(artifact) if pads_offsets else None,
+        metadata=CollateMetadata.from_entries(entries) if entries else None,
     )
-
-
-def _metadata(artifact: Path) -> CollateMetadata:
-    path = artifact / BRIDGE_METADATA_FILE
-    try:
-        return CollateMetadata.from_entries(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
 
 
 def _pack_text(pack: int) -> str:
