@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bridgepack import __version__
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.recipe import config_of_recipe
@@ -25,7 +27,22 @@ from bridgepack.running.assignment import Assignment, artifact_of
 from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
 from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
-from bridgepack.running.stack import stack_versions
+
+#: Distributions that can change what a run computes, or how it is started.
+_STACK = (
+    "megatron-bridge",
+    "megatron-core",
+    "transformer-engine",
+    "transformer-engine-cu12",
+    "transformer-engine-cu13",
+    "torch",
+    "flash-attn",
+    "nvidia-resiliency-ext",
+    "nemo-run",
+    "transformers",
+    "tokenizers",
+    "pyarrow",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,11 +152,18 @@ def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
         "order": asdict(resumption.order) if resumption.order else None,
         "resolved": resolved,
         "world_size": start.world_size,
-        "versions": stack_versions(),
+        "versions": _versions(),
         "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Return distribution -> version of what is installed here, with Python's and bridgepack's own."""
+    installed = environment_here().versions
+    found = {name: installed[name] for name in _STACK if name in installed}
+    return {"bridgepack": __version__, "python": platform.python_version(), **found}
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
