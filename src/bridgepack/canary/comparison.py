@@ -111,7 +111,7 @@ class Comparison:
             packs=self._packs_record(),
             provider=self.facts.provider,
             model=self.facts.model,
-            seed=self._seed,
+            seed=self._references[0],
             planted=fault,
             bounds=self._bounds,
             layouts=records,
@@ -145,10 +145,6 @@ class Comparison:
             num_tokens=sum(lengths),
         )
         return tuple(bound_for(precision, sizes) for precision in self._settings.precisions)
-
-    @property
-    def _seed(self) -> int:
-        return self._references[0]
 
     @cached_property
     def _references(self) -> tuple[int, dict[Precision, WholeStep]]:
