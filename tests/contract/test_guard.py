@@ -19,6 +19,7 @@ import pytest
 
 from bridgepack.api import build
 from bridgepack.canary.cpu.environment import ENVIRONMENT
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
@@ -241,7 +242,7 @@ def test_trained_tokens_do_not_depend_on_the_topology(results: Results, folder: 
 @pytest.mark.full
 def test_the_run_folder_has_what_the_run_was_made_of(results: Results, folder: Path) -> None:
     run_folder = RunFolder(folder / "runs" / "one-goes-on")
-    run = run_folder.read_run()
+    run = run_folder.read("run.json") or {}
     manifest = json.loads((folder / "packs" / "manifest.json").read_text())
 
     assert results["one-goes-on"]["exit_codes"] == [0]
@@ -249,7 +250,7 @@ def test_the_run_folder_has_what_the_run_was_made_of(results: Results, folder: P
     assert run["world_size"] == 1
     assert run["versions"]["megatron-bridge"] == "0.6.2"
     assert run["resumed_from"] == str(folder / "checkpoints")
-    assert run_folder.read_recipe().name == "guarded"
+    assert load_recipe(run_folder.path / "recipe.yaml").name == "guarded"
     assert json.loads((folder / "checkpoints" / "bridgepack.json").read_text())["seed"] == 1234
 
 

@@ -105,7 +105,7 @@ def _facts(watch: StepWatch, num_micro_batches: int = 1) -> RankFacts:
 
 
 def _watch(*chunks: Any) -> StepWatch:
-    return StepWatch(chunks, mixers_of(chunks))
+    return StepWatch(chunks, mixers_of(chunks), 1)
 
 
 def test_mixers_are_those_of_the_language_model(parts: SimpleNamespace) -> None:

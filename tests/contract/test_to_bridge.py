@@ -164,6 +164,13 @@ def test_offline_packs_are_wired(host: None) -> None:
     assert config.mixed_precision == "bf16_mixed"
 
 
+def test_a_path_that_the_user_sets_to_null_is_null(host: None) -> None:
+    overrides = {"dataset": {"offline_packing_specs": {"packed_metadata_path": None}}}
+    specs = to_bridge(recipe_of(DENSE, bridge_overrides=overrides)).dataset.offline_packing_specs
+
+    assert specs.packed_metadata_path is None
+
+
 def test_packs_of_an_artifact_decide_the_length_of_the_run(host: None, tmp_path: Path) -> None:
     chats = write_counting_chats(tmp_path / "chats.jsonl", num_chats=50)
     tokenizer = write_counting_tokenizer(tmp_path / "tokenizer", chats)

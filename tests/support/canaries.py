@@ -20,9 +20,7 @@ from tests.support.tiny_recipes import write_model
 #: Of a dense recipe on a machine without a GPU.
 FACTS = HostFacts(
     provider="GPTModelProvider",
-    model={},
-    num_heads=8,
-    num_groups=4,
+    model={"num_attention_heads": 8, "num_query_groups": 4},
     is_moe=False,
     sequence_parallel=False,
     calculate_per_token_loss=True,

@@ -10,8 +10,9 @@ from typing import Any, get_args
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.differences import MISSING, as_written, differences, is_representable, without_classes
 from bridgepack.bridge.host_fields import value_at
-from bridgepack.bridge.kept import is_without_effect, is_written_over
+from bridgepack.bridge.kept import is_ignored
 from bridgepack.bridge.pack_for import PackedConfig, pack_for
+from bridgepack.bridge.plain import put
 from bridgepack.bridge.recipe_of import sections_of
 from bridgepack.bridge.shipped import shipped_name, shipped_recipes
 from bridgepack.bridge.values import declared_types
@@ -120,9 +121,9 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
         elif path in _FIELDS and _fits(path, value):
             fields[_FIELDS[path]] = value
         elif ours is None and isinstance(wanted, dict) and is_representable(without_classes(value)):
-            _put(overrides, path, without_classes(value))
+            put(overrides, path, without_classes(value))
         elif is_representable(value):
-            _put(overrides, path, value)
+            put(overrides, path, value)
     if "checkpoint.folder" in fields and fields["checkpoint.folder"] == value_at(config, "checkpoint.load"):
         overrides.get("checkpoint", {}).pop("load", None)
     overrides = {name: section for name, section in overrides.items() if section != {}}
@@ -137,20 +138,13 @@ def _fits(path: str, value: Any) -> bool:
     return value is not None and value in allowed.get(path, (value,))
 
 
-def _put(section: dict[str, Any], path: str, value: Any) -> None:
-    *names, leaf = path.split(".")
-    for name in names:
-        section = section.setdefault(name, {})
-    section[leaf] = value
-
-
 def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield path -> (value of the recipe, value of the config) where a recipe should say the config's."""
     derived = {setting.path for setting in host.settings if setting.origin == "derived"}
     for path, (ours, wanted) in differences(host.config, config).items():
         is_ours = path in derived or path in _SIZES or _ALWAYS_OURS.match(path)
         is_unknown = ours is MISSING and not _is_declared(config, path)
-        if not (is_ours or is_unknown or _means_the_same(path, wanted, config) or _is_ignored(path, config)):
+        if not (is_ours or is_unknown or _means_the_same(path, wanted, config) or is_ignored(config, path)):
             yield path, (ours, wanted)
 
 
@@ -159,11 +153,6 @@ def _means_the_same(path: str, wanted: Any, config: Any) -> bool:
     if path in _WORKED_OUT:
         return wanted in (None, config.train.train_iters)
     return wanted is None and path.startswith(_NONE_IS_DEFAULT)
-
-
-def _is_ignored(path: str, config: Any) -> bool:
-    """Say whether the host ignores a setting."""
-    return is_without_effect(config, path) or is_written_over(config, path)
 
 
 def _is_declared(config: Any, path: str) -> bool:

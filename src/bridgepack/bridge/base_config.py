@@ -35,19 +35,16 @@ def base_config(recipe: SFTRecipe) -> Any:
             "on the Hugging Face hub."
         )
     if is_shipped_model(recipe.model):
-        return _of_language_model(load_shipped(recipe.model.name), recipe.model.name)
+        config = load_shipped(recipe.model.name)
+        if type(config.model).__module__.startswith(_DIFFUSION):
+            raise ConfigError(
+                f"model.name is {shown(recipe.model.name)}, a {type(config.model).__name__}, which makes images or "
+                "video; allowed: language models. Use another recipe."
+            )
+        return config
     common = import_host(_COMMON)
     config = common._peft_common() if isinstance(recipe.method, AdapterMethod) else common._sft_common()
     config.model = _provider(recipe.model)
-    return config
-
-
-def _of_language_model(config: Any, name: str) -> Any:
-    if type(config.model).__module__.startswith(_DIFFUSION):
-        raise ConfigError(
-            f"model.name is {shown(name)}, a {type(config.model).__name__}, which makes images or video; allowed: "
-            "language models. Use another recipe."
-        )
     return config
 
 

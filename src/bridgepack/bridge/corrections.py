@@ -9,7 +9,7 @@ from typing import Any
 from bridgepack.bridge.assign import assign
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.host_fields import value_at
-from bridgepack.bridge.wiring import Setting
+from bridgepack.bridge.wiring import derived
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding
 from bridgepack.rules.engine.environment import target_versions
@@ -59,7 +59,7 @@ def correct(
     for changes in rounds_of_changes(lambda: _proposed(config, world_size, may_change)):
         for path, (code, change) in changes.items():
             old = made[path].old if path in made else value_at(config, path)
-            assign(config, [Setting(path=path, value=change.value, origin="derived", because=change.why)])
+            assign(config, [derived(path, change.value, change.why)])
             made[path] = Correction(path=path, old=old, new=change.value, why=f"{code}: {change.why}")
     return tuple(made.values())
 

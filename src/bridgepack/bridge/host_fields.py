@@ -11,6 +11,8 @@ from bridgepack.bridge.wiring import OVERRIDES, Setting
 
 #: Module with the registered kinds of mixed precision.
 PRECISIONS = "megatron.bridge.training.mixed_precision"
+#: Fields of mixed precision that tell number formats apart.
+_FORMATS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
 
 
 def field_of(setting: Setting) -> str:
@@ -33,6 +35,11 @@ def named_precision(name: str) -> Any:
     """Return the mixed precision that Megatron-Bridge has registered under a name; None where there is none."""
     registered = import_host(PRECISIONS).MIXED_PRECISION_RECIPES
     return registered[name]() if name in registered else None
+
+
+def has_formats_of(precision: Any, other: Any) -> bool:
+    """Say whether two kinds of mixed precision compute in the same number formats."""
+    return all(getattr(precision, name) == getattr(other, name) for name in _FORMATS)
 
 
 def holder_of(node: Any, name: str) -> Any:

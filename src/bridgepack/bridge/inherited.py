@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.topology import has_biased_experts
-from bridgepack.bridge.wiring import Setting
+from bridgepack.bridge.wiring import Setting, derived
 from bridgepack.config.recipe.recipe import SFTRecipe
 
 _MTP = "model.mtp_num_layers"
@@ -38,25 +38,25 @@ def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
         yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
     if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
         because = "an old name of cuda_graph_modules; the host takes one of them"
-        yield Setting(path=_GRAPH_SCOPE, value=None, origin="derived", because=because)
+        yield derived(_GRAPH_SCOPE, None, because)
     if has_biased_experts(base) and recipe.parallelism.expert_tensor_parallel_size is None:
         because = "experts with biases cannot be split over ranks"
-        yield Setting(path=_EXPERT_TENSOR, value=1, origin="derived", because=because)
+        yield derived(_EXPERT_TENSOR, 1, because)
     if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
         because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
         for path in _QUANTIZED_ROUTERS:
             if value_at(base, path):
-                yield Setting(path=path, value=False, origin="derived", because=because)
+                yield derived(path, False, because)
 
 
 def prediction_settings(base: Any) -> Iterator[Setting]:
     """Yield the settings that take the layers which predict further tokens out of a model for packed rows."""
     if not value_at(base, _MTP):
         return
-    yield Setting(path=_MTP, value=None, origin="derived", because=_NO_MTP)
+    yield derived(_MTP, None, _NO_MTP)
     layout = value_at(base, _LAYOUT)
     if isinstance(layout, (str, list)):
-        yield Setting(path=_LAYOUT, value=_without_prediction(layout), origin="derived", because=_NO_MTP)
+        yield derived(_LAYOUT, _without_prediction(layout), _NO_MTP)
 
 
 def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
@@ -69,7 +69,7 @@ def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
         for path in (_LAYOUT, *_SPLITS):
             value = value_at(base, path)
             if value:
-                yield Setting(path=path, value=False if value is True else None, origin="derived", because=because)
+                yield derived(path, False if value is True else None, because)
 
 
 def _without_prediction(layout: Any) -> Any:

@@ -63,16 +63,12 @@ def check_is_kept(config: Any, setting: Setting) -> None:
             )
 
 
-def is_without_effect(config: Any, path: str) -> bool:
-    """Say whether the host looks at a setting nowhere, as this config is, or works it out anew."""
+def is_ignored(config: Any, path: str) -> bool:
+    """Say whether the host looks at a setting nowhere, as this config is, works it out anew, or writes over it."""
     other, without_effect = _DEPENDENT.get(path, ("", None))
     is_worked_out = path in _WORKED_OUT and path not in _DEPENDENT
-    return is_worked_out or bool(other and value_at(config, other) == without_effect)
-
-
-def is_written_over(config: Any, path: str) -> bool:
-    """Say whether the host writes over a setting when the run starts, from another one."""
-    return any(True for _ in _decided(config, path))
+    has_no_effect = bool(other) and value_at(config, other) == without_effect
+    return is_worked_out or has_no_effect or bool(list(_decided(config, path)))
 
 
 def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -14,14 +14,13 @@ from bridgepack.bridge.corrections import Correction, correct, findings_on
 from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.inherited import prediction_settings
 from bridgepack.bridge.shipped import import_host
-from bridgepack.bridge.wiring import SPECS, Setting
+from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Finding
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
-_PER_TOKEN = "every trained token counts the same, whichever pack and rank it lies on"
 _HUB_FIELDS = (
     "hf_dataset",
     "hf_validation_dataset",
@@ -93,18 +92,17 @@ def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Correction]:
 def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:
     if not config.dataset.enable_offline_packing:
         specs = import_host("megatron.bridge.data.packing").PackedSequenceSpecs
-        yield _because(_OFFLINE, True, "sequences of text are packed before the run")
+        yield derived(_OFFLINE, True, "sequences of text are packed before the run")
         size = config.dataset.seq_length
-        yield _because(SPECS, specs(packed_sequence_size=size), f"packs of dataset.seq_length, {size}")
+        yield derived(SPECS, specs(packed_sequence_size=size), f"packs of dataset.seq_length, {size}")
     elif artifact is None and value_at(config, f"{SPECS}.packed_train_data_path") is None:
         because = "as dataset.seq_length; nothing is packed yet"
-        yield _because(f"{SPECS}.packed_sequence_size", config.dataset.seq_length, because)
+        yield derived(f"{SPECS}.packed_sequence_size", config.dataset.seq_length, because)
     if artifact is not None:
         yield from _artifact_settings(artifact)
-    yield _because("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
-    yield _because("dataset.do_test", False, "the host never packs a test split")
-    yield _because("model.calculate_per_token_loss", True, _PER_TOKEN)
-    yield _because("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+    yield derived("dataset.dataset_kwargs.pad_to_max_length", True, "rows of one width, for every kernel")
+    yield derived("dataset.do_test", False, "the host never packs a test split")
+    yield from LOSS_SETTINGS
 
 
 def _artifact_settings(folder: Path) -> Iterator[Setting]:
@@ -112,16 +110,16 @@ def _artifact_settings(folder: Path) -> Iterator[Setting]:
     has_validation = VALIDATION in {split.name for split in manifest.splits}
     because = "the packs of the artifact"
     for path in ("model.seq_length", "dataset.seq_length", f"{SPECS}.packed_sequence_size"):
-        yield _because(path, manifest.packed_sequence_size, "as the packs were made")
-    yield _because(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
-    yield _because(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
-    yield _because(f"{SPECS}.packed_val_data_path", str(folder / VALIDATION) if has_validation else None, because)
-    yield _because(f"{SPECS}.packed_metadata_path", folder / "bridge_metadata.json", because)
+        yield derived(path, manifest.packed_sequence_size, "as the packs were made")
+    yield derived(f"{SPECS}.pad_seq_to_mult", manifest.pad_seq_to_mult, "as the packs were made")
+    yield derived(f"{SPECS}.packed_train_data_path", str(folder / TRAIN), because)
+    yield derived(f"{SPECS}.packed_val_data_path", str(folder / VALIDATION) if has_validation else None, because)
+    yield derived(f"{SPECS}.packed_metadata_path", folder / "bridge_metadata.json", because)
     for name in _HUB_FIELDS:
-        yield _because(f"dataset.{name}", None, "the packs are read, and nothing from the hub")
-    yield _because("dataset.hf_rewrite", False, "the packs are read, and nothing from the hub")
-    yield _because("dataset.dataset_root", str(folder), "the host wants one source; nothing in it is read")
-    yield _because("dataset.do_validation", has_validation, "whether the artifact has validation packs")
+        yield derived(f"dataset.{name}", None, "the packs are read, and nothing from the hub")
+    yield derived("dataset.hf_rewrite", False, "the packs are read, and nothing from the hub")
+    yield derived("dataset.dataset_root", str(folder), "the host wants one source; nothing in it is read")
+    yield derived("dataset.do_validation", has_validation, "whether the artifact has validation packs")
 
 
 def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int | None) -> Iterator[Setting]:
@@ -129,12 +127,11 @@ def _in_batch_settings(config: Any, artifact: str | Path | None, world_size: int
     if not hasattr(config.dataset, "enable_in_batch_packing") or artifact is not None:
         reads = "reads no packs; leave artifact out" if artifact is not None else "cannot pack"
         raise ConfigError(f"dataset is a {kind}, which {reads}. Allowed for text: a GPTSFTDatasetConfig.")
-    yield _because(_IN_BATCH, True, "sequences are packed in each micro batch")
+    yield derived(_IN_BATCH, True, "sequences are packed in each micro batch")
     if config.train.micro_batch_size == 1:
-        yield _because("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
+        yield derived("train.micro_batch_size", 2, "a micro batch is one pack, of two sequences or more")
         yield from _batch_of_two(config, world_size)
-    yield _because("model.calculate_per_token_loss", True, _PER_TOKEN)
-    yield _because("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+    yield from LOSS_SETTINGS
 
 
 def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
@@ -146,13 +143,9 @@ def _batch_of_two(config: Any, world_size: int | None) -> Iterator[Setting]:
     for path in ("train.global_batch_size", "validation.eval_global_batch_size"):
         size = value_at(config, path)
         if size is not None and size % unit:
-            yield _because(path, -(-size // unit) * unit, because)
+            yield derived(path, -(-size // unit) * unit, because)
     if config.validation.eval_micro_batch_size == 1:
-        yield _because("validation.eval_micro_batch_size", 2, "as in training")
-
-
-def _because(path: str, value: Any, because: str) -> Setting:
-    return Setting(path=path, value=value, origin="derived", because=because)
+        yield derived("validation.eval_micro_batch_size", 2, "as in training")
 
 
 def _check_model_takes_packs(findings: tuple[Finding, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 from collections.abc import Mapping
@@ -20,6 +21,16 @@ def plain_values(config: Any) -> dict[str, Any]:
     mappings with `_target_` and `_call_: false`. Attributes that begin with `_` are left out.
     """
     return _object(config, 0)
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set a dotted path of nested values; a section that is missing or none becomes one."""
+    *sections, leaf = path.split(".")
+    for name in sections:
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    values[leaf] = copy.deepcopy(value)
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
-from bridgepack.bridge.wiring import OVERRIDES, SPECS, host_settings
+from bridgepack.bridge.plain import put
+from bridgepack.bridge.wiring import OVERRIDES, SPECS, Setting, host_settings
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
@@ -58,11 +59,11 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
             continue
         if is_override:
             _check_override(setting.path, setting.value)
-            user_paths |= {path: f"{OVERRIDES}.{path}" for path in _sections_above(setting.path)}
+            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
+            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
         if setting.field:
             user_paths[setting.path] = setting.field
-        is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
-        _set(values, setting.path, Path(setting.value) if is_path else setting.value)
+        put(values, setting.path, as_host_type(setting).value)
     if artifact is not None and is_offline:
         _add_paths(values, artifact)
     return RunConfig(
@@ -73,6 +74,12 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
+
+
+def as_host_type(setting: Setting) -> Setting:
+    """Return a setting of a recipe with a path object where the host wants one; null stays."""
+    is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
+    return replace(setting, value=Path(setting.value)) if is_path else setting
 
 
 def _add_paths(values: dict[str, Any], artifact: Path) -> None:
@@ -100,20 +107,3 @@ def _check_override(path: str, value: Any) -> None:
     nearest = nearest_name(section, ALL_SECTIONS)
     if section not in ALL_SECTIONS and nearest:
         raise ConfigError(f"{OVERRIDES}.{section} is no section of a ConfigContainer. Did you mean {nearest}?")
-
-
-def _sections_above(path: str) -> Iterator[str]:
-    """Yield the paths above a path: a.b.c -> a.b, a."""
-    while "." in path:
-        path = path.rpartition(".")[0]
-        yield path
-
-
-def _set(values: dict[str, Any], path: str, value: Any) -> None:
-    *sections, leaf = path.split(".")
-    node = values
-    for section in sections:
-        if not isinstance(node.get(section), dict):
-            node[section] = {}
-        node = node[section]
-    node[leaf] = copy.deepcopy(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bridgepack import geometry
-from bridgepack.bridge.host_fields import named_precision, value_at
+from bridgepack.bridge.host_fields import has_formats_of, named_precision, value_at
 from bridgepack.bridge.recipe_data import data_section, preprocessing_section, tokenizer_section
 from bridgepack.bridge.wiring import SPECS
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
@@ -24,7 +24,6 @@ _TOPOLOGY = (
     "expert_tensor_parallel_size",
 )
 _OPTIMIZER = ("lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
-_DETAILS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
 
 
 def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -55,25 +54,21 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
         "method": _method(config.peft),
         "schedule": _schedule(config),
         "optimizer": _optimizer(config.optimizer),
-        "precision": {"recipe": precision_named(config.mixed_precision)},
+        "precision": {"recipe": _precision(config.mixed_precision)},
         "cuda_graphs": _graphs(config.model),
         "logging": {"log_interval": config.logger.log_interval},
     }
 
 
-def precision_named(value: Any) -> str:
+def _precision(value: Any) -> str:
     """Return the registered mixed precision that has the formats of a config's; `bf16_mixed` where none has."""
     names = get_args(PrecisionConfig.model_fields["recipe"].annotation)
-    if isinstance(value, str):
-        value = named_precision(value)
-    for name in names:
-        named = named_precision(name)
-        if value is not None and all(getattr(value, field) == getattr(named, field) for field in _DETAILS):
-            return str(name)
-    return str(PrecisionConfig().recipe)
+    value = named_precision(value) if isinstance(value, str) else value
+    matching = (name for name in names if value is not None and has_formats_of(value, named_precision(name)))
+    return str(next(matching, PrecisionConfig().recipe))
 
 
-def train_iters_of(config: Any) -> int | None:
+def _train_iters(config: Any) -> int | None:
     """Return the optimiser steps of a run; None where they follow from epochs."""
     train = config.train
     if train.num_epochs is not None:
@@ -167,7 +162,7 @@ def _method(peft: Any) -> dict[str, Any]:
 
 def _schedule(config: Any) -> dict[str, Any]:
     scheduler, train = config.scheduler, config.train
-    iters = train_iters_of(config)
+    iters = _train_iters(config)
     return {
         "num_epochs": train.num_epochs,
         "train_iters": iters,

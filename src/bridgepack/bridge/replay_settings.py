@@ -236,12 +236,12 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
 
 
 def _three(ramp_up: Any) -> tuple[int, int, int] | None:
-    if ramp_up is None:
-        return None
-    if not isinstance(ramp_up, (list, tuple)) or len(ramp_up) != len(("first", "increment", "packs")):
-        raise ConfigError(f"train.rampup_batch_size is {ramp_up!r}; allowed: [first batch, increment, packs], or null.")
-    first, increment, num_packs = (int(number) for number in ramp_up)
-    return first, increment, num_packs
+    match ramp_up:
+        case None:
+            return None
+        case [first, increment, num_packs]:
+            return int(first), int(increment), int(num_packs)
+    raise ConfigError(f"train.rampup_batch_size is {ramp_up!r}; allowed: [first batch, increment, packs], or null.")
 
 
 def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from bridgepack.bridge.container import (
 )
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.shipped import MODULE, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
 from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -28,10 +29,8 @@ from bridgepack.records import RunConfig
 
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
 SHIPPED = "bridge:"
-_SHIPPED_MODULE = "megatron.bridge.recipes"
 _SETTINGS_SUFFIXES = frozenset({".yaml", ".yml", ".toml"})
 _PACKED_SUFFIXES = (".parquet", ".pq", ".npy")
-_CONFIG_SUFFIX = "_config"
 _FORMS = (
     "a recipe (FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION), a recipe of Megatron-Bridge "
     "(megatron.bridge.recipes.MODULE:FUNCTION or bridge:FUNCTION), a saved Megatron-Bridge config (FILE.yaml), or an "
@@ -173,13 +172,13 @@ def load_value(text: str) -> Any:
         ConfigError: it cannot be loaded; a recipe of Megatron-Bridge that cannot be imported is explained.
     """
     if text.startswith(SHIPPED):
-        text = f"{_SHIPPED_MODULE}:{text.removeprefix(SHIPPED)}"
+        text = f"{MODULE}:{text.removeprefix(SHIPPED)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":
         return _of_catalogue(text)
     install_import_hook()
     try:
         with quiet():
-            return load_object(text, suffixes=(RECIPE_SUFFIX, _CONFIG_SUFFIX))
+            return load_object(text, suffixes=(RECIPE_SUFFIX, SUFFIX))
     except ConfigError as error:
         raise _explained(error, text) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from bridgepack.bridge.base_config import base_config
 from bridgepack.bridge.corrections import correct
 from bridgepack.bridge.datasets import dataset_config
 from bridgepack.bridge.forward_steps import forward_step_of
-from bridgepack.bridge.host_fields import named_precision
+from bridgepack.bridge.host_fields import has_formats_of, named_precision
 from bridgepack.bridge.inherited import inherited_settings
-from bridgepack.bridge.recipe import PATH_SETTINGS
+from bridgepack.bridge.recipe import as_host_type
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.topology import check_topology
-from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -25,8 +25,6 @@ __all__ = ["HostConfig", "forward_step_for", "host_config", "to_bridge"]
 
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
 _PRECISION = "mixed_precision"
-#: Fields of mixed precision that tell number formats apart.
-_FORMATS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,13 +88,13 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
         world_size=recipe.parallelism.num_gpus,
     )
     for item in corrections:
-        settings[item.path] = Setting(path=item.path, value=item.new, origin="derived", because=item.why)
+        settings[item.path] = derived(item.path, item.new, item.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
 
 
 def _settings(base: Any, recipe: SFTRecipe, artifact: str | Path | None) -> dict[str, Setting]:
     recipe, packs = _with_packs(recipe, artifact)
-    settings = {setting.path: _as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
+    settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):
         if setting.path not in settings or settings[setting.path].origin != "recipe":
             settings[setting.path] = setting
@@ -114,14 +112,10 @@ def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTReci
     return recipe.override({"artifact": str(folder)}), packs if packs.num_packs else None
 
 
-def _as_host_type(setting: Setting) -> Setting:
-    return replace(setting, value=Path(setting.value)) if setting.path in PATH_SETTINGS else setting
-
-
 def _has_details(base: Any, name: str) -> bool:
     """Say whether the base computes in the formats of a registered name, with details that the name has not."""
     named = named_precision(name)
-    if base is None or isinstance(base, str) or any(getattr(base, one) != getattr(named, one) for one in _FORMATS):
+    if base is None or isinstance(base, str) or not has_formats_of(base, named):
         return False
     return any(getattr(base, field.name) != getattr(named, field.name) for field in fields(named))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from bridgepack.canary.records import FloatArray, Layout, RunOutcome, SeenRank
 from bridgepack.canary.weights import merged
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row
+
+Losses = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +26,8 @@ class WholeStep:
         gradients: parameter of the whole model -> its gradient.
         copies: parameter -> largest distance between the copies that ranks have of it, as a norm.
         magnitudes: parameter -> measure of its gradient, of unpacked steps.
+        losses: (pack of the batch, sequence) -> loss.
+        router_margin: how clearly experts were chosen, of unpacked steps; None without experts.
     """
 
     loss: float
@@ -31,6 +35,8 @@ class WholeStep:
     gradients: Mapping[str, FloatArray]
     copies: Mapping[str, float]
     magnitudes: Mapping[str, float]
+    losses: Losses = field(default_factory=dict)
+    router_margin: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,20 +48,25 @@ class Distance:
         num_trained: trained tokens, more or less than the reference.
         gradients: parameter -> relative to its measure, the largest first.
         copies: parameter -> distance between copies, relative to its measure, the largest first.
-        sequence: the first sequence whose loss differs most, as (pack of the batch, sequence), and its relative
-            distance; None where no sequence's loss is known.
+        sequences: (pack of the batch, sequence) -> relative distance of its loss, in order.
     """
 
     loss: float
     num_trained: int
     gradients: Mapping[str, float]
     copies: Mapping[str, float]
-    sequence: tuple[int, int, float] | None
+    sequences: Losses
+
+    @property
+    def sequence(self) -> tuple[int, int, float] | None:
+        """The first sequence whose loss differs most: its place and distance; None where no sequence's is known."""
+        place = max(self.sequences, key=lambda place: _number(self.sequences[place]), default=None)
+        return None if place is None else (*place, self.sequences[place])
 
     @property
     def largest_gradient(self) -> float:
         """The largest relative distance of a gradient or of its copies; infinite where one is no number."""
-        return max(_numbers(self.gradients) + _numbers(self.copies), default=0.0)
+        return max(map(_number, (*self.gradients.values(), *self.copies.values())), default=0.0)
 
     def is_within(self, bound: float) -> bool:
         """Say whether nothing is further away than a bound."""
@@ -63,8 +74,8 @@ class Distance:
         return self.num_trained == 0 and max(_number(self.loss), self.largest_gradient, _number(sequence)) <= bound
 
 
-def whole_step(outcome: RunOutcome, layout: Layout) -> WholeStep:
-    """Return a complete step over all its ranks."""
+def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep:
+    """Return a complete step over all its ranks, with its losses by (pack, sequence)."""
     last = [rank for rank in outcome.ranks if rank.pipeline == layout.pipeline - 1 and rank.tensor == 0]
     gradients: dict[str, FloatArray] = {}
     copies: dict[str, float] = {}
@@ -76,24 +87,13 @@ def whole_step(outcome: RunOutcome, layout: Layout) -> WholeStep:
         gradients=gradients,
         copies=copies,
         magnitudes={name: size for rank in outcome.ranks for name, size in rank.magnitudes.items()},
+        losses=losses,
+        router_margin=outcome.ranks[0].router_margin,
     )
 
 
-def distance(
-    step: WholeStep,
-    reference: WholeStep,
-    *,
-    sequence_losses: Mapping[tuple[int, int], float] | None = None,
-    reference_losses: Mapping[tuple[int, int], float] | None = None,
-) -> Distance:
-    """Return how far a step is from the reference.
-
-    Args:
-        step: packed.
-        reference: unpacked.
-        sequence_losses: (pack of the batch, sequence) -> loss, of the step.
-        reference_losses: the same of the reference.
-    """
+def distance(step: WholeStep, reference: WholeStep) -> Distance:
+    """Return how far a packed step is from the unpacked one."""
     measures = {
         name: max(size / max(reference.num_trained, 1), np.finfo(np.float64).tiny)
         for name, size in reference.magnitudes.items()
@@ -110,28 +110,33 @@ def distance(
         num_trained=step.num_trained - reference.num_trained,
         gradients=_by_size(far),
         copies=_by_size(copies),
-        sequence=_furthest_sequence(sequence_losses or {}, reference_losses or {}),
+        sequences={
+            place: abs(step.losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
+            for place, expected in sorted(reference.losses.items())
+            if place in step.losses
+        },
     )
 
 
-def unpacked_losses(outcome: RunOutcome, num_sequences: list[int]) -> dict[tuple[int, int], float]:
-    """Return the loss of each sequence of an unpacked step, by (pack, sequence).
+def unpacked_step(outcome: RunOutcome, num_sequences: list[int]) -> WholeStep:
+    """Return a complete step of one rank over sequences one by one.
 
     Args:
-        outcome: the step, on one rank.
+        outcome: the step.
         num_sequences: of each pack.
     """
     places = [(pack, index) for pack, count in enumerate(num_sequences) for index in range(count)]
-    return {
+    losses = {
         places[batch.row]: float((batch.losses * batch.loss_mask).sum())
         for rank in outcome.ranks
         for batch in rank.batches
         if batch.losses is not None and batch.loss_mask is not None
     }
+    return whole_step(outcome, Layout(), losses)
 
 
-def packed_losses(outcome: RunOutcome, packs: PackedInput) -> dict[tuple[int, int], float]:
-    """Return the loss of each sequence of a packed step, by (pack, sequence)."""
+def packed_step(outcome: RunOutcome, packs: PackedInput) -> WholeStep:
+    """Return a complete step over packs."""
     losses: dict[tuple[int, int], float] = {}
     for rank in outcome.ranks:
         if rank.tensor or rank.pipeline != packs.layout.pipeline - 1:
@@ -146,7 +151,7 @@ def packed_losses(outcome: RunOutcome, packs: PackedInput) -> dict[tuple[int, in
             for sequence in range(len(packs.rows[batch.row].seq_start_id)):
                 own = float((batch.losses * batch.loss_mask)[sequences == sequence].sum())
                 losses[batch.row, sequence] = losses.get((batch.row, sequence), 0.0) + own
-    return losses
+    return whole_step(outcome, packs.layout, losses)
 
 
 def _merged_gradient(name: str, ranks: tuple[SeenRank, ...]) -> tuple[FloatArray, float]:
@@ -163,26 +168,8 @@ def _merged_gradient(name: str, ranks: tuple[SeenRank, ...]) -> tuple[FloatArray
     return merged([parts[key] for key in sorted(parts)], dimension, interleaved), furthest
 
 
-def _furthest_sequence(
-    losses: Mapping[tuple[int, int], float], reference: Mapping[tuple[int, int], float]
-) -> tuple[int, int, float] | None:
-    far = {
-        place: abs(losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
-        for place, expected in reference.items()
-        if place in losses and expected
-    }
-    if not far:
-        return None
-    place = max(sorted(far), key=lambda place: _number(far[place]))
-    return (*place, far[place])
-
-
 def _by_size(values: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(values.items(), key=lambda item: (-_number(item[1]), item[0])))
-
-
-def _numbers(values: Mapping[str, float]) -> list[float]:
-    return [_number(value) for value in values.values()]
 
 
 def _number(value: float) -> float:

@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from bridgepack.canary.bounds import Bound, Sizes, bound_for
+from bridgepack.canary.comparing import WholeStep, unpacked_step
 from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
-from bridgepack.canary.judging import Reference, judged
+from bridgepack.canary.judging import judged
 from bridgepack.canary.naming import CanaryFinding
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
@@ -110,7 +111,7 @@ class Comparison:
             packs=self._packs_record(),
             provider=self.facts.provider,
             model=self.facts.model,
-            seed=self._seed,
+            seed=self._references[0],
             planted=fault,
             bounds=self._bounds,
             layouts=records,
@@ -145,15 +146,11 @@ class Comparison:
         )
         return tuple(bound_for(precision, sizes) for precision in self._settings.precisions)
 
-    @property
-    def _seed(self) -> int:
-        return self._references[0]
-
     @cached_property
-    def _references(self) -> tuple[int, dict[Precision, Reference]]:
+    def _references(self) -> tuple[int, dict[Precision, WholeStep]]:
         """The seed of the weights, and the unpacked step in each precision."""
         first, *others = self._settings.precisions
-        found: dict[int, Reference] = {}
+        found: dict[int, WholeStep] = {}
         for seed in _SEEDS:
             found[seed] = self._reference(first, seed)
             if _margin(found[seed]) > _CLEAR_MARGIN:
@@ -163,14 +160,14 @@ class Comparison:
             others = []
         return seed, {first: found[seed], **{precision: self._reference(precision, seed) for precision in others}}
 
-    def _reference(self, precision: Precision, seed: int) -> Reference:
+    def _reference(self, precision: Precision, seed: int) -> WholeStep:
         outcome = self._run(None, precision, seed)
         if not outcome.is_complete:
             raise ConfigError(
                 f"the unpacked step in {precision} does not run here: {outcome.reason}. Its last lines:\n{outcome.tail}"
             )
-        reference = Reference.of(outcome, [len(pack.sequences) for pack in self._chosen.packs])
-        assert reference.step.num_trained == self._packs_record().num_trained, "the unpacked step trains other tokens"
+        reference = unpacked_step(outcome, [len(pack.sequences) for pack in self._chosen.packs])
+        assert reference.num_trained == self._packs_record().num_trained, "the unpacked step trains other tokens"
         return reference
 
     def _run(self, packs: PackedInput | None, precision: Precision, seed: int) -> RunOutcome:
@@ -255,7 +252,7 @@ class Comparison:
         return notes
 
 
-def _margin(reference: Reference) -> float:
+def _margin(reference: WholeStep) -> float:
     """Return how clearly experts are chosen, infinity without experts."""
     return float("inf") if reference.router_margin is None else reference.router_margin
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.write import to_bridge
@@ -35,18 +35,17 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
     is_split = bool(model.sequence_parallel)
     sizes = cut_down(model)
     specs = config.dataset.offline_packing_specs
+    installed = environment_here().versions
     facts = HostFacts(
         provider=type(model).__name__,
         model=sizes,
-        num_heads=sizes["num_attention_heads"],
-        num_groups=sizes["num_query_groups"],
         is_moe=bool(getattr(model, "num_moe_experts", None)),
         sequence_parallel=is_split,
         calculate_per_token_loss=per_token,
         pad_to_max_length=bool((config.dataset.dataset_kwargs or {}).get("pad_to_max_length", False)),
         pad_cu_seqlens=bool(specs is not None and specs.pad_cu_seqlens),
         notes=notes,
-        versions=_versions(),
+        versions={name: installed.get(name, "not installed") for name in _DISTRIBUTIONS},
         num_gpus=_num_gpus(),
         has_transformer_engine=importlib.util.find_spec("transformer_engine") is not None,
     )
@@ -70,16 +69,6 @@ def _config(recipe: SFTRecipe, request: Mapping[str, Any]) -> tuple[Any, tuple[s
     with quiet():
         config = to_bridge(at_hand, artifact=request["artifact"])
     return config, (f"the model is bridgepack's own small one of the family {family}: {reason}",)
-
-
-def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in _DISTRIBUTIONS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def _num_gpus() -> int:

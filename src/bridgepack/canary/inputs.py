@@ -37,7 +37,6 @@ class PackedInput:
         settings: of the host's collate, as they should be.
         is_laid_out_anew: the artifact's own boundaries do not fit the layout, so sequences were padded for it.
         entries: of the metadata that the step reads.
-        pad_cu_seqlens: of the step.
         fault: what is planted.
     """
 
@@ -48,7 +47,6 @@ class PackedInput:
     settings: CollateSettings
     is_laid_out_anew: bool
     entries: tuple[dict[str, Any], ...]
-    pad_cu_seqlens: bool
     fault: str | None = None
 
 
@@ -108,7 +106,6 @@ def packed_input(
         settings=settings,
         is_laid_out_anew=is_anew,
         entries=_halved(own, intended) if fault == faults.MAX_SEQLEN_TOO_SMALL else own,
-        pad_cu_seqlens=pads_offsets,
         fault=fault,
     )
 
@@ -160,7 +157,7 @@ def request_of(
         packed_sequence_size=longest if packs is None else packs.settings.packed_sequence_size,
         pad_seq_to_mult=1 if packs is None else packs.settings.pad_seq_to_mult,
         pad_to_max_length=packs is None or packs.settings.pad_to_max_length,
-        pad_cu_seqlens=packs is not None and packs.pad_cu_seqlens,
+        pad_cu_seqlens=packs is not None and packs.settings.pad_cu_seqlens,
         eos_token_id=chosen.eos_token_id,
         vocab_size=chosen.vocab_size,
         seed=seed,

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from bridgepack.canary.bounds import Bound
-from bridgepack.canary.comparing import Distance, WholeStep, distance, packed_losses, unpacked_losses, whole_step
+from bridgepack.canary.comparing import Distance, WholeStep, distance, packed_step
 from bridgepack.canary.inputs import PackedInput
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, CanaryFinding, finding, named_faults
-from bridgepack.canary.records import Layout, RunOutcome
+from bridgepack.canary.records import RunOutcome
 from bridgepack.canary.report_records import Measured
 
-_Losses = Mapping[tuple[int, int], float]
 #: Parameters that a message names.
 _NUM_NAMED = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """The unpacked step that packed ones are compared with.
-
-    Attributes:
-        step: over its one rank.
-        losses: (pack of the batch, sequence) -> loss.
-        router_margin: how clearly experts were chosen; None without experts.
-    """
-
-    step: WholeStep
-    losses: Mapping[tuple[int, int], float]
-    router_margin: float | None
-
-    @classmethod
-    def of(cls, outcome: RunOutcome, num_sequences: list[int]) -> Reference:
-        """Return the reference that a complete unpacked step makes.
-
-        Args:
-            outcome: the step.
-            num_sequences: of each pack.
-        """
-        return cls(
-            step=whole_step(outcome, Layout()),
-            losses=unpacked_losses(outcome, num_sequences),
-            router_margin=outcome.ranks[0].router_margin,
-        )
-
-
 def judged(
-    outcome: RunOutcome, packs: PackedInput, reference: Reference, bound: Bound
+    outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
 ) -> tuple[Measured, list[CanaryFinding]]:
-    """Return how far a step is from the reference, and what is wrong with it."""
+    """Return how far a step is from the reference, the unpacked step, and what is wrong with it."""
     findings = named_faults(outcome, packs)
     if not outcome.is_complete:
         return (
@@ -61,16 +28,10 @@ def judged(
             ),
             findings,
         )
-    losses = packed_losses(outcome, packs)
-    far = distance(
-        whole_step(outcome, packs.layout),
-        reference.step,
-        sequence_losses=losses,
-        reference_losses=reference.losses,
-    )
+    far = distance(packed_step(outcome, packs), reference)
     is_same = far.is_within(bound.relative)
     if not is_same and not findings:
-        leak = _leak(losses, reference.losses, bound, packs)
+        leak = _leak(far, packs, bound)
         findings.append(finding(LEAK_IN_ATTENTION, packs.layout.name, leak) if leak else _unnamed(far, packs, bound))
     name = next(iter(far.gradients), None)
     return (
@@ -88,16 +49,12 @@ def judged(
     )
 
 
-def _leak(losses: _Losses, reference: _Losses, bound: Bound, packs: PackedInput) -> str | None:
+def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
     """Return where attention crosses boundaries that every rank was told of, None where that is not what differs.
 
     Then the first sequence of every pack agrees, as nothing is before it, and others do not.
     """
-    wrong = [
-        place
-        for place, expected in sorted(reference.items())
-        if place in losses and abs(losses[place] - expected) > bound.relative * abs(expected)
-    ]
+    wrong = [place for place, size in far.sequences.items() if size > bound.relative]
     if not wrong or any(sequence == 0 for _, sequence in wrong):
         return None
     pack, sequence = wrong[0]

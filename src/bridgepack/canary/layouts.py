@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from bridgepack.canary.records import HostFacts, Layout
@@ -60,8 +59,13 @@ def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) 
     if tensor is None and pipeline is None and context is None:
         return None
     layout = Layout(tensor=tensor or 1, pipeline=pipeline or 1, context=context or 1)
-    for problem in _problems(layout):
-        raise ConfigError(problem)
+    _require_shares("--pipeline", layout.pipeline, NUM_LAYERS, f"{NUM_LAYERS} layers")
+    _require_shares("--tensor", layout.tensor, NUM_HEADS, f"{NUM_HEADS} heads", ", or less where heads share keys")
+    if layout.world_size > MAX_PROCESSES:
+        raise ConfigError(
+            f"--tensor, --pipeline and --context ask for {layout.world_size} processes; allowed: at most "
+            f"{MAX_PROCESSES}. Choose smaller sizes."
+        )
     return layout
 
 
@@ -71,12 +75,8 @@ def require_heads(layout: Layout, facts: HostFacts) -> None:
     Raises:
         ConfigError: they do not.
     """
-    if facts.num_groups % layout.tensor:
-        allowed = ", ".join(str(size) for size in range(1, facts.num_groups + 1) if facts.num_groups % size == 0)
-        raise ConfigError(
-            f"--tensor is {layout.tensor}; the canary's tiny model has {facts.num_heads} heads in {facts.num_groups} "
-            f"groups; allowed: {allowed}. Choose one of these."
-        )
+    heads, groups = facts.model["num_attention_heads"], facts.model["num_query_groups"]
+    _require_shares("--tensor", layout.tensor, groups, f"{heads} heads in {groups} groups")
 
 
 def require_gpus(layout: Layout, num_devices: int | None) -> None:
@@ -91,21 +91,9 @@ def require_gpus(layout: Layout, num_devices: int | None) -> None:
         )
 
 
-def _problems(layout: Layout) -> Iterator[str]:
-    if NUM_LAYERS % layout.pipeline:
-        allowed = ", ".join(str(size) for size in range(1, NUM_LAYERS + 1) if NUM_LAYERS % size == 0)
-        yield (
-            f"--pipeline is {layout.pipeline}; the canary's tiny model has {NUM_LAYERS} layers; allowed: {allowed}. "
-            "Choose one of these."
-        )
-    if NUM_HEADS % layout.tensor:
-        allowed = ", ".join(str(size) for size in range(1, NUM_HEADS + 1) if NUM_HEADS % size == 0)
-        yield (
-            f"--tensor is {layout.tensor}; the canary's tiny model has {NUM_HEADS} heads; allowed: {allowed}, or less "
-            "where heads share keys. Choose one of these."
-        )
-    if layout.world_size > MAX_PROCESSES:
-        yield (
-            f"--tensor, --pipeline and --context ask for {layout.world_size} processes; allowed: at most "
-            f"{MAX_PROCESSES}. Choose smaller sizes."
+def _require_shares(option: str, size: int, total: int, parts: str, more: str = "") -> None:
+    if total % size:
+        allowed = ", ".join(str(size) for size in range(1, total + 1) if total % size == 0)
+        raise ConfigError(
+            f"{option} is {size}; the canary's tiny model has {parts}; allowed: {allowed}{more}. Choose one of these."
         )

@@ -52,8 +52,6 @@ class HostFacts:
     Attributes:
         provider: class of the model.
         model: the sizes that the tiny model has in place of the recipe's.
-        num_heads: attention heads of the tiny model.
-        num_groups: groups that share keys and values.
         is_moe: it has experts.
         sequence_parallel: of the recipe's model.
         calculate_per_token_loss: of the recipe's model.
@@ -67,8 +65,6 @@ class HostFacts:
 
     provider: str
     model: Mapping[str, Any]
-    num_heads: int
-    num_groups: int
     is_moe: bool
     sequence_parallel: bool
     calculate_per_token_loss: bool

@@ -107,35 +107,30 @@ class Step:
             P2PCommunicator(pp_group=groups.pp, config=self._config.model),
         )
         if not self.request.is_packed:
-            self._measure(model[0])
+            self._measure(model[0], divisor=max(self._watch.num_trained, 1))
 
     def _measured(self, forward_step: Any, model: Any) -> Any:
         """Return the forward step, before which the gradient of the row before it is measured."""
         self._sums = {name: torch.zeros_like(own.main_grad) for name, own in model.named_parameters()}
-        self._num_measured = 0
 
         def measured(*arguments: Any, **options: Any) -> Any:
-            if self._num_measured:
-                self._measure(model)
-            self._num_measured += 1
+            self._measure(model)
             return forward_step(*arguments, **options)
 
         return measured
 
-    def _measure(self, model: Any) -> None:
-        """Add the norms of the gradients that came since the last call; at the end they are scaled by the host."""
-        is_last = self._num_measured == self.request.num_rows and not self._is_in_step()
-        for name, own in model.named_parameters():
-            if not is_last:
-                change = own.main_grad - self._sums[name]
-                self._sums[name] = own.main_grad.clone()
-            else:
-                change = own.main_grad * max(self._watch.num_trained if self._watch else 1, 1) - self._sums[name]
-            key = self._global_name(name)
-            self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
+    def _measure(self, model: Any, divisor: int = 1) -> None:
+        """Add the norms of the gradients that came since the last call.
 
-    def _is_in_step(self) -> bool:
-        return self._watch is None or len(self._watch.batches()) < self.request.num_rows
+        Args:
+            model: a chunk.
+            divisor: what the host has divided gradients by meanwhile: by the trained tokens, at the end.
+        """
+        for name, own in model.named_parameters():
+            total, key = own.main_grad * divisor, self._global_name(name)
+            change = total - self._sums[name]
+            self._magnitudes[key] = self._magnitudes.get(key, 0.0) + float(change.double().norm())
+            self._sums[name] = total
 
     def _set_weights(self, model: Any, groups: Any) -> None:
         num_ranks, rank = groups.tp.size(), groups.tp.rank()

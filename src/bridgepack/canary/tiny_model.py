@@ -18,8 +18,6 @@ NUM_LAYERS = 6
 NUM_HEADS = 8
 #: Groups where the recipe's model has fewer groups than heads.
 NUM_GROUPS = 4
-NUM_EXPERTS = 4
-NUM_CHOSEN = 2
 
 SIZES: Mapping[str, Any] = {
     "num_layers": NUM_LAYERS,
@@ -29,8 +27,8 @@ SIZES: Mapping[str, Any] = {
     "kv_channels": 16,
 }
 _EXPERT_SIZES: Mapping[str, Any] = {
-    "num_moe_experts": NUM_EXPERTS,
-    "moe_router_topk": NUM_CHOSEN,
+    "num_moe_experts": 4,
+    "moe_router_topk": 2,
     "moe_ffn_hidden_size": 64,
 }
 #: Not of a tiny model, or changing what a batch's grouping has no part in; the host's defaults.

@@ -29,7 +29,7 @@ class Watch:
         is_first = True
         for name, module in model.named_modules():
             if name.endswith("core_attention") and is_first:
-                module.register_forward_pre_hook(self._see_attention, with_kwargs=True)
+                module.register_forward_pre_hook(self._see_boundaries, with_kwargs=True)
                 is_first = False
             if name.endswith(".router"):
                 self._watch_router(module)
@@ -64,12 +64,9 @@ class Watch:
         seen["tokens"] = _whole_numbers(options.get("input_ids"))
         seen["position_ids"] = _whole_numbers(options.get("position_ids"))
         seen["labels"] = _whole_numbers(options.get("labels"))
-        self._see_boundaries(options)
+        self._see_boundaries(_model, _arguments, options)
 
-    def _see_attention(self, _module: Any, _arguments: Any, options: dict[str, Any]) -> None:
-        self._see_boundaries(options)
-
-    def _see_boundaries(self, options: dict[str, Any]) -> None:
+    def _see_boundaries(self, _module: Any, _arguments: Any, options: dict[str, Any]) -> None:
         """Note the boundaries that a stage is called with, then those that get as far as its attention."""
         packed, seen = options.get("packed_seq_params"), self._batches[-1]
         seen["offsets"] = seen["max_seqlen"] = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -79,8 +79,3 @@ def merged(parts: Sequence[FloatArray], dimension: int, interleaved: int) -> Flo
         return parts[0]
     pieces = [np.split(part, interleaved, axis=dimension) for part in parts]
     return np.concatenate([piece for group in zip(*pieces, strict=True) for piece in group], axis=dimension)
-
-
-def total_size(gradients: Mapping[str, FloatArray]) -> int:
-    """Return how many numbers gradients have."""
-    return sum(gradient.size for gradient in gradients.values())

@@ -7,7 +7,6 @@ Read first: `sequences`.
 from __future__ import annotations
 
 from bridgepack.records.checks import (
-    ArtifactView,
     Finding,
     InspectableArtifact,
     MetadataFacts,
@@ -48,7 +47,6 @@ __all__ = [
     "SPLITS",
     "TRAIN",
     "VALIDATION",
-    "ArtifactView",
     "Change",
     "Drop",
     "DropReason",

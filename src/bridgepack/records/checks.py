@@ -11,19 +11,6 @@ from bridgepack.records.runs import Change
 from bridgepack.records.sequences import RowBatch
 
 
-class ArtifactView(Protocol):
-    """An artifact as the rules, the proof and the report read it."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """Its manifest."""
-        ...
-
-    def iter_batches(self, split: str, *, max_tokens: int = 1 << 22) -> Iterator[RowBatch]:
-        """Yield the split's rows in order, in batches of bounded memory."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """What a rule found.

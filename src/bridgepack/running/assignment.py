@@ -17,7 +17,7 @@ from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
-from bridgepack.running.folder import ARTIFACT_FILE, RunFolder
+from bridgepack.running.folder import ARTIFACT_FILE, LAUNCH_FILE, RunFolder
 
 #: Raised when an assignment of another version could be read wrongly.
 FORMAT_VERSION = 1
@@ -170,7 +170,7 @@ def record(assignment: Assignment) -> None:
     """
     assignment.run_folder.write_recipe(assignment.recipe)
     if assignment.launch:
-        assignment.run_folder.write_launch(assignment.launch)
+        assignment.run_folder.write(LAUNCH_FILE, assignment.launch)
 
 
 def artifact_of(assignment: Assignment) -> Path:

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.data.files import write_text
@@ -50,11 +49,6 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    @property
-    def recipe_path(self) -> Path:
-        """The recipe's file."""
-        return self.path / RECIPE_FILE
-
     def write_recipe(self, recipe: SFTRecipe) -> Path:
         """Write the recipe and return its file.
 
@@ -63,37 +57,13 @@ class RunFolder:
         """
         return self._write(RECIPE_FILE, recipe_to_yaml(recipe))
 
-    def read_recipe(self) -> SFTRecipe:
-        """Return the recipe.
-
-        Raises:
-            ConfigError: there is none, or it is no recipe.
-        """
-        return load_recipe(self.recipe_path)
-
-    def write_launch(self, facts: Mapping[str, Any]) -> Path:
-        """Write what the launch knows, plain values, and return its file.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
-        return self._write_json(LAUNCH_FILE, facts)
-
-    def read_launch(self) -> dict[str, Any]:
-        """Return what the launch knows; nothing where there was no launch.
-
-        Raises:
-            ConfigError: the file cannot be read.
-        """
-        return self._read_json(LAUNCH_FILE) or {}
-
     def write_artifact(self, place: ArtifactPlace) -> Path:
         """Write where the artifact is and return its file.
 
         Raises:
             ConfigError: the folder cannot be written.
         """
-        return self._write_json(ARTIFACT_FILE, asdict(place))
+        return self.write(ARTIFACT_FILE, asdict(place))
 
     def read_artifact(self) -> ArtifactPlace | None:
         """Return where the artifact is; None where no task has written it.
@@ -101,7 +71,7 @@ class RunFolder:
         Raises:
             ConfigError: the file cannot be read, or says something else.
         """
-        content = self._read_json(ARTIFACT_FILE)
+        content = self.read(ARTIFACT_FILE)
         if content is None:
             return None
         path, fingerprint = content.get("path"), content.get("fingerprint")
@@ -111,22 +81,6 @@ class RunFolder:
                 "--artifact."
             )
         return ArtifactPlace(path=path, fingerprint=fingerprint)
-
-    def write_run(self, facts: Mapping[str, Any]) -> Path:
-        """Write what this start of the training runs with, plain values, and return its file.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
-        return self._write_json(RUN_FILE, facts)
-
-    def read_run(self) -> dict[str, Any]:
-        """Return what the last start of the training ran with; nothing before the first.
-
-        Raises:
-            ConfigError: the file cannot be read.
-        """
-        return self._read_json(RUN_FILE) or {}
 
     def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write one thing worth keeping under the next free number, and return its file. One process at a time.
@@ -140,7 +94,7 @@ class RunFolder:
         """
         numbers = [int(path.stem.rpartition("-")[2]) for path in self.records(name)]
         number = max(numbers, default=0) + 1
-        return self._write_json(f"{RECORDS_FOLDER}/{name}-{number:03d}.json", content)
+        return self.write(f"{RECORDS_FOLDER}/{name}-{number:03d}.json", content)
 
     def records(self, name: str) -> list[Path]:
         """Return the files of one kind of record, oldest first."""
@@ -150,7 +104,12 @@ class RunFolder:
             if path.stem.removeprefix(f"{name}-").isdecimal()
         )
 
-    def _write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write plain values into a file and return it.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
         return self._write(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
 
     def _write(self, name: str, text: str) -> Path:
@@ -165,7 +124,12 @@ class RunFolder:
             ) from None
         return path
 
-    def _read_json(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return the plain values of a file; None where it is not there.
+
+        Raises:
+            ConfigError: it cannot be read, or holds something else.
+        """
         path = self.path / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -23,16 +23,20 @@ def exit_code_of(step: Callable[[], int]) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return step()
-    except BridgepackError as error:
-        say(f"error: {printable(str(error))}")
-        return COULD_NOT_RUN
-    except OSError as error:
-        place = f"{str(error.filename)!r}: " if error.filename else ""
-        say(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.")
+    except (BridgepackError, OSError) as error:
+        say(f"error: {told(error)}")
         return COULD_NOT_RUN
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
+
+
+def told(error: BridgepackError | OSError) -> str:
+    """Return a mistake, or what the system refuses, for people."""
+    if isinstance(error, BridgepackError):
+        return printable(str(error))
+    place = f"{str(error.filename)!r}: " if error.filename else ""
+    return printable(f"{place}{error.strerror or error}. Check the path and its rights.")
 
 
 def say(text: str) -> None:

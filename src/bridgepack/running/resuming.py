@@ -32,11 +32,13 @@ class Resumption:
     """What a job that may go on from a checkpoint finds.
 
     Attributes:
+        order: that the job goes on in; None for a run that reads no packs.
         checkpoint: folder that the host resumes from; None for a run from the start.
         before: order that its run had; None where nothing says.
         findings: what forbids to go on.
     """
 
+    order: DataOrder | None = None
     checkpoint: Path | None = None
     before: DataOrder | None = None
     findings: tuple[Finding, ...] = ()
@@ -86,7 +88,7 @@ def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str])
     folder = _resumed_folder(checkpoint)
     before = None if folder is None else read_order(folder)
     if folder is None or before is None:
-        return Resumption(checkpoint=folder)
+        return Resumption(order=order, checkpoint=folder)
     facts = ResumeFacts(checkpoint=str(folder), before=before, now=order)
     findings = [
         finding
@@ -94,7 +96,7 @@ def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str])
         if not ignored.get(rule.code, "").strip()
         for finding in findings_of(rule, list(rule.check(facts)), max_examples=1)
     ]
-    return Resumption(checkpoint=folder, before=before, findings=tuple(findings))
+    return Resumption(order=order, checkpoint=folder, before=before, findings=tuple(findings))
 
 
 def read_order(folder: Path) -> DataOrder | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bridgepack import __version__
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.recipe import config_of_recipe
@@ -22,10 +24,25 @@ from bridgepack.records.guarded import DataOrder
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, artifact_of
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
 from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
-from bridgepack.running.stack import stack_versions
+
+#: Distributions that can change what a run computes, or how it is started.
+_STACK = (
+    "megatron-bridge",
+    "megatron-core",
+    "transformer-engine",
+    "transformer-engine-cu12",
+    "transformer-engine-cu13",
+    "torch",
+    "flash-attn",
+    "nvidia-resiliency-ext",
+    "nemo-run",
+    "transformers",
+    "tokenizers",
+    "pyarrow",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,17 +117,17 @@ def checked(start: Start) -> CheckReport:
     return check_target(target, options)
 
 
-def resumed(start: Start) -> tuple[DataOrder | None, Resumption]:
+def resumed(start: Start) -> Resumption:
     """Return the order of the run's packs, and what stands against going on from its checkpoint.
 
     Raises:
         ConfigError: what is known of the checkpoint cannot be read.
     """
     if start.artifact is None:
-        return None, Resumption()
+        return Resumption()
     version = environment_here().versions.get(BRIDGE, "")
     order = data_order(start.settings, start.artifact, world_size=start.world_size, version=version)
-    return order, resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
+    return resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
 
 
 def keep_order(start: Start, order: DataOrder | None) -> None:
@@ -124,22 +141,29 @@ def keep_order(start: Start, order: DataOrder | None) -> None:
         write_order(Path(folder), order)
 
 
-def facts_of(start: Start, order: DataOrder | None, resumption: Resumption) -> Mapping[str, Any]:
+def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
     """Return what this start of the training runs with, for the run's folder."""
     resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": start.recipe.name,
         "artifact": None if start.artifact is None else str(start.artifact),
-        "fingerprint": order.fingerprint if order else None,
-        "order": asdict(order) if order else None,
+        "fingerprint": resumption.order.fingerprint if resumption.order else None,
+        "order": asdict(resumption.order) if resumption.order else None,
         "resolved": resolved,
         "world_size": start.world_size,
-        "versions": stack_versions(),
-        "git": start.run_folder.read_launch().get("git"),
+        "versions": _versions(),
+        "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Return distribution -> version of what is installed here, with Python's and bridgepack's own."""
+    installed = environment_here().versions
+    found = {name: installed[name] for name in _STACK if name in installed}
+    return {"bridgepack": __version__, "python": platform.python_version(), **found}
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:

@@ -22,11 +22,11 @@ from bridgepack.report.checks import rendered
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import assignment_of, record
-from bridgepack.running.folder import RunFolder
+from bridgepack.running.folder import RUN_FILE, RunFolder
 from bridgepack.running.guard.callback import Alarm, Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
-from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say
+from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say, told
 from bridgepack.running.starting import Start, checked, facts_of, keep_order, resumed, start_of
 
 _FINETUNE = "megatron.bridge.training.finetune"
@@ -42,17 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         identity = Identity.of_environment(os.environ)
     except BridgepackError as error:
-        say(f"error: {printable(str(error))}")
+        say(f"error: {told(error)}")
         return COULD_NOT_RUN
     run = _Run()
     job = Job(identity, report=run.tell)
     try:
         return _in_job(job, run, arguments)
-    except BridgepackError as error:
-        return _mistaken(job, str(error))
-    except OSError as error:
-        place = f"{str(error.filename)!r}: " if error.filename else ""
-        return _mistaken(job, f"{place}{error.strerror or error}. Check the path and its rights.")
+    except (BridgepackError, OSError) as error:
+        return _mistaken(job, f"error: {told(error)}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # whatever ends one process has to end them all
@@ -88,7 +85,7 @@ def _prepare(start: Start) -> Stop | None:
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
     say(f"{text}\nreport: {file}")
-    order, resumption = resumed(start)
+    resumption = resumed(start)
     if resumption.findings:
         content = {"kind": "resume", "findings": [asdict(finding) for finding in resumption.findings]}
         return Stop(
@@ -98,8 +95,8 @@ def _prepare(start: Start) -> Stop | None:
         )
     if resumption.checkpoint is not None and resumption.before is None:
         say(f"{resumption.checkpoint}: nothing says which packs its run was made with, so none are compared.")
-    start.run_folder.write_run(facts_of(start, order, resumption))
-    keep_order(start, order)
+    start.run_folder.write(RUN_FILE, facts_of(start, resumption))
+    keep_order(start, resumption.order)
     return None
 
 
@@ -166,7 +163,7 @@ class _Run:
         try:
             say(f"record: {self.folder.add_record(name, content)}")
         except BridgepackError as error:  # a full disk must not hide why the job ends
-            say(f"error: {printable(str(error))}")
+            say(f"error: {told(error)}")
 
 
 def _stop_of(alarm: Alarm) -> Stop:
@@ -189,9 +186,8 @@ def _place(error: Exception) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "no text"
 
 
-def _mistaken(job: Job, text: str) -> int:
+def _mistaken(job: Job, message: str) -> int:
     """End all processes of the job for a user's mistake; most are seen by every process, and the first one tells."""
-    message = f"error: {printable(text)}"
     if not job.is_first and not job.is_stopping(wait_s=_CAUSE_S):
         message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"
     return _ended(job, Stop(exit_code=COULD_NOT_RUN, message=message))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bridgepack.canary.comparing import WholeStep, distance, unpacked_losses, whole_step
+from bridgepack.canary.comparing import WholeStep, distance, unpacked_step, whole_step
 from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
 
 
@@ -27,7 +29,7 @@ def _rank(rank: int, *, tensor: int = 0, pipeline: int = 0, **gradients: list[fl
 
 
 def _step(**gradients: list[float]) -> WholeStep:
-    return whole_step(RunOutcome(exit_codes=(0,), ranks=(_rank(0, **gradients),)), Layout())
+    return whole_step(RunOutcome(exit_codes=(0,), ranks=(_rank(0, **gradients),)), Layout(), {})
 
 
 def test_ranks_are_put_together() -> None:
@@ -38,7 +40,7 @@ def test_ranks_are_put_together() -> None:
         _rank(3, tensor=1, pipeline=1, other=[7.0]),
     )
 
-    step = whole_step(RunOutcome(exit_codes=(0,) * 4, ranks=ranks), Layout(tensor=2, pipeline=2))
+    step = whole_step(RunOutcome(exit_codes=(0,) * 4, ranks=ranks), Layout(tensor=2, pipeline=2), {})
 
     assert (step.loss, step.num_trained) == (6.0, 3)
     assert {name: value.tolist() for name, value in step.gradients.items()} == {
@@ -64,7 +66,7 @@ def test_copies_that_differ_count() -> None:
     reference = _step(a=[1.0])
     ranks = (_rank(0, a=[1.0]), _rank(1, a=[1.5]))
 
-    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), Layout(data=2)), reference)
+    far = distance(whole_step(RunOutcome(exit_codes=(0, 0), ranks=ranks), Layout(data=2), {}), reference)
 
     assert far.largest_gradient == pytest.approx(0.5 * 3 / 10)
 
@@ -83,7 +85,7 @@ def test_more_trained_tokens_are_never_within() -> None:
 def test_the_furthest_sequence_is_told() -> None:
     losses, reference = {(0, 0): 1.0, (0, 1): 2.2, (1, 0): 3.0}, {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.03}
 
-    far = distance(_step(a=[1.0]), _step(a=[1.0]), sequence_losses=losses, reference_losses=reference)
+    far = distance(replace(_step(a=[1.0]), losses=losses), replace(_step(a=[1.0]), losses=reference))
 
     assert far.sequence is not None
     assert far.sequence[:2] == (0, 1)
@@ -109,4 +111,4 @@ def test_unpacked_rows_are_found_in_their_packs() -> None:
         ),
     )
 
-    assert unpacked_losses(seen, [2, 1]) == {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.0}
+    assert unpacked_step(seen, [2, 1]).losses == {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.0}

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bridgepack.canary.bounds import Bound
+from bridgepack.canary.comparing import WholeStep, unpacked_step
 from bridgepack.canary.inputs import PackedInput
-from bridgepack.canary.judging import Reference, judged
+from bridgepack.canary.judging import judged
 from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN
 from bridgepack.canary.records import Layout, RunOutcome, SeenBatch, SeenRank
 from bridgepack.records import PackedRow
@@ -28,7 +29,6 @@ PACKS = PackedInput(
     settings=CollateSettings(packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=0, pad_to_max_length=True),
     is_laid_out_anew=False,
     entries=(),
-    pad_cu_seqlens=False,
 )
 BOUND = Bound(precision="float64", relative=1e-10, chain_length=1, because="")
 LOSSES = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0]
@@ -65,19 +65,19 @@ def _outcome(losses: list[float], gradient: float) -> RunOutcome:
 
 
 @pytest.fixture
-def reference() -> Reference:
-    own = Reference.of(_outcome(LOSSES, 1.0), [2])
+def reference() -> WholeStep:
+    own = unpacked_step(_outcome(LOSSES, 1.0), [2])
     return replace(own, losses={(0, 0): 3.0, (0, 1): 12.0})
 
 
-def test_equal_numbers_are_the_same(reference: Reference) -> None:
+def test_equal_numbers_are_the_same(reference: WholeStep) -> None:
     measured, findings = judged(_outcome(LOSSES, 1.0), PACKS, reference, BOUND)
 
     assert (measured.outcome, findings) == ("same", [])
     assert (measured.loss, measured.gradient, measured.sequence) == (0.0, 0.0, 0.0)
 
 
-def test_later_sequences_alone_that_differ_point_at_the_attention(reference: Reference) -> None:
+def test_later_sequences_alone_that_differ_point_at_the_attention(reference: WholeStep) -> None:
     measured, (found,) = judged(_outcome([1.0, 2.0, 3.5, 4.0, 5.0, 0, 0, 0], 1.2), PACKS, reference, BOUND)
 
     assert measured.outcome == "differs"
@@ -85,7 +85,7 @@ def test_later_sequences_alone_that_differ_point_at_the_attention(reference: Ref
     assert "sequence 1 of pack 7 differs" in found.message
 
 
-def test_other_differences_have_no_name(reference: Reference) -> None:
+def test_other_differences_have_no_name(reference: WholeStep) -> None:
     measured, (found,) = judged(_outcome([1.5, *LOSSES[1:]], 1.2), PACKS, reference, BOUND)
 
     assert measured.outcome == "differs"
@@ -94,7 +94,7 @@ def test_other_differences_have_no_name(reference: Reference) -> None:
     assert "weight by 2.0e-01" in found.message
 
 
-def test_a_step_that_stops_without_a_cause_could_not_run(reference: Reference) -> None:
+def test_a_step_that_stops_without_a_cause_could_not_run(reference: WholeStep) -> None:
     stopped = replace(_outcome(LOSSES, 1.0), exit_codes=(70,), reason="rank 0: MemoryError", tail="MemoryError")
 
     measured, findings = judged(stopped, PACKS, reference, BOUND)

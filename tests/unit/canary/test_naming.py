@@ -39,7 +39,6 @@ def _packs(layout: Layout | None = None, **changes: Any) -> PackedInput:
         settings=settings,
         is_laid_out_anew=False,
         entries=(),
-        pad_cu_seqlens=False,
     )
     return replace(packs, **changes)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running import assignment
@@ -139,8 +140,8 @@ def test_record_leaves_recipe_and_launch(tmp_path: Path) -> None:
     sent = Assignment(recipe=small(), run_folder=RunFolder(tmp_path / "run"), launch={"git": None})
     record(sent)
 
-    assert sent.run_folder.read_recipe() == sent.recipe
-    assert sent.run_folder.read_launch() == {"git": None}
+    assert load_recipe(sent.run_folder.path / "recipe.yaml") == sent.recipe
+    assert sent.run_folder.read("launch.json") == {"git": None}
 
 
 def test_artifact_is_what_is_told_then_what_was_built_then_the_recipe_s(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_builds_by_fingerprint_then_finds(
     assert place is not None
     assert place.path == str(tmp_path / "packs" / f"small-{place.fingerprint[:12]}")
     assert json.loads((Path(place.path) / "manifest.json").read_text())["fingerprint"] == place.fingerprint
-    assert RunFolder(tmp_path / "run").read_launch() == {"run_name": "one"}
+    assert RunFolder(tmp_path / "run").read("launch.json") == {"run_name": "one"}
     assert "Built " in capsys.readouterr().out
 
     assert run(recipe, tmp_path) == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.running.folder import ArtifactPlace, RunFolder
@@ -26,22 +27,22 @@ def test_a_recipe_comes_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "runs" / "mine")
     written = folder.write_recipe(_recipe())
 
-    assert written == folder.recipe_path == tmp_path / "runs" / "mine" / "recipe.yaml"
-    assert folder.read_recipe() == _recipe()
+    assert written == tmp_path / "runs" / "mine" / "recipe.yaml"
+    assert load_recipe(written) == _recipe()
 
 
 def test_facts_come_back_and_are_replaced(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    assert (folder.read_artifact(), folder.read_run(), folder.read_launch()) == (None, {}, {})
+    assert (folder.read_artifact(), folder.read("run.json")) == (None, None)
 
     folder.write_artifact(ArtifactPlace(path="/packs/old", fingerprint="91bc"))
     folder.write_artifact(ArtifactPlace(path="/packs/mine", fingerprint="3f2a"))
-    folder.write_run({"world_size": 8})
-    folder.write_launch({"git": "abc"})
+    folder.write("run.json", {"world_size": 8})
+    folder.write("launch.json", {"git": "abc"})
 
     assert folder.read_artifact() == ArtifactPlace(path="/packs/mine", fingerprint="3f2a")
-    assert folder.read_run() == {"world_size": 8}
-    assert folder.read_launch() == {"git": "abc"}
+    assert folder.read("run.json") == {"world_size": 8}
+    assert folder.read("launch.json") == {"git": "abc"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["artifact.json", "launch.json", "run.json"]
 
 
@@ -90,4 +91,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ConfigError, match="cannot be written there"):
-        RunFolder(tmp_path / "file" / "run").write_run({})
+        RunFolder(tmp_path / "file" / "run").write("run.json", {})

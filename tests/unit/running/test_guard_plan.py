@@ -10,10 +10,10 @@ import pytest
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.running.guard.facts import Boundaries, digest_of
-from bridgepack.running.guard.plan import Planner, RunStart
+from bridgepack.running.guard.plan import Planner
 from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
 
-START = RunStart(world_size=2, version="0.6.2", num_steps_done=0, num_packs_read=0)
+START: dict[str, Any] = {"world_size": 2, "version": "0.6.2", "num_steps_done": 0, "num_packs_read": 0}
 DATASET = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
 
 
@@ -56,7 +56,7 @@ def _config(packs: Path, **changes: Any) -> RunConfig:
 
 
 def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
-    planner = Planner(_config(packs), packs, START)
+    planner = Planner(_config(packs), packs, **START)
     steps = [planner.planned(step, rank) for step in (1, 2) for rank in (0, 1)]
 
     assert sorted(pack for step in steps for pack in step.packs) == [str(pack) for pack in range(8)]
@@ -66,17 +66,15 @@ def test_a_step_is_predicted_for_every_replica(packs: Path) -> None:
 
 def test_labels_are_those_of_the_trained_tokens(packs: Path) -> None:
     """Over an epoch every label of every sequence is trained: all but its first token."""
-    planner = Planner(_config(packs), packs, START)
+    planner = Planner(_config(packs), packs, **START)
     found = sum(planner.planned(step, rank).labels for step in (1, 2) for rank in (0, 1))
 
     assert found == sum(sum(range(21 + index, 30 + index)) + sum(range(121 + index, 128 + index)) for index in range(8))
 
 
 def test_a_resumed_run_goes_on_where_it_stopped(packs: Path) -> None:
-    whole = Planner(_config(packs), packs, START)
-    resumed = Planner(
-        _config(packs), packs, RunStart(world_size=2, version="0.6.2", num_steps_done=1, num_packs_read=4)
-    )
+    whole = Planner(_config(packs), packs, **START)
+    resumed = Planner(_config(packs), packs, **START | {"num_steps_done": 1, "num_packs_read": 4})
 
     assert resumed.planned(2, 1) == whole.planned(2, 1)
 
@@ -89,10 +87,10 @@ def test_alignment_padding_is_predicted(tmp_path: Path, chatml_tokenizer: Path) 
     )
     packs = build(recipe, tmp_path / "packs").output
     config = _config(packs, offline_packing_specs__pad_seq_to_mult=8)
-    start = RunStart(world_size=1, version="0.6.2", num_steps_done=0, num_packs_read=0)
+    start = START | {"world_size": 1}
     config.values["train"]["global_batch_size"] = 2
 
-    step = Planner(config, packs, start).planned(1, 0)
+    step = Planner(config, packs, **start).planned(1, 0)
 
     assert step.boundaries == (Boundaries(physical=(0, 8, 16), logical=(0, 6, 12)),) * 2
 
@@ -109,7 +107,7 @@ def test_alignment_padding_is_predicted(tmp_path: Path, chatml_tokenizer: Path) 
 )
 def test_what_cannot_be_predicted_is_said(packs: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Planner(_config(packs, **changes), packs, START)
+        Planner(_config(packs, **changes), packs, **START)
 
 
 def test_offsets_end_with_the_first_of_equal_last_ones() -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bridgepack.bridge.wiring.data import dataset_settings, loss_settings, topology_settings
+from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
 from bridgepack.bridge.wiring.schedule import batch_settings, schedule_settings
-from bridgepack.bridge.wiring.settings import SPECS, Packs, Scope, Setting
+from bridgepack.bridge.wiring.settings import SPECS, Packs, Scope, Setting, derived
 from bridgepack.bridge.wiring.training import bookkeeping_settings, kernel_settings, optimizer_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = ["OVERRIDES", "SPECS", "Packs", "Setting", "host_settings"]
+__all__ = ["LOSS_SETTINGS", "OVERRIDES", "SPECS", "Packs", "Setting", "derived", "host_settings"]
 
 OVERRIDES = "bridge_overrides"
 #: Deeper than any config of the host; a section that holds itself would be endless.
 _MAX_DEPTH = 12
 _SECTIONS = (
     topology_settings,
-    loss_settings,
     dataset_settings,
     batch_settings,
     schedule_settings,

@@ -31,11 +31,20 @@ _PROMPT_COMPLETION = (
     "add_eos",
     "truncation_method",
 )
+#: How the loss counts tokens, whatever the recipe says.
+LOSS_SETTINGS = (
+    derived(
+        "model.calculate_per_token_loss",
+        True,
+        "every trained token counts the same, whichever pack and rank it lies on",
+    ),
+    derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
+)
 _IF_SET = ("cp_comm_type", "hierarchical_context_parallel_sizes")
 
 
 def topology_settings(scope: Scope) -> Iterator[Setting]:
-    """Yield how the model is spread over GPUs."""
+    """Yield how the model is spread over GPUs, and how the loss counts tokens."""
     topology = scope.recipe.parallelism
     for name in _TOPOLOGY:
         yield scope.of(f"model.{name}", f"parallelism.{name}")
@@ -46,13 +55,7 @@ def topology_settings(scope: Scope) -> Iterator[Setting]:
     yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
     if scope.recipe.model is not None and "/" in scope.recipe.model.name:
         yield scope.of("model.hf_model_id", "model.name")
-
-
-def loss_settings(scope: Scope) -> Iterator[Setting]:  # noqa: ARG001 (called like the others)
-    """Yield how the loss counts tokens."""
-    because = "every trained token counts the same, whichever pack and rank it lies on"
-    yield derived("model.calculate_per_token_loss", True, because)
-    yield derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once")
+    yield from LOSS_SETTINGS
 
 
 def dataset_settings(scope: Scope) -> Iterator[Setting]:
@@ -123,7 +126,7 @@ def _multiple(scope: Scope) -> Setting:
         eval_context_parallel_size=topology.eval_context_parallel_size,
     )
     because = "lcm of 2 x context parallelism and, with sequence parallelism, context x tensor parallelism"
-    return Setting(path=path, value=value, origin="derived", field=field, because=because)
+    return derived(path, value, because, field)
 
 
 def _preprocessing(scope: Scope) -> dict[str, Any] | None:

@@ -29,13 +29,7 @@ def batch_settings(scope: Scope) -> Iterator[Setting]:
     if num_packs and data_parallel and num_packs < value:
         value = max(geometry.floor_to_multiple(num_packs, data_parallel), data_parallel)
         because = f"{num_packs} validation packs over {data_parallel} data-parallel ranks"
-    yield Setting(
-        path="validation.eval_global_batch_size",
-        value=value,
-        origin="derived",
-        field="batch.eval_global_batch_size",
-        because=because,
-    )
+    yield derived("validation.eval_global_batch_size", value, because, "batch.eval_global_batch_size")
 
 
 def schedule_settings(scope: Scope) -> Iterator[Setting]:
@@ -69,7 +63,7 @@ def _global_batch(scope: Scope) -> Setting:
     unit = (scope.data_parallel_size() or 1) * scope.recipe.batch.micro_batch_size
     value = max(round(slots / size / unit), 1) * unit
     because = f"{slots} token slots of {size} in multiples of {unit}, what the data-parallel ranks take at a time"
-    return Setting(path=path, value=value, origin="derived", field="batch.tokens_per_step", because=because)
+    return derived(path, value, because, "batch.tokens_per_step")
 
 
 def _train_iters(scope: Scope) -> Setting:
@@ -84,7 +78,7 @@ def _train_iters(scope: Scope) -> Setting:
     batch = _global_batch(scope).value
     value = max(math.ceil(epochs * num_packs / batch), 1)
     because = f"ceil({epochs:g} epochs x {num_packs} packs / {batch} packs per step)"
-    return Setting(path="train.train_iters", value=value, origin="derived", field=field, because=because)
+    return derived("train.train_iters", value, because, field)
 
 
 def _evaluation(scope: Scope, num_iters: int | None) -> Iterator[Setting]:

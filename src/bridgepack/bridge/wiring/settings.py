@@ -90,13 +90,8 @@ class Scope:
         is_set = True
         *sections, leaf = field.split(".")
         for name in sections:
-            if isinstance(section, Mapping):
-                section = section[name]
-            else:
-                is_set = is_set and name in section.model_fields_set
-                section = getattr(section, name)
-        if isinstance(section, Mapping):
-            return Setting(path=path, value=section[leaf] if value is ... else value, origin="recipe", field=field)
+            is_set = is_set and name in section.model_fields_set
+            section = getattr(section, name)
         origin: Literal["recipe", "default"] = "recipe" if is_set and leaf in section.model_fields_set else "default"
         found = getattr(section, leaf) if value is ... else value
         return Setting(path=path, value=found, origin=origin, field=field)

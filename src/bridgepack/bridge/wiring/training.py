@@ -71,8 +71,8 @@ def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
         yield _named(scope, "logger.wandb_exp_name", "logging.wandb_exp_name", logging.wandb_exp_name, name)
     if logging.mlflow_experiment is not None:
         yield _named(scope, "logger.mlflow_run_name", "logging.mlflow_run_name", logging.mlflow_run_name, name)
-    for variable in scope.recipe.environment:
-        yield scope.of(f"env_vars.{variable}", f"environment.{variable}", scope.recipe.environment[variable])
+    for variable, value in scope.recipe.environment.items():
+        yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
 
 
 def _named(scope: Scope, path: str, field: str, value: str | None, name: str) -> Setting:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.environment import environment_here
@@ -30,7 +30,7 @@ from bridgepack.running.guard.exchange import (
     this_rank,
 )
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
-from bridgepack.running.guard.plan import Planner, RunStart
+from bridgepack.running.guard.plan import Planner
 from bridgepack.running.guard.report import Alarm, GuardViolationError, Notice, watched_notice
 from bridgepack.running.guard.step import WatchedForwardStep, is_not_finite, step_number
 from bridgepack.running.guard.watch import Mixer, StepWatch, mixers_of, num_eager_steps
@@ -63,23 +63,13 @@ class _Run:
     planner: Planner | None = None
 
 
-@dataclass(kw_only=True, slots=True)
-class _Step:
-    """One step that is watched.
-
-    Attributes:
-        number: as the host logs it, from 1.
-        watch: what is seen of it.
-    """
-
-    number: int
-    watch: StepWatch
-
-
 class Guard:
     """A callback of Megatron-Bridge's training loop, and a wrapper of its forward step.
 
     Between the steps that it watches there is no hook on the model, no collective and no wait for the device.
+
+    Attributes:
+        watch: what is seen of the step that is being computed; None where it is not watched.
     """
 
     def __init__(
@@ -107,16 +97,11 @@ class Guard:
         self._artifact = None if artifact is None else Path(artifact)
         self._ignored = {code for code, reason in (ignored or {}).items() if reason.strip()}
         self._on_alarm, self._on_notice, self._on_failure = on_alarm, on_notice, on_failure
+        self.watch: StepWatch | None = None
         self._run: _Run | None = None
-        self._step: _Step | None = None
         self._watched: list[int] = []
         self._last: StepFacts | None = None
         self._told: set[str] = set()
-
-    @property
-    def watch(self) -> StepWatch | None:
-        """What is seen of the step that is being computed; None where it is not watched."""
-        return None if self._step is None else self._step.watch
 
     def watching(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return a forward step for `finetune` that the guard can look into."""
@@ -148,7 +133,7 @@ class Guard:
                 )
             return
         self._close()
-        self._step = _Step(number=number, watch=StepWatch(context.model, run.mixers))
+        self.watch = StepWatch(context.model, run.mixers, number)
 
     def on_train_step_end(self, context: Any) -> None:  # noqa: ARG002 (the host gives it)
         """Judge the step with all other ranks; called by the host.
@@ -156,12 +141,12 @@ class Guard:
         Raises:
             GuardViolationError: on every rank, when something is wrong on one.
         """
-        step, run = self._step, self._run
-        if step is None or run is None:
+        watch, run = self.watch, self._run
+        if watch is None or run is None:
             return
         self._close()
-        own = self._own_facts(step, run)
-        facts = StepFacts(step=step.number, is_packed=run.is_packed, sizes=run.sizes, ranks=exchanged(own))
+        own = self._own_facts(watch, run)
+        facts = StepFacts(step=watch.step, is_packed=run.is_packed, sizes=run.sizes, ranks=exchanged(own))
         if _broken(facts):
             # Every rank has the same numbers, so every rank comes here.
             self._judge(replace(facts, ranks=exchanged_evidence(facts.ranks, own)))
@@ -195,8 +180,8 @@ class Guard:
         Raises:
             GuardViolationError: it had.
         """
-        if self._step is not None and self._run is not None and self._run.is_packed:
-            self._judge_alone(facts_without_reading(self._step.watch, place=self._place), number, error)
+        if self.watch is not None and self._run is not None and self._run.is_packed:
+            self._judge_alone(facts_without_reading(self.watch, place=self._place), number, error)
         self.failed(error)
 
     def failed(self, error: Exception) -> None:
@@ -242,20 +227,21 @@ class Guard:
 
         if self._artifact is None or not run.is_packed:
             return None
-        start = RunStart(
-            world_size=dist.get_world_size(),
-            version=environment_here().versions.get(BRIDGE, ""),
-            num_steps_done=int(progress.step),
-            num_packs_read=int(progress.consumed_train_samples),
-        )
         try:
-            return Planner(config, self._artifact, start)
+            return Planner(
+                config,
+                self._artifact,
+                world_size=dist.get_world_size(),
+                version=environment_here().versions.get(BRIDGE, ""),
+                num_steps_done=int(progress.step),
+                num_packs_read=int(progress.consumed_train_samples),
+            )
         except BridgepackError as reason:
             if run.place.data == 0:
                 self._notify("no-plan", f"guard: no plan to compare packs and trained tokens with: {reason}")
             return None
 
-    def _own_facts(self, step: _Step, run: _Run) -> RankFacts:
+    def _own_facts(self, watch: StepWatch, run: _Run) -> RankFacts:
         from megatron.core.num_microbatches_calculator import get_num_microbatches
 
         plan: PlannedStep | None = None
@@ -263,11 +249,11 @@ class Guard:
             # Not in a thread of its own: the loader forks its workers during steps, and a fork while another thread
             # reads Parquet leaves locks in the worker that nobody opens.
             try:
-                plan = run.planner.planned(step.number, run.place.data)
+                plan = run.planner.planned(watch.step, run.place.data)
             except (BridgepackError, OSError) as reason:
-                self._notify("no-plan", f"guard: step {step.number} is compared with no plan: {reason}")
+                self._notify("no-plan", f"guard: step {watch.step} is compared with no plan: {reason}")
         try:
-            return rank_facts(step.watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
+            return rank_facts(watch, place=run.place, num_micro_batches=get_num_microbatches(), plan=plan)
         except Exception as error:  # what a model of another kind returns must not end its run here
             text = f"guard: rank {run.place.rank} cannot read what it saw: {type(error).__name__}: {error}"
             self._notify("unseen", text)
@@ -290,12 +276,10 @@ class Guard:
                 text = f"guard: step {facts.step}: {finding.code} {finding.name} is ignored, as the recipe says."
                 self._notify(f"ignored {finding.code}", text, {"where": finding.where, "found": finding.found})
         if matters:
-            self._sound(Alarm(findings=matters, facts=facts), cause)
-
-    def _sound(self, alarm: Alarm, cause: Exception | None) -> NoReturn:
-        if self._on_alarm is not None:
-            self._on_alarm(alarm)
-        raise GuardViolationError(alarm) from cause
+            alarm = Alarm(findings=matters, facts=facts)
+            if self._on_alarm is not None:
+                self._on_alarm(alarm)
+            raise GuardViolationError(alarm) from cause
 
     def _tell_watched(self) -> None:
         """Say once what was watched: after the first steps, or at the end of a run that has fewer."""
@@ -309,9 +293,9 @@ class Guard:
             self._on_notice(Notice(kind=kind.partition(" ")[0], text=text, facts=facts or {}))
 
     def _close(self) -> None:
-        if self._step is not None:
-            self._step.watch.close()
-            self._step = None
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
 
 
 def _is_packed(config: RunConfig) -> bool:
@@ -320,4 +304,4 @@ def _is_packed(config: RunConfig) -> bool:
 
 
 def _broken(facts: StepFacts) -> bool:
-    return any(True for rule in STEP_RULES for _ in rule.check(facts))
+    return any(list(rule.check(facts)) for rule in STEP_RULES)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace
 
-_PLACE = ("rank", "data", "pipeline", "tensor", "context")
-_NUMBERS = (
-    "num_calls",
-    "num_without",
-    "boundaries",
-    "trained_tokens",
-    "trained_labels",
-    "num_not_finite",
-    "planned_boundaries",
-    "planned_tokens",
-    "planned_labels",
-)
+_PLACE = tuple(field.name for field in fields(RankPlace))
+_NUMBERS = tuple(field.name for field in fields(RankFacts) if field.name not in ("place", "evidence"))
 
 
 def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, read_bridge_metadata
+from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, Manifest, PackedRow, RunConfig
 from bridgepack.replay.collate import (
     DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
@@ -31,33 +30,28 @@ _KNOWN_OPTIONS = frozenset({"pad_to_max_length", "pad_seq_length_to_mult", "max_
 _DATASET = "GPTSFTDatasetConfig"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunStart:
-    """Where a job begins.
-
-    Attributes:
-        world_size: number of processes.
-        version: of Megatron-Bridge.
-        num_steps_done: by the checkpoint that was loaded; 0 without one.
-        num_packs_read: by the same.
-    """
-
-    world_size: int
-    version: str
-    num_steps_done: int
-    num_packs_read: int
-
-
 class Planner:
     """Works out what a replica should do in a step, from the artifact and the replay of the host's loader."""
 
-    def __init__(self, config: RunConfig, artifact: Path, start: RunStart) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        artifact: Path,
+        *,
+        world_size: int,
+        version: str,
+        num_steps_done: int,
+        num_packs_read: int,
+    ) -> None:
         """Read the manifest and replay the loader up to the start.
 
         Args:
             config: settings of the run, complete.
             artifact: folder of the packs.
-            start: where the job begins.
+            world_size: number of processes.
+            version: of Megatron-Bridge.
+            num_steps_done: by the checkpoint that was loaded; 0 without one.
+            num_packs_read: by the same.
 
         Raises:
             ConfigError: the run reads its packs in a way that cannot be predicted; the text says which.
@@ -70,11 +64,11 @@ class Planner:
         settings = replay_settings(
             config,
             num_packs={split.name: split.statistics.num_packs for split in manifest.splits},
-            world_size=start.world_size,
-            version=start.version,
-            resume_step=start.num_steps_done,
+            world_size=world_size,
+            version=version,
+            resume_step=num_steps_done,
         )
-        self.order: PackOrder = replay_order(replace(settings, consumed_packs=start.num_packs_read))
+        self.order: PackOrder = replay_order(replace(settings, consumed_packs=num_packs_read))
         self._collate = _collate_settings(dataset, manifest, artifact)
 
     def planned(self, step: int, data_parallel_rank: int) -> PlannedStep:
@@ -124,6 +118,7 @@ def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
 def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: Path) -> CollateSettings:
     specs, options = dataset[_SPECS], dataset.get("dataset_kwargs") or {}
     pads_offsets = bool(specs.get("pad_cu_seqlens"))
+    entries = read_bridge_metadata(artifact / BRIDGE_METADATA_FILE) if pads_offsets else []
     return CollateSettings(
         packed_sequence_size=specs["packed_sequence_size"],
         pad_seq_to_mult=specs.get("pad_seq_to_mult") or 1,
@@ -131,16 +126,8 @@ def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: 
         pad_to_max_length=bool(options.get("pad_to_max_length")),
         pad_seq_length_to_mult=options.get("pad_seq_length_to_mult") or DEFAULT_PAD_SEQ_LENGTH_TO_MULT,
         pad_cu_seqlens=pads_offsets,
-        metadata=_metadata(artifact) if pads_offsets else None,
+        metadata=CollateMetadata.from_entries(entries) if entries else None,
     )
-
-
-def _metadata(artifact: Path) -> CollateMetadata:
-    path = artifact / BRIDGE_METADATA_FILE
-    try:
-        return CollateMetadata.from_entries(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}. Build the artifact again.") from None
 
 
 def _pack_text(pack: int) -> str:

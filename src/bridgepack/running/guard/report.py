@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any
 
 from bridgepack.errors import BridgepackError
@@ -99,16 +100,16 @@ def watched_notice(steps: Sequence[int], facts: StepFacts) -> Notice:
 def findings_text(findings: Sequence[Finding]) -> str:
     """Return findings for people: where, the evidence, and once for each rule what it means and what to do."""
     lines: list[str] = []
-    for index, finding in enumerate(findings):
-        if index == 0 or findings[index - 1].code != finding.code:
-            lines.append(f"{finding.code} {finding.name}")
-        num_more = finding.num_occurrences - len(finding.examples)
-        more = f"; and {num_more} more" if num_more > 0 else ""
-        lines += [
-            f"  where:   {'; '.join(finding.examples) or finding.where}{more}",
-            f"  found:   {finding.found}",
-            f"  allowed: {finding.allowed}",
-        ]
-        if index + 1 == len(findings) or findings[index + 1].code != finding.code:
-            lines += [f"  why:     {finding.why}", f"  fix:     {finding.fix}", f"  bridgepack explain {finding.code}"]
+    for code, group in groupby(findings, key=lambda finding: finding.code):
+        alike = list(group)
+        lines.append(f"{code} {alike[0].name}")
+        for finding in alike:
+            num_more = finding.num_occurrences - len(finding.examples)
+            more = f"; and {num_more} more" if num_more > 0 else ""
+            lines += [
+                f"  where:   {'; '.join(finding.examples) or finding.where}{more}",
+                f"  found:   {finding.found}",
+                f"  allowed: {finding.allowed}",
+            ]
+        lines += [f"  why:     {alike[-1].why}", f"  fix:     {alike[-1].fix}", f"  bridgepack explain {code}"]
     return "\n".join(lines)

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from bridgepack.running.guard.watch import StepWatch
-
-
-class Watcher(Protocol):
-    """What a forward step needs of the guard."""
-
-    @property
-    def watch(self) -> StepWatch | None:
-        """What is seen of the step that is being computed; None where it is not watched."""
-        ...
-
-    def failed_in_forward(self, error: Exception, number: int) -> None:
-        """Tell that the forward step raised."""
-        ...
-
-    def failed_in_loss(self, error: Exception, output: Any, number: int) -> None:
-        """Tell that the loss function raised."""
-        ...
+if TYPE_CHECKING:
+    from bridgepack.running.guard.callback import Guard
 
 
 class WatchedForwardStep:
     """A forward step as the host calls it: it hands over its state by this signature."""
 
-    def __init__(self, guard: Watcher, forward_step: Callable[..., Any]) -> None:
+    def __init__(self, guard: Guard, forward_step: Callable[..., Any]) -> None:
         self._guard = guard
         self._forward_step = forward_step
         self._bound: Callable[..., Any] | None = None

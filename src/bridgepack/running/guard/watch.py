@@ -120,8 +120,15 @@ def num_eager_steps(model_config: Any) -> int | None:
 class StepWatch:
     """What is seen of one step on this rank."""
 
-    def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer]) -> None:
-        """Put hooks on the model; `close` takes them off."""
+    def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer], step: int) -> None:
+        """Put hooks on the model; `close` takes them off.
+
+        Args:
+            chunks: of the model.
+            mixers: its parts that need boundaries.
+            step: as the host logs it, from 1.
+        """
+        self.step = step
         self.calls: list[Call] = []
         self.num_chunks = len(chunks)
         #: What layers got outside of a forward step: with overlapped expert communication they run later.
