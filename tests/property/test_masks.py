@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bridgepack.errors import RowError
@@ -31,6 +31,15 @@ UNSTABLE = ("harmony", "harmony-prompted", "chatml-thinking")
 PROMPTED_NAMES = {family.name for family in PROMPTED}
 PLAIN = (("user", "Who asks?"), ("assistant", "The user."), ("user", "And then?"), ("assistant", "An answer."))
 
+#: An answer that is how harmony's end of the last turn ends.
+END_OF_A_MARKER = {
+    "messages": [
+        {"role": role, "content": words}
+        for words in (">", "", "0000")
+        for role, words in (("user", ""), ("assistant", words))
+    ]
+}
+
 
 @pytest.fixture(scope="module", params=JUDGED_FAMILIES, ids=lambda family: family.name)
 def family(request: pytest.FixtureRequest) -> Family:
@@ -45,6 +54,7 @@ def judged(family: Family, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows(), mode=st.sampled_from(("assistant", "last_turn", "full")))
+@example(row=END_OF_A_MARKER, mode="assistant")
 def test_derivations_agree(judged: dict[str, Judged], family: Family, row: Any, mode: str) -> None:
     made = judged[mode].encode(row)
     if isinstance(made, RowError):

@@ -73,12 +73,23 @@ class Renders:
         """Return the text up to a message's own words."""
         return opening_of(self._render, self._messages[: index + 1], index)
 
+    def num_closing(self, index: int) -> int:
+        """Return how many characters follow a message's own words, where it is the last; 0 where that is not known."""
+        found = _with_other_words(self._render, self._messages[: index + 1], index)
+        return 0 if found is None else common_prefix(found[0][::-1], found[1][::-1])
+
 
 def opening_of(render: Render, messages: Messages, index: int) -> str | None:
     """Return the text up to a message's own words: what renders with other words there have in common."""
+    found = _with_other_words(render, messages, index)
+    return None if found is None else found[0][: common_prefix(*found)]
+
+
+def _with_other_words(render: Render, messages: Messages, index: int) -> tuple[str, str] | None:
+    """Return two renders of other words in one message; None where they are refused, or the words are not written."""
     before, message, behind = messages[:index], messages[index], messages[index + 1 :]
     first, second = (render([*before, {**message, "content": words}, *behind]) for words in _OTHER_WORDS)
-    return None if first is None or second is None or first == second else first[: common_prefix(first, second)]
+    return None if first is None or second is None or first == second else (first, second)
 
 
 class _Start(NamedTuple):
@@ -176,7 +187,8 @@ class _Walk:
         if self._text.startswith(through):
             return len(through)
         added = through[first:]
-        for lost in range(1, len(added)):
+        # What is left holds all that follows the words: of "><|return|>", ">" is no turn that lost its beginning.
+        for lost in range(1, len(added) - max(self._renders.num_closing(index), 1) + 1):
             if self._text.startswith(added[lost:], first):
                 return first + len(added) - lost if added[lost:].strip() else None
         return None
