@@ -21,8 +21,10 @@ os.environ.update(_ENVIRONMENT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
-#: How long an example takes says nothing on a machine that does other things, too.
-settings.register_profile("untimed", settings.default, deadline=None)
+#: How long an example takes says nothing on a machine that does other things, too. A change is judged by the same
+#: examples everywhere; `--hypothesis-profile=explore` looks for others.
+settings.register_profile("untimed", settings.default, deadline=None, derandomize=True)
+settings.register_profile("explore", settings.default, deadline=None)
 #: What scripts/test takes, for tests that name no number of examples.
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
 settings.load_profile("untimed")
