@@ -7,10 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.pack_for import PackedConfig
-from bridgepack.bridge.pack_for import pack_for as pack_config
+from bridgepack.bridge.adopting.pack_for import PackedConfig
+from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.bridge.write import forward_step_for as forward_step
+from bridgepack.bridge.writing.write import forward_step_for as forward_step
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.load import load_recipe

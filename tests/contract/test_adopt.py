@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import bridgepack.api
-from bridgepack.bridge.adopt import from_bridge, pack_for
-from bridgepack.bridge.differences import as_written, differences
-from bridgepack.bridge.pack_for import PackedConfig
+from bridgepack.bridge.adopting.adopt import from_bridge, pack_for
+from bridgepack.bridge.adopting.differences import as_written, differences
+from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.shipped import load_shipped
-from bridgepack.bridge.write import host_config, to_bridge
+from bridgepack.bridge.writing.write import host_config, to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.host_fields import field_names, value_at
-from bridgepack.bridge.values import declared_types
-from bridgepack.bridge.write import to_bridge
+from bridgepack.bridge.writing.host_fields import field_names, value_at
+from bridgepack.bridge.writing.values import declared_types
+from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from tests.support.bridge_recipes import DENSE, quiet_host, recipe_of

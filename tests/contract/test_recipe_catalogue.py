@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.write import to_bridge
+from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe

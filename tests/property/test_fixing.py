@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from bridgepack.bridge.corrections import rounds_of_changes
+from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.config.recipe.recipe import SFTRecipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ PROJECT = Path(__file__).parents[2]
 MAX_MODULE_LINES = 350
 MAX_FUNCTION_LINES = 50
 MAX_SCRIPT_LINES = 60
+#: `__init__` counts.
+MAX_MODULES_OF_A_ROOM, MAX_MODULES_OF_A_PREFIX = 24, 3
 MACHINE_SPECIFIC = re.compile(
     r"(?<![\w.$}*])/(work|tmp|root|home|Users)/\w|\bpypi\.org\b|pythonhosted\.org|registry\.npmjs|deb\.debian"
 )
@@ -29,6 +32,20 @@ def test_modules_are_short() -> None:
 
     assert {str(path): _num_lines(path) for path in modules if _num_lines(path) > MAX_MODULE_LINES} == {}
     assert modules
+
+
+def test_rooms_are_small_and_folders_group_modules() -> None:
+    rooms: dict[Path, list[str]] = {}
+    for path in (PROJECT / "src").rglob("*.py"):
+        rooms.setdefault(path.parent, []).append(path.name)
+    families = []
+    for room, names in rooms.items():
+        prefixes = Counter(name.partition("_")[0] for name in names if "_" in name and not name.startswith("_"))
+        families += [f"{room}: {prefix}_*" for prefix, count in prefixes.items() if count > MAX_MODULES_OF_A_PREFIX]
+
+    assert {str(room): len(names) for room, names in rooms.items() if len(names) > MAX_MODULES_OF_A_ROOM} == {}
+    assert families == []
+    assert len(rooms) > 20
 
 
 def test_functions_are_short() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
-from bridgepack.bridge.write import to_bridge
+from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.canary.families import family_at_hand, with_model_at_hand
 from bridgepack.canary.records import HostFacts
 from bridgepack.canary.tiny_model import cut_down, left_out, require_covered

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bridgepack.bridge.corrections import rounds_of_changes
+from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact, is_judged_for
 from bridgepack.checking.options import CheckOptions

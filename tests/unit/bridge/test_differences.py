@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.differences import MISSING, as_written, differences, is_representable, without_classes
+from bridgepack.bridge.adopting.differences import MISSING, as_written, differences, is_representable, without_classes
 
 
 class Kernel(enum.Enum):

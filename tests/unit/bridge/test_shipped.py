@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridgepack.bridge.base_config import is_shipped_model
 from bridgepack.bridge.shipped import shipped_name
+from bridgepack.bridge.writing.base_config import is_shipped_model
 from bridgepack.config.recipe.training import ModelConfig
 
 

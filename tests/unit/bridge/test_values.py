@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from bridgepack.bridge.values import dataclass_in, declared_types, host_value
+from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
 from bridgepack.errors import ConfigError
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.assign import assign
 from bridgepack.bridge.recipe import PATH_SETTINGS
 from bridgepack.bridge.shipped import import_host
-from bridgepack.bridge.values import declared_types, host_value
 from bridgepack.bridge.versions.mapping import VersionSettings
 from bridgepack.bridge.wiring import Setting
+from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.values import declared_types, host_value
 from bridgepack.errors import ConfigError
 from bridgepack.releases import installed_host, release_of
 

@@ -150,7 +150,9 @@ class SFTRecipe(Section):
         Raises:
             ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
         """
-        from bridgepack.bridge.write import to_bridge  # a layer above: this method is a recipe's door to the host
+        from bridgepack.bridge.writing.write import (
+            to_bridge,  # a layer above: this method is a recipe's door to the host
+        )
 
         return to_bridge(self, artifact=artifact)
 
@@ -165,7 +167,9 @@ class SFTRecipe(Section):
         Raises:
             ConfigError: the config trains something that no recipe can say.
         """
-        from bridgepack.bridge.adopt import from_bridge  # a layer above: this method is a recipe's door from the host
+        from bridgepack.bridge.adopting.adopt import (
+            from_bridge,  # a layer above: this method is a recipe's door from the host
+        )
 
         return from_bridge(config, **fields)
 

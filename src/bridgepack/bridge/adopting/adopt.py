@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from bridgepack.bridge.adopting.differences import MISSING, as_written, differences, is_representable, without_classes
+from bridgepack.bridge.adopting.pack_for import PackedConfig, pack_for
+from bridgepack.bridge.adopting.recipe_of import sections_of
 from bridgepack.bridge.container import is_container
-from bridgepack.bridge.differences import MISSING, as_written, differences, is_representable, without_classes
-from bridgepack.bridge.host_fields import value_at
-from bridgepack.bridge.kept import is_ignored
-from bridgepack.bridge.pack_for import PackedConfig, pack_for
 from bridgepack.bridge.plain import put
-from bridgepack.bridge.recipe_of import sections_of
 from bridgepack.bridge.shipped import shipped_name, shipped_recipes
-from bridgepack.bridge.values import declared_types
 from bridgepack.bridge.wiring import OVERRIDES
-from bridgepack.bridge.write import HostConfig, host_config
+from bridgepack.bridge.writing.host_fields import value_at
+from bridgepack.bridge.writing.kept import is_ignored
+from bridgepack.bridge.writing.values import declared_types
+from bridgepack.bridge.writing.write import HostConfig, host_config
 from bridgepack.config.recipe.packing import ParallelismConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import ModelConfig

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.bridge.assign import assign
 from bridgepack.bridge.container import config_of_container
-from bridgepack.bridge.host_fields import value_at
 from bridgepack.bridge.wiring import derived
+from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.host_fields import value_at
 from bridgepack.errors import ConfigError
 from bridgepack.records import Change, Finding
 from bridgepack.rules.engine.environment import target_versions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bridgepack.bridge.host_fields import value_at
-from bridgepack.bridge.topology import has_biased_experts
 from bridgepack.bridge.wiring import Setting, derived
+from bridgepack.bridge.writing.host_fields import value_at
+from bridgepack.bridge.writing.topology import has_biased_experts
 from bridgepack.config.recipe.recipe import SFTRecipe
 
 _MTP = "model.mtp_num_layers"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from bridgepack.bridge.host_fields import named_precision
 from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.writing.host_fields import named_precision
 
 #: A value that is not there.
 MISSING = object()

@@ -6,18 +6,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.adopting.corrections import correct
 from bridgepack.bridge.artifact_paths import packs_in
-from bridgepack.bridge.assign import assign
-from bridgepack.bridge.base_config import base_config
-from bridgepack.bridge.corrections import correct
-from bridgepack.bridge.datasets import dataset_config
 from bridgepack.bridge.forward_steps import forward_step_of
-from bridgepack.bridge.host_fields import has_formats_of, named_precision
-from bridgepack.bridge.inherited import inherited_settings
 from bridgepack.bridge.recipe import as_host_type
 from bridgepack.bridge.shipped import import_host
-from bridgepack.bridge.topology import check_topology
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
+from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.base_config import base_config
+from bridgepack.bridge.writing.datasets import dataset_config
+from bridgepack.bridge.writing.host_fields import has_formats_of, named_precision
+from bridgepack.bridge.writing.inherited import inherited_settings
+from bridgepack.bridge.writing.topology import check_topology
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 

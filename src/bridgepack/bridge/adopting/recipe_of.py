@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bridgepack import geometry
-from bridgepack.bridge.host_fields import has_formats_of, named_precision, value_at
-from bridgepack.bridge.recipe_data import data_section, preprocessing_section, tokenizer_section
+from bridgepack.bridge.adopting.recipe_data import data_section, preprocessing_section, tokenizer_section
 from bridgepack.bridge.wiring import SPECS
+from bridgepack.bridge.writing.host_fields import has_formats_of, named_precision, value_at
 from bridgepack.config.recipe.training import CudaGraphConfig, PrecisionConfig
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
