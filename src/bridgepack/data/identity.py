@@ -9,7 +9,6 @@ from typing import Any
 from bridgepack import __version__
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.artifact.manifest import FORMAT_VERSION
-from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.records import InputRecord
 from bridgepack.records.fingerprints import fingerprint_of
 
@@ -20,15 +19,6 @@ _LIBRARIES = ("jinja2", "pyarrow", "tokenizers", "transformers")
 def library_versions() -> dict[str, str]:
     """Return bridgepack's version and those of the libraries that can change a row."""
     return {"bridgepack": __version__, **{name: version(name) for name in _LIBRARIES}}
-
-
-def input_record(file: InputFile) -> InputRecord:
-    """Return a record of a file with its hash; the number of rows is filled in by the build.
-
-    Raises:
-        DataError: when it cannot be read.
-    """
-    return InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=hash_file(file.path), num_rows=0)
 
 
 def fingerprint(
