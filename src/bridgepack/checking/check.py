@@ -19,7 +19,7 @@ from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.judge import RunJudgement, check_selectors, judge_run, selected, without_doubles
+from bridgepack.rules.engine.judge import check_selectors, judge_run, selected, without_doubles
 from bridgepack.rules.engine.loaded import in_current_names
 from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order
 from bridgepack.rules.engine.rule import Rule
@@ -124,22 +124,20 @@ def is_judged_for(packs: CheckedArtifact, loaded: Target) -> bool:
 
 def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> CheckedArtifact:
     from bridgepack.data.artifact.checking import opened_for_check
-    from bridgepack.rules import scan_artifact
-    from bridgepack.rules.engine.judge import report_of_scan
+    from bridgepack.rules import judge_artifact
     from bridgepack.rules.engine.scan import Execution
 
     rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
         geometry = _geometry_of_run(config) if artifact.manifest is None else None
-        scan = scan_artifact(
+        report, facts = judge_artifact(
             artifact,
             context=_context(artifact, geometry or {}, checked_given(options.given)),
             rules=rules,
             max_examples=options.max_examples,
             execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
         )
-    report = report_of_scan(scan, rules=rules, max_examples=options.max_examples)
-    return CheckedArtifact(report=report, facts=scan.facts, geometry=geometry)
+    return CheckedArtifact(report=report, facts=facts, geometry=geometry)
 
 
 def _context(artifact: Any, geometry: Mapping[str, int], given: Mapping[str, Any]) -> CheckContext:
@@ -182,10 +180,10 @@ def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, 
     return replace(report, findings=in_order(findings), versions=versions.described())
 
 
-def _joined(judged: RunJudgement, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
+def _joined(judged: CheckReport, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
     if packs is None:
         unread = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
-        base = CheckReport(findings=(), rules_run=(), rules_skipped=_skipped(unread, _NO_ARTIFACT))
+        base = CheckReport(rules_skipped=_skipped(unread, _NO_ARTIFACT))
     else:
         base = packs.report
     skipped = (*base.rules_skipped, *judged.rules_skipped)

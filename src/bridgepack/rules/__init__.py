@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from bridgepack.records import InspectableArtifact
-from bridgepack.rules.engine import scan
+from bridgepack.rules.engine import judge
 from bridgepack.rules.engine.context import CheckContext, context_from_manifest
-from bridgepack.rules.engine.judge import report_of_scan
+from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.report import CheckReport, RuleCrashError, SkippedRule
 from bridgepack.rules.engine.rule import Rule, Severity
-from bridgepack.rules.engine.scan import ArtifactScan, Execution
 from bridgepack.rules.engine.text import render_json, render_text, report_to_dict
 from bridgepack.rules.registry import ARTIFACT_RULES, STRUCTURE_RULES, find_rule
 
@@ -25,44 +24,18 @@ __all__ = [
     "check_artifact",
     "context_from_manifest",
     "find_rule",
+    "judge_artifact",
     "render_json",
     "render_text",
     "report_to_dict",
-    "scan_artifact",
 ]
 
 
-def scan_artifact(
-    artifact: InspectableArtifact,
-    *,
-    rules: Sequence[Rule] = ARTIFACT_RULES,
-    context: CheckContext | None = None,
-    max_examples: int = 5,
-    execution: Execution | None = None,
-) -> ArtifactScan:
-    """Return the facts about an artifact and what structure and row rules find, as `scan.scan_artifact`."""
-    return scan.scan_artifact(
-        artifact,
-        rules=rules,
-        structure=STRUCTURE_RULES,
-        context=context,
-        max_examples=max_examples,
-        execution=execution,
-    )
+def judge_artifact(artifact: InspectableArtifact, **options: Any) -> tuple[CheckReport, ArtifactFacts]:
+    """Return what the rules say about an artifact, by default all; `options` as for `engine.judge.judge_artifact`."""
+    return judge.judge_artifact(artifact, **{"rules": ARTIFACT_RULES, **options}, structure=STRUCTURE_RULES)
 
 
-def check_artifact(
-    artifact: InspectableArtifact,
-    *,
-    rules: Sequence[Rule] = ARTIFACT_RULES,
-    context: CheckContext | None = None,
-    max_examples: int = 5,
-    execution: Execution | None = None,
-) -> CheckReport:
-    """Return what the rules say about an artifact.
-
-    Raises:
-        RuleCrashError: a rule raised.
-    """
-    found = scan_artifact(artifact, rules=rules, context=context, max_examples=max_examples, execution=execution)
-    return report_of_scan(found, rules=rules, max_examples=max_examples)
+def check_artifact(artifact: InspectableArtifact, **options: Any) -> CheckReport:
+    """Return what the rules say about an artifact, as `judge_artifact`."""
+    return judge_artifact(artifact, **options)[0]

@@ -16,9 +16,9 @@ from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
-from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, check_artifact, render_json, scan_artifact
-from bridgepack.rules.engine.judge import report_of_scan
-from bridgepack.rules.engine.scan import ArtifactScan, Execution
+from bridgepack.rules import CheckContext, CheckReport, RuleCrashError, check_artifact, judge_artifact, render_json
+from bridgepack.rules.engine.facts import ArtifactFacts
+from bridgepack.rules.engine.scan import Execution
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=4096, pad_seq_to_mult=1, eos_token_id=2, vocab_size=1000)
@@ -76,15 +76,15 @@ def test_outcome_does_not_depend_on_the_number_of_workers(folder: Path) -> None:
     scans = [_scan(folder, num_workers) for num_workers in (1, 2, 3)]
     assert scans[1] == scans[0]
     assert scans[2] == scans[0]
-    texts = {render_json(report_of_scan(scan, rules=ARTIFACT_RULES)) for scan in scans}
-    assert len(texts) == 1
-    codes = {finding.code for finding in report_of_scan(scans[0], rules=ARTIFACT_RULES).findings}
+    report, whole = scans[0]
+    assert len({render_json(report) for report, _ in scans}) == 1
+    codes = {finding.code for finding in report.findings}
     assert {"BP303", "BP311", "BP318", "BP320", "BP330", "BP341"} <= codes
-    [wide] = [finding for finding in scans[0].findings if finding.code == "BP330"]
+    [wide] = [finding for finding in report.findings if finding.code == "BP330"]
     assert wide.examples[:3] == tuple(
         f"training/{shard_name(index, 3)} row {row}" for index, row in ((0, 17), (1, 34), (2, 51))
     )
-    facts = scans[0].facts.shards["training"]
+    facts = whole.shards["training"]
     assert [shard.sha256 for shard in facts] == [hash_file(folder / shard.path) for shard in facts]
 
 
@@ -126,11 +126,11 @@ def _row(seed: int) -> Row:
     return [[*ids, 2], [0, 0, *[1] * 38, 0], [0]]
 
 
-def _scan(folder: Path, num_workers: int) -> ArtifactScan:
+def _scan(folder: Path, num_workers: int) -> tuple[CheckReport, ArtifactFacts]:
     artifact = ArtifactInParts(folder)
     with plain_runner(num_workers) as artifact.tasks:
         execution = Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
-        return scan_artifact(artifact, context=CONTEXT, execution=execution)
+        return judge_artifact(artifact, context=CONTEXT, execution=execution)
 
 
 def _process(_: int) -> int:

@@ -23,7 +23,7 @@ from bridgepack.records import (
     SplitRecord,
     SplitStatistics,
 )
-from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest, scan_artifact
+from bridgepack.rules import CheckContext, CheckReport, check_artifact, context_from_manifest, judge_artifact
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.scan import Execution
 
@@ -111,7 +111,7 @@ def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
 
 def artifact_facts(case: Mapping[str, Any]) -> ArtifactFacts:
     """Return what is known about the artifact of a case once its rows have been streamed."""
-    return scan_artifact(artifact(case)).facts
+    return judge_artifact(artifact(case))[1]
 
 
 def check(case: Mapping[str, Any], *, max_tokens: int = 1 << 20, **options: Any) -> CheckReport:

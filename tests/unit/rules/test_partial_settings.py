@@ -10,7 +10,8 @@ from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import target_versions
-from bridgepack.rules.engine.judge import RunJudgement, judge_run
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 from tests.unit.rules.run_cases import subject_of
@@ -26,16 +27,16 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def _judged(name: str, /, **overrides: Any) -> RunJudgement:
+def _judged(name: str, /, **overrides: Any) -> CheckReport:
     recipe = SFTRecipe.from_mapping(RECIPE | {"model": {"name": name}, "bridge_overrides": overrides})
     return judge_run(Run(config=config_of_recipe(recipe), versions=target_versions()), RUN_RULES)
 
 
-def _codes(judged: RunJudgement) -> set[str]:
+def _codes(judged: CheckReport) -> set[str]:
     return {found.code for found in judged.findings}
 
 
-def _skipped(judged: RunJudgement) -> dict[str, str]:
+def _skipped(judged: CheckReport) -> dict[str, str]:
     return {rule.code: rule.reason for rule in judged.rules_skipped}
 
 

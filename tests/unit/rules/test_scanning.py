@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.records import RowBatch, ShardFacts
-from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, scan_artifact
-from bridgepack.rules.engine.part import BatchRules, HashTask, ShardPart, Task, parts_of
+from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, judge_artifact
+from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
 from bridgepack.rules.engine.rows import Offenders, SoundRows
 from bridgepack.rules.engine.rule import row_rule
 from bridgepack.rules.engine.scan import Execution
@@ -74,7 +74,7 @@ def test_a_shard_is_cut_at_the_first_row_group_after_each_multiple() -> None:
 
 
 def test_a_small_shard_and_one_without_row_groups_stay_whole() -> None:
-    whole = ShardPart(split="training", shard="a", row_groups=None, first_row=0, num_bytes=1000)
+    whole = ShardPart(split="training", shard="a", num_bytes=1000)
     assert list(parts_of("training", _shard([2, 2], [40, 60]), part_tokens=100)) == [whole]
     assert list(parts_of("training", _shard([], []), part_tokens=100)) == [whole]
     assert list(parts_of("training", _shard([2, 2], [40, 61]), part_tokens=None)) == [whole]
@@ -91,11 +91,9 @@ def test_parts_hold_every_row_group_once(tokens: list[int], part_tokens: int) ->
 
 
 def test_rules_are_pickled_by_name() -> None:
-    rules = BatchRules(ARTIFACT_RULES)
-    copy = pickle.loads(pickle.dumps(rules))  # noqa: S301 (our own bytes)
-    assert [rule.code for rule in copy.structure] == [rule.code for rule in rules.structure]
-    assert all(one is other for one, other in zip(copy.rows, rules.rows, strict=True))
-    assert rules.rows
+    copy = pickle.loads(pickle.dumps(ARTIFACT_RULES))  # noqa: S301 (our own bytes)
+    assert all(one is other for one, other in zip(copy, ARTIFACT_RULES, strict=True))
+    assert ARTIFACT_RULES
 
 
 @settings(deadline=None, max_examples=40)
@@ -106,10 +104,10 @@ def test_the_cut_never_shows(
     rows = {"training": training, "validation": validation}
     subject = _in_row_groups({"rows": rows, "rows_per_shard": rows_per_shard})
     reader = RowsInParts(subject)
-    whole = scan_artifact(subject, execution=Execution(reader=reader, part_tokens=10**9, max_tokens=10**9))
-    cut = scan_artifact(subject, execution=Execution(reader=reader, part_tokens=part_tokens, max_tokens=max_tokens))
+    whole = judge_artifact(subject, execution=Execution(reader=reader, part_tokens=10**9, max_tokens=10**9))
+    cut = judge_artifact(subject, execution=Execution(reader=reader, part_tokens=part_tokens, max_tokens=max_tokens))
     assert cut == whole
-    assert whole.num_rows == len(training) + len(validation)
+    assert whole[0].num_rows == len(training) + len(validation)
 
 
 def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hashes() -> None:
@@ -117,14 +115,14 @@ def test_files_are_hashed_before_their_rows_are_read_and_the_facts_have_the_hash
     subject = _in_row_groups({"rows": {"training": rows}, "rows_per_shard": 1})
     order: list[str] = []
 
-    def run(function: Any, tasks: Iterable[Task]) -> Iterator[Any]:
-        for task in tasks:
-            order.append("hash" if isinstance(task, HashTask) else "part")
-            yield function(task)
+    def run(function: Any, parts: Iterable[ShardPart]) -> Iterator[PartScan]:
+        for part in parts:
+            order.append("hash" if part.is_file else "part")
+            yield function(part)
 
-    scan = scan_artifact(subject, execution=Execution(reader=RowsInParts(subject), run_tasks=run))
+    _, facts = judge_artifact(subject, execution=Execution(reader=RowsInParts(subject), run_tasks=run))
     assert order == (["hash"] * 8 + ["part"] * 8) * 2 + ["hash"] * 4 + ["part"] * 4
-    assert {shard.sha256 for shard in scan.facts.shards["training"]} == {f"hash of {path}" for path in subject.rows}
+    assert {shard.sha256 for shard in facts.shards["training"]} == {f"hash of {path}" for path in subject.rows}
 
 
 def test_progress_ends_at_its_total() -> None:
@@ -141,7 +139,7 @@ def test_progress_ends_at_its_total() -> None:
             told.append(("finished",))
 
     subject = _in_row_groups({"rows": {"training": [GOOD] * 5, "validation": [UNTRAINED]}})
-    scan_artifact(subject, execution=Execution(reader=RowsInParts(subject), part_tokens=10, progress=Listener()))
+    judge_artifact(subject, execution=Execution(reader=RowsInParts(subject), part_tokens=10, progress=Listener()))
     (stage, total, unit), *steps, end = told
     assert (stage, total, unit, end) == ("Checking", 2 * (105 + 101), "rows", ("finished",))
     assert sum(work for _, work in steps) == total
@@ -170,6 +168,6 @@ def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
 def test_what_a_rule_lacks_in_every_part_is_one_reason() -> None:
     subject = _in_row_groups({"has_manifest": False, "rows": {"training": [GOOD] * 4}})
     execution = Execution(reader=RowsInParts(subject), part_tokens=1)
-    scan = scan_artifact(subject, context=CheckContext(), execution=execution)
-    assert scan.skipped["BP330"] == "packed_sequence_size is not known"
-    assert scan.num_rows == 4
+    report, _ = judge_artifact(subject, context=CheckContext(), execution=execution)
+    assert {rule.code: rule.reason for rule in report.rules_skipped}["BP330"] == "packed_sequence_size is not known"
+    assert report.num_rows == 4

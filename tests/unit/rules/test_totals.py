@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine import trained_runs as trained_runs_module
 from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
-from bridgepack.rules.engine.truth import SplitTotals, SplitTruth
+from bridgepack.rules.engine.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=8, pad_seq_to_mult=4, eos_token_id=2)
@@ -35,14 +34,7 @@ def _sound(rows: list[Row], context: CheckContext) -> SoundRows:
 
 
 def _truth(rows: list[Row], context: CheckContext = CONTEXT) -> SplitTruth:
-    return _totals(rows, context).truth("training", is_complete=True)
-
-
-def _totals(rows: list[Row], context: CheckContext = CONTEXT) -> SplitTotals:
-    totals = SplitTotals()
-    if rows:
-        totals.add(_sound(rows, context))
-    return totals
+    return truth_of(_sound(rows, context)) if rows else SplitTruth()
 
 
 def test_lengths_and_widths() -> None:
@@ -93,26 +85,16 @@ def test_everything_is_zero_without_rows() -> None:
 @given(st.lists(st.sampled_from(EVERY), max_size=12), st.integers(0, 12), st.booleans())
 def test_parts_merge_to_the_whole(rows: list[Row], cut: int, has_eos: bool) -> None:
     context = CONTEXT if has_eos else CheckContext()
-    merged = SplitTotals()
-    merged.merge(_totals(rows[:cut], context))
-    merged.merge(_totals(rows[cut:], context))
-    whole = _totals(rows, context)
-    assert merged.truth("training", is_complete=True) == whole.truth("training", is_complete=True)
+    merged = _truth(rows[:cut], context)
+    merged.merge(_truth(rows[cut:], context))
+    assert merged == _truth(rows, context)
 
 
-def test_a_sample_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trained_runs_module, "MAX_RUNS_PER_PART", 3)
-    monkeypatch.setattr(trained_runs_module, "MAX_RUNS", 5)
-    merged = SplitTotals()
-    for first in (50, 60, 70):
-        part = SplitTotals()
-        for offset in range(4):
-            part.add(_sound([[[first, first + offset, 2], [0, 1, 0], [0]]], CONTEXT))
-        merged.merge(part)
-    runs = merged.trained_runs
-    assert [int(token) for chunk in runs.first for token in chunk] == [50, 51, 52, 60, 61]
-    assert [int(token) for chunk in runs.before for token in chunk] == [50, 50, 50, 60, 60]
-    assert runs.runs().num_runs == sum(len(chunk) for chunk in runs.ends_on_eos) == 5
+def test_runs_are_counted_by_the_tokens_at_which_they_begin_and_end() -> None:
+    rows: list[Row] = [[[50, first, 2, 3], [0, 1, 1, 0], [0]] for first in (61, 62, 61)]
+    truth = _truth([*rows, [[70, 71], [1, 0], [0]]])
+    assert (truth.trained_begins, truth.before_trained) == ({61: 2, 62: 1}, {50: 3})
+    assert (truth.num_trained_ends, truth.num_trained_ends_on_eos) == (4, 3)
 
 
 def _is_blind(row: Row, *, size: int, eos: int) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from bridgepack.rules import CheckContext
 from bridgepack.rules.engine.overlap import OverlapFinder, SharedSequences, hash_sequences
 from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
-from bridgepack.rules.engine.truth import SplitTotals
+from bridgepack.rules.engine.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
@@ -20,10 +20,8 @@ def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> SoundRows:
 
 
 def test_totals() -> None:
-    totals = SplitTotals()
-    totals.add(_sound([PADDED]))
-    totals.add(_sound([PLAIN]))
-    truth = totals.truth("training", is_complete=True)
+    truth = truth_of(_sound([PADDED]))
+    truth.merge(truth_of(_sound([PLAIN])))
     assert (truth.num_rows, truth.num_sequences, truth.num_tokens) == (2, 3, 4 + 4 + 8)
     assert truth.num_trained_tokens == 3 + 5
     assert (truth.max_runtime_length, truth.max_sequences_per_row, truth.min_row_width) == (8, 2, 8)
@@ -35,14 +33,13 @@ def test_totals() -> None:
 
 def test_most_padding_counts_no_trained_eos_and_fewer_than_the_multiple() -> None:
     all_eos: Row = [[11, 2, 2, 2, 2, 2, 2, 2, 2], [0] * 9, [0]]
-    totals = SplitTotals()
-    totals.add(_sound([all_eos]))
-    assert totals.truth("training", is_complete=True).max_alignment_tokens == 3
+    assert truth_of(_sound([all_eos])).max_alignment_tokens == 3
 
 
 def test_totals_of_nothing() -> None:
-    truth = SplitTotals().truth("training", is_complete=True)
-    assert (truth.num_rows, truth.min_row_width, truth.trained_runs.first_fraction) == (0, 0, 0.0)
+    truth = SplitTruth()
+    truth.merge(SplitTruth())
+    assert (truth.num_rows, truth.min_row_width, truth.mean_row_width) == (0, 0, 0.0)
 
 
 def test_hash_does_not_depend_on_the_place() -> None:
@@ -95,10 +92,8 @@ def test_an_exact_overlap_says_no_more_than_it_did() -> None:
     assert shared.found == "1 of 3 distinct sequences of validation"
 
 
-def _totals(rows: list[Row]) -> SplitTotals:
-    totals = SplitTotals()
-    totals.add(_sound(rows))
-    return totals
+def _totals(rows: list[Row]) -> SplitTruth:
+    return truth_of(_sound(rows))
 
 
 def test_padding_never_reaches_the_first_token_of_a_sequence() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
-from bridgepack.rules.engine.trained_runs import TrainedRuns
 
 #: Fewest trained runs from which the alignment of a mask is inferred.
 MIN_RUNS = 8
@@ -32,7 +33,7 @@ def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
         return None
     mask = rows.stored_mask
     bad = np.flatnonzero((mask != 0) & (mask != 1))
-    return rows.offending_tokens(bad, lambda position: f"mask element {mask[position]}", "0 or 1")
+    return rows_with_tokens(rows, bad, lambda position: f"mask element {mask[position]}", "0 or 1")
 
 
 @row_rule("BP309", ERROR, "PSB309")
@@ -45,10 +46,8 @@ def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
     Good: input_ids [11, 12, 2], loss_mask [1, 1, 0].
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
-    bad = np.flatnonzero(rows.is_trained[rows.sequence_end - 1])
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, lambda _: "mask 1 at the last stored token", "0: nothing follows it")
+    is_bad = rows.is_trained[rows.sequence_end - 1] != 0
+    return sequences_where(rows, is_bad, lambda _: "mask 1 at the last stored token", "0: nothing follows it")
 
 
 @row_rule("BP335", WARNING, "PSB506")
@@ -61,12 +60,9 @@ def padding_trained(rows: SoundRows) -> Offenders | None:
     Fix: Pad with mask 0 and build again.
     """
     eos = known(rows.context.eos_token_id, "eos_token_id")
-    positions = rows.eos_positions[rows.is_trained[rows.eos_positions] != 0]
-    positions = positions[positions + 1 < rows.sequence_end[rows.sequence_of(positions)]]
+    positions = rows.cleared_labels
     bad = positions[rows.input_ids[positions + 1] == eos]
-    if not len(bad):
-        return None
-    return rows.offending_tokens(bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
+    return rows_with_tokens(rows, bad, lambda _: f"mask 1 between two tokens {eos}", "mask 0 in padding")
 
 
 @row_rule("BP318", WARNING, "PSB318")
@@ -78,10 +74,8 @@ def row_without_trained_token(rows: SoundRows) -> Offenders | None:
     Good: input_ids [11, 12, 2], loss_mask [0, 1, 0].
     Fix: Drop sequences without a trained token before packing.
     """
-    bad = np.flatnonzero(_trained_per_row(rows) == 0)
-    if not len(bad):
-        return None
-    return Offenders(rows=bad, found=lambda _: "0 trained tokens", allowed="at least 1 trained token")
+    is_bad = rows.per_row(rows.effective_per_sequence) == 0
+    return rows_where(is_bad, lambda _: "0 trained tokens", "at least 1 trained token")
 
 
 @row_rule("BP319", WARNING, "PSB319")
@@ -93,11 +87,9 @@ def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
     Good: loss_mask [1, 0, 1, 0], seq_start_id [0, 2].
     Fix: Drop sequences without a trained token before packing.
     """
-    row_has_trained = _trained_per_row(rows)[rows.row_of_sequence] > 0
-    bad = np.flatnonzero((rows.effective_per_sequence == 0) & row_has_trained)
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, lambda _: "0 trained tokens", "at least 1 trained token")
+    row_has_trained = rows.per_row(rows.effective_per_sequence)[rows.row_of_sequence] > 0
+    is_bad = (rows.effective_per_sequence == 0) & row_has_trained
+    return sequences_where(rows, is_bad, lambda _: "0 trained tokens", "at least 1 trained token")
 
 
 @artifact_rule("BP332", WARNING, "PSB309")
@@ -114,12 +106,14 @@ def loss_mask_looks_unshifted(facts: ArtifactFacts) -> Found:
     Fix: Roll the mask inside each sequence: mask[1:] + [0].
     """
     known(facts.context.eos_token_id, "eos_token_id")
-    judged = [truth for truth in facts.require_truths() if truth.trained_runs.num_runs >= MIN_RUNS]
+    judged = [truth for truth in facts.require_truths() if truth.trained_begins.total() >= MIN_RUNS]
     if not judged:
         raise CannotJudgeError(f"fewer than {MIN_RUNS} trained runs begin inside a sequence")
     for truth in judged:
-        if _looks_unshifted(truth.trained_runs):
-            found = f"{truth.trained_runs.before_fraction:.0%} of the trained runs begin after the same token"
+        after_same, on_same = map(_share_of_most_frequent, (truth.before_trained, truth.trained_begins))
+        ends_on_eos = truth.num_trained_ends_on_eos >= CONSTANT_FRACTION * max(truth.num_trained_ends, 1)
+        if after_same >= CONSTANT_FRACTION and on_same < VARIED_FRACTION and ends_on_eos:
+            found = f"{after_same:.0%} of the trained runs begin after the same token"
             yield wrong(truth.split, found, "runs that begin on a prompt's last token")
 
 
@@ -183,10 +177,5 @@ def end_of_turn_never_trained(facts: ArtifactFacts) -> Found:
             yield wrong(truth.split, found, "answers that end with a trained EOS")
 
 
-def _looks_unshifted(runs: TrainedRuns) -> bool:
-    begins_after_prompt = runs.before_fraction >= CONSTANT_FRACTION and runs.first_fraction < VARIED_FRACTION
-    return begins_after_prompt and runs.ends_on_eos_fraction >= CONSTANT_FRACTION
-
-
-def _trained_per_row(rows: SoundRows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.add.reduceat(rows.effective_per_sequence, rows.start_offsets[:-1])
+def _share_of_most_frequent(tokens: Counter[int]) -> float:
+    return max(tokens.values()) / tokens.total()

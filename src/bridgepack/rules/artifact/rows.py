@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import ERROR, WARNING, row_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
@@ -23,13 +23,10 @@ def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
     Fix: Build again with this packed_sequence_size, or raise it together with the model's seq_length.
     """
     size = known(rows.context.packed_sequence_size, "packed_sequence_size")
-    bad = np.flatnonzero(rows.row_widths > size)
-    if not len(bad):
-        return None
-    return Offenders(
-        rows=bad,
-        found=lambda offence: f"{rows.row_widths[bad[offence]]} runtime tokens",
-        allowed=f"at most packed_sequence_size, {size}",
+    return rows_where(
+        rows.row_widths > size,
+        lambda row: f"{rows.row_widths[row]} runtime tokens",
+        f"at most packed_sequence_size, {size}",
     )
 
 
@@ -46,11 +43,9 @@ def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
     multiple = known(rows.context.pad_seq_to_mult, "pad_seq_to_mult")
     if multiple < 1:
         raise CannotJudgeError("pad_seq_to_mult is less than 1 (BP351)")
-    bad = np.flatnonzero(rows.runtime_lengths % multiple)
-    if not len(bad):
-        return None
-    return rows.offending_sequences(
-        bad,
+    return sequences_where(
+        rows,
+        rows.runtime_lengths % multiple != 0,
         lambda sequence: f"{rows.runtime_lengths[sequence]} runtime tokens",
         f"a multiple of pad_seq_to_mult, {multiple}",
     )
@@ -72,7 +67,7 @@ def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
     if ids.min() >= 0 and ids.max() < limit:
         return None
     bad = np.flatnonzero((ids < 0) | (ids >= limit))
-    return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
+    return rows_with_tokens(rows, bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
 
 
 @row_rule("BP312", WARNING, "PSB312")
@@ -90,9 +85,7 @@ def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
     if ids.max() < limit:
         return None
     bad = np.flatnonzero((ids >= limit) & (ids < padded))
-    if not len(bad):
-        return None
-    return rows.offending_tokens(bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
+    return rows_with_tokens(rows, bad, lambda position: f"token id {ids[position]}", f"0 to {limit - 1}")
 
 
 @row_rule("BP322", WARNING, "PSB322")
@@ -104,11 +97,8 @@ def too_many_sequences_in_row(rows: SoundRows) -> Offenders | None:
     Good: 512 sequences of 16 tokens in one row.
     Fix: Cap max_sequences_per_pack, drop the shortest sequences, or keep the fused rotary embedding on.
     """
-    bad = np.flatnonzero(rows.sequences_per_row > MAX_SEQUENCES_PER_ROW)
-    if not len(bad):
-        return None
-    return Offenders(
-        rows=bad,
-        found=lambda offence: f"{rows.sequences_per_row[bad[offence]]} sequences",
-        allowed=f"at most {MAX_SEQUENCES_PER_ROW} sequences",
+    return rows_where(
+        rows.sequences_per_row > MAX_SEQUENCES_PER_ROW,
+        lambda row: f"{rows.sequences_per_row[row]} sequences",
+        f"at most {MAX_SEQUENCES_PER_ROW} sequences",
     )

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridgepack.rules.engine.rows import BoolArray, Offenders, RawRows
+from bridgepack.rules.engine.rows import BoolArray, Offenders, RawRows, rows_where, sequences_where
 from bridgepack.rules.engine.rule import ERROR, structure_rule
 
 
 @structure_rule("BP328", ERROR, "PSB302")
-def row_empty(rows: RawRows) -> Offenders | None:
+def row_empty(rows: RawRows) -> Offenders:
     """A row holds no token.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
@@ -20,11 +20,11 @@ def row_empty(rows: RawRows) -> Offenders | None:
     Fix: Leave rows without tokens out and build the artifact again.
     """
     is_empty = rows.row_lengths == 0
-    return _rows(is_empty, lambda _: "0 stored tokens", "at least 2 stored tokens")
+    return rows_where(is_empty, lambda _: "0 stored tokens", "at least 2 stored tokens")
 
 
 @structure_rule("BP327", ERROR, "PSB304")
-def row_without_sequence(rows: RawRows) -> Offenders | None:
+def row_without_sequence(rows: RawRows) -> Offenders:
     """A row has tokens and an empty seq_start_id.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
@@ -33,11 +33,11 @@ def row_without_sequence(rows: RawRows) -> Offenders | None:
     Fix: Store the first token of every sequence; a row of one sequence has seq_start_id [0].
     """
     is_bare = (np.diff(rows.start_offsets) == 0) & (rows.row_lengths > 0)
-    return _rows(is_bare, lambda _: "seq_start_id []", "at least one start, the first 0")
+    return rows_where(is_bare, lambda _: "seq_start_id []", "at least one start, the first 0")
 
 
 @structure_rule("BP303", ERROR, "PSB303")
-def loss_mask_length_differs(rows: RawRows) -> Offenders | None:
+def loss_mask_length_differs(rows: RawRows) -> Offenders:
     """loss_mask and input_ids of a row have different lengths.
 
     Why: Silent: the host pads a short mask at the row's end, so every later sequence trains the wrong labels; a long
@@ -47,7 +47,7 @@ def loss_mask_length_differs(rows: RawRows) -> Offenders | None:
     Fix: Store one mask element per stored token, and build the artifact again.
     """
     differs = rows.mask_lengths != rows.row_lengths
-    return _rows(
+    return rows_where(
         differs,
         lambda row: f"{rows.mask_lengths[row]} mask elements for {rows.row_lengths[row]} tokens",
         "one mask element per stored token",
@@ -55,7 +55,7 @@ def loss_mask_length_differs(rows: RawRows) -> Offenders | None:
 
 
 @structure_rule("BP304", ERROR, "PSB304")
-def first_start_not_zero(rows: RawRows) -> Offenders | None:
+def first_start_not_zero(rows: RawRows) -> Offenders:
     """The first seq_start_id of a row is not 0.
 
     Why: Silent: tokens before the first start are dropped from inputs and labels.
@@ -63,17 +63,14 @@ def first_start_not_zero(rows: RawRows) -> Offenders | None:
     Good: seq_start_id [0, 4].
     Fix: Begin seq_start_id with 0 and build the artifact again.
     """
-    has_start = np.flatnonzero(np.diff(rows.start_offsets))
-    first = rows.starts[rows.start_offsets[has_start]]
-    bad = has_start[first != 0]
-    if not len(bad):
-        return None
-    starts = first[first != 0]
-    return Offenders(rows=bad, found=lambda offence: f"first start {starts[offence]}", allowed="0")
+    has_start = np.diff(rows.start_offsets) > 0
+    first = np.zeros(rows.num_rows, dtype=np.int64)
+    first[has_start] = rows.starts[rows.start_offsets[:-1][has_start]]
+    return rows_where(first != 0, lambda row: f"first start {first[row]}", "0")
 
 
 @structure_rule("BP305", ERROR, "PSB305")
-def final_boundary_stored(rows: RawRows) -> Offenders | None:
+def final_boundary_stored(rows: RawRows) -> Offenders:
     """seq_start_id ends with the row's length, as cu_seqlens do.
 
     Why: Silent: the host adds the boundary itself, so cu_seqlens fall by one at the end; some kernels crash on it.
@@ -81,12 +78,12 @@ def final_boundary_stored(rows: RawRows) -> Offenders | None:
     Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Leave the last boundary out of seq_start_id.
     """
-    is_bad = rows.is_last_start & (rows.starts == rows.row_lengths[rows.row_of_start]) & (rows.starts > 0)
+    is_bad = rows.is_last_start & (rows.starts == rows.row_lengths[rows.row_of_sequence]) & (rows.starts > 0)
     return _sequences(rows, is_bad, lambda start: f"last start {rows.starts[start]}, the row's length")
 
 
 @structure_rule("BP307", ERROR, "PSB307")
-def start_outside_row(rows: RawRows) -> Offenders | None:
+def start_outside_row(rows: RawRows) -> Offenders:
     """A seq_start_id is negative or beyond the row's end.
 
     Why: Crash or silent: position ids and inputs get different lengths, which the host compares in the first row of
@@ -95,12 +92,12 @@ def start_outside_row(rows: RawRows) -> Offenders | None:
     Good: 7 stored tokens, seq_start_id [0, 4].
     Fix: Store starts in stored tokens of the same row and build the artifact again.
     """
-    is_bad = (rows.starts < 0) | (rows.starts > rows.row_lengths[rows.row_of_start])
+    is_bad = (rows.starts < 0) | (rows.starts > rows.row_lengths[rows.row_of_sequence])
     return _sequences(rows, is_bad, lambda start: f"start {rows.starts[start]} in {_length(rows, start)}")
 
 
 @structure_rule("BP306", ERROR, "PSB306")
-def sequence_too_short(rows: RawRows) -> Offenders | None:
+def sequence_too_short(rows: RawRows) -> Offenders:
     """A sequence has fewer than two stored tokens, or starts do not increase.
 
     Why: Silent: a gap of 0 makes cu_seqlens fall, a gap of 1 makes a sequence without any runtime token.
@@ -115,19 +112,9 @@ def sequence_too_short(rows: RawRows) -> Offenders | None:
     )
 
 
-def _rows(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders | None:
-    bad = np.flatnonzero(is_bad)
-    if not len(bad):
-        return None
-    return Offenders(rows=bad, found=lambda offence: found(int(bad[offence])), allowed=allowed)
-
-
-def _sequences(rows: RawRows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders | None:
-    bad = np.flatnonzero(is_bad)
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, found, "starts from 0, each at least 2 before the next and the row's end")
+def _sequences(rows: RawRows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
+    return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the row's end")
 
 
 def _length(rows: RawRows, start: int) -> str:
-    return f"a row of {rows.row_lengths[rows.row_of_start[start]]} stored tokens"
+    return f"a row of {rows.row_lengths[rows.row_of_sequence[start]]} stored tokens"

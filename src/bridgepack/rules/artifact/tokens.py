@@ -6,7 +6,7 @@ import numpy as np
 
 from bridgepack.geometry import IntArray
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import WARNING, row_rule
 
 #: Share of a row's trained labels, 0-1, from which labels lost after EOS are reported.
@@ -32,18 +32,13 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
     eos = known(rows.context.eos_token_id, "eos_token_id")
     if rows.context.loss_mode == "full":
         return None
-    positions = rows.eos_positions[rows.is_trained[rows.eos_positions] != 0]
-    positions = positions[positions + 1 < rows.sequence_end[rows.sequence_of(positions)]]
+    positions = rows.cleared_labels
     positions = positions[(rows.input_ids[positions + 1] != eos) & (rows.is_trained[positions + 1] != 0)]
-    if not len(positions):
-        return None
-    lost = np.bincount(rows.row_of(positions), minlength=rows.num_rows)
-    trained = np.add.reduceat(rows.trained_per_sequence, rows.start_offsets[:-1])
-    bad = np.flatnonzero((lost > 0) & (lost >= LOST_FRACTION * trained))
-    return Offenders(
-        rows=bad,
-        found=lambda offence: f"{lost[bad[offence]]} of {trained[bad[offence]]} trained labels follow an EOS, {eos}",
-        allowed=f"less than {LOST_FRACTION:.0%}",
+    lost, trained = rows.num_in_rows(positions), rows.per_row(rows.trained_per_sequence)
+    return rows_where(
+        (lost > 0) & (lost >= LOST_FRACTION * trained),
+        lambda row: f"{lost[row]} of {trained[row]} trained labels follow an EOS, {eos}",
+        f"less than {LOST_FRACTION:.0%}",
     )
 
 
@@ -63,10 +58,8 @@ def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
     sequences = rows.sequence_of(rows.eos_positions)
     is_input = rows.eos_positions + 1 < rows.sequence_end[sequences]
     num_eos = np.bincount(sequences[is_input], minlength=len(rows.starts))
-    bad = np.flatnonzero(num_eos == rows.runtime_lengths)
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, lambda _: "EOS in every input position", "at least one other token")
+    is_bad = num_eos == rows.runtime_lengths
+    return sequences_where(rows, is_bad, lambda _: "EOS in every input position", "at least one other token")
 
 
 @row_rule("BP506", WARNING, "PSB506, PSB505", noticed="never", evidence="inferred; the host keeps EOS as a label")
@@ -86,15 +79,11 @@ def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
     mask = rows.is_trained
     trained, untrained = positions[mask[positions - 1] != 0], positions[mask[positions - 1] == 0]
     untrained = untrained[mask[untrained - 2] != 0]
-    if not len(untrained):
-        return None
-    num_trained = np.bincount(rows.row_of(trained), minlength=rows.num_rows)
-    num_untrained = np.bincount(rows.row_of(untrained), minlength=rows.num_rows)
-    bad = np.flatnonzero((num_untrained > 0) & (num_trained == 0))
-    return Offenders(
-        rows=bad,
-        found=lambda offence: f"{num_untrained[bad[offence]]} answers, none of which trains the token that ends it",
-        allowed=f"answers whose last trained label is {' or '.join(map(str, ends))}",
+    num_trained, num_untrained = rows.num_in_rows(trained), rows.num_in_rows(untrained)
+    return rows_where(
+        (num_untrained > 0) & (num_trained == 0),
+        lambda row: f"{num_untrained[row]} answers, none of which trains the token that ends it",
+        f"answers whose last trained label is {' or '.join(map(str, ends))}",
     )
 
 
@@ -113,10 +102,8 @@ def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
     texts = {index: text for text, index in never_trained.items() if text not in _OPEN_A_TURN}
     positions = _inside(rows, _positions_of(rows, tuple(texts)), distance=1)
     bad = positions[(rows.is_trained[positions - 1] == 0) & (rows.is_trained[positions] != 0)]
-    if not len(bad):
-        return None
-    return rows.offending_tokens(
-        bad, lambda position: f"untrained {texts[int(rows.input_ids[position])]} before a trained token", "mask 1"
+    return rows_with_tokens(
+        rows, bad, lambda position: f"untrained {texts[int(rows.input_ids[position])]} before a trained token", "mask 1"
     )
 
 
@@ -134,10 +121,8 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
     if bos == rows.context.eos_token_id:
         raise CannotJudgeError("BOS and EOS are the same token")
     begin = rows.sequence_begin
-    bad = np.flatnonzero((rows.input_ids[begin] == bos) & (rows.input_ids[begin + 1] == bos))
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, lambda _: f"two tokens {bos} at the start", f"one BOS, {bos}")
+    is_bad = (rows.input_ids[begin] == bos) & (rows.input_ids[begin + 1] == bos)
+    return sequences_where(rows, is_bad, lambda _: f"two tokens {bos} at the start", f"one BOS, {bos}")
 
 
 @row_rule("BP532", WARNING, "PSB516; bridge/data/sft_processing.py:393", noticed="never")
@@ -153,10 +138,8 @@ def bos_missing(rows: SoundRows) -> Offenders | None:
     if not known(rows.context.expects_bos, "whether the tokenizer begins a text with BOS"):
         return None
     bos = known(rows.context.bos_token_id, "bos_token_id")
-    bad = np.flatnonzero(rows.input_ids[rows.sequence_begin] != bos)
-    if not len(bad):
-        return None
-    return rows.offending_sequences(bad, lambda _: "no BOS at the start", f"BOS, {bos}")
+    is_bad = rows.input_ids[rows.sequence_begin] != bos
+    return sequences_where(rows, is_bad, lambda _: "no BOS at the start", f"BOS, {bos}")
 
 
 def _positions_of(rows: SoundRows, tokens: tuple[int, ...]) -> IntArray:

@@ -2,114 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from bridgepack.config.errors import nearest_name
 from bridgepack.errors import ConfigError
-from bridgepack.records import Finding
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.records import Finding, InspectableArtifact
+from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.report import CheckReport, RuleCrashError, SkippedRule, crash_of, findings_of
-from bridgepack.rules.engine.rule import ArtifactRule, RowRule, Rule, RunRule, Severity, StructureRule
-from bridgepack.rules.engine.scan import ArtifactScan
+from bridgepack.rules.engine.report import CheckReport, SkippedRule, crash_of, findings_of, in_order
+from bridgepack.rules.engine.rule import ArtifactRule, Found, RowRule, Rule, RunRule, StructureRule
+from bridgepack.rules.engine.scan import Execution, scan_artifact
 from bridgepack.rules.engine.subject import Run
 
 
-def report_of_scan(scan: ArtifactScan, *, rules: Sequence[Rule], max_examples: int = 5) -> CheckReport:
-    """Return the report of a scan, after the rules on the whole artifact have judged its facts.
+def judge_artifact(
+    artifact: InspectableArtifact,
+    *,
+    rules: Sequence[Rule],
+    structure: Sequence[StructureRule],
+    context: CheckContext | None = None,
+    max_examples: int = 5,
+    execution: Execution | None = None,
+) -> tuple[CheckReport, ArtifactFacts]:
+    """Return what the rules say about an artifact, and the facts that rules on runs take.
+
+    Args:
+        artifact: the subject.
+        rules: to run.
+        structure: every structure rule: without them row rules would meet rows that they cannot take.
+        context: what rows are judged against; by default what the manifest says. Without a manifest and without
+            this, rules that need it are skipped.
+        max_examples: places named per finding.
+        execution: how to read and run; by default here, shard by shard.
 
     Raises:
         RuleCrashError: a rule raised.
     """
-    findings, skipped = _judge_whole(scan.facts, rules, max_examples)
-    reasons = {**scan.skipped, **skipped}
+    if context is None:
+        context = CheckContext() if artifact.manifest is None else context_from_manifest(artifact.manifest)
+    every = (*rules, *(rule for rule in structure if rule not in rules))
+    execution = execution or Execution()
+    scan = scan_artifact(artifact, rules=every, context=context, max_examples=max_examples, execution=execution)
+    facts = scan.facts(artifact, context)
+    findings, reasons = scan.findings(rules), dict(scan.skipped)
     for rule in rules:
         if isinstance(rule, StructureRule) and not scan.num_rows:
             reasons.setdefault(rule.code, "no row could be read")
         if isinstance(rule, RowRule) and not scan.num_sound_rows:
             reasons.setdefault(rule.code, "no sound row could be read")
-    names = {rule.code: rule.name for rule in rules}
-    found = [*scan.findings, *findings]
-    return CheckReport(
-        findings=tuple(sorted(found, key=lambda finding: (Severity(finding.severity).rank, finding.code))),
-        rules_run=tuple(sorted(names.keys() - reasons.keys())),
-        rules_skipped=tuple(
-            SkippedRule(code=code, name=names[code], reason=reason) for code, reason in sorted(reasons.items())
-        ),
-        num_shards=sum(len(group) for group in scan.facts.shards.values()),
+        if isinstance(rule, ArtifactRule):
+            findings += _judged(rule, partial(rule.check, facts), "the artifact", max_examples, reasons)
+    report = CheckReport(
+        findings=in_order(findings),
+        rules_run=tuple(sorted(rule.code for rule in rules if rule.code not in reasons)),
+        rules_skipped=_skipped(rules, reasons),
+        num_shards=sum(len(group) for group in facts.shards.values()),
         num_shards_read=scan.num_shards_read,
         num_rows=scan.num_rows,
         num_sound_rows=scan.num_sound_rows,
         num_tokens=scan.num_tokens,
     )
+    return report, facts
 
 
-def _judge_whole(
-    facts: ArtifactFacts, rules: Sequence[Rule], max_examples: int
-) -> tuple[list[Finding], dict[str, str]]:
-    findings: list[Finding] = []
-    skipped: dict[str, str] = {}
-    for rule in rules:
-        if not isinstance(rule, ArtifactRule):
-            continue
-        try:
-            findings += findings_of(rule, rule.check(facts), max_examples=max_examples)
-        except CannotJudgeError as reason:
-            skipped[rule.code] = str(reason)
-        except Exception as error:  # whatever a rule raises is that rule's crash
-            raise crash_of(rule, "the artifact", error) from error
-    return findings, skipped
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunJudgement:
-    """What the rules say about a run.
-
-    Attributes:
-        findings: in the order of the rules.
-        rules_run: codes of the rules that judged.
-        rules_skipped: rules that lacked something.
-        rules_not_applicable: rules that do not apply to these versions of the host.
-    """
-
-    findings: tuple[Finding, ...]
-    rules_run: tuple[str, ...]
-    rules_skipped: tuple[SkippedRule, ...]
-    rules_not_applicable: tuple[str, ...]
-
-
-def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> RunJudgement:
-    """Return what the rules say about a run.
+def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> CheckReport:
+    """Return what the rules say about a run, in their order.
 
     Raises:
         RuleCrashError: a rule raised.
     """
+    applicable = [rule for rule in rules if run.versions.are_in(rule.versions)]
+    reasons: dict[str, str] = {}
     findings: list[Finding] = []
-    ran: list[str] = []
-    skipped: list[SkippedRule] = []
-    not_applicable: list[str] = []
-    for rule in rules:
-        if not run.versions.are_in(rule.versions):
-            not_applicable.append(rule.code)
-            continue
-        try:
-            findings += findings_of(rule, list(rule.violations(run)), max_examples=max_examples)
-        except CannotJudgeError as reason:
-            skipped.append(SkippedRule(code=rule.code, name=rule.name, reason=str(reason)))
-        except Exception as error:  # whatever a rule raises is that rule's crash
-            raise RuleCrashError(
-                f"rule {rule.code} ({rule.name}) crashed on {run.config.place}: {type(error).__name__}: {error}. "
-                "This is a bug in bridgepack; report it with the settings it was given."
-            ) from error
-        else:
-            ran.append(rule.code)
-    return RunJudgement(
+    for rule in applicable:
+        findings += _judged(rule, partial(rule.violations, run), run.config.place, max_examples, reasons)
+    return CheckReport(
         findings=tuple(findings),
-        rules_run=tuple(ran),
-        rules_skipped=tuple(skipped),
-        rules_not_applicable=tuple(not_applicable),
+        rules_run=tuple(rule.code for rule in applicable if rule.code not in reasons),
+        rules_skipped=_skipped(applicable, reasons),
+        rules_not_applicable=tuple(rule.code for rule in rules if rule not in applicable),
     )
+
+
+def _judged(
+    rule: Rule, check: Callable[[], Found], place: str, max_examples: int, reasons: dict[str, str]
+) -> list[Finding]:
+    """Return what a rule finds; where it lacks something, `reasons` gets that."""
+    try:
+        return findings_of(rule, check(), max_examples=max_examples)
+    except CannotJudgeError as reason:
+        reasons[rule.code] = str(reason)
+        return []
+    except Exception as error:  # whatever a rule raises is that rule's crash
+        raise crash_of(rule, place, error) from error
+
+
+def _skipped(rules: Sequence[Rule], reasons: Mapping[str, str]) -> tuple[SkippedRule, ...]:
+    skipped = sorted((rule for rule in rules if rule.code in reasons), key=lambda rule: rule.code)
+    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reasons[rule.code]) for rule in skipped)
 
 
 def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tuple[Finding, ...]:

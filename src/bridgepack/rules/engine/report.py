@@ -13,13 +13,7 @@ from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SkippedRule:
-    """A rule that did not judge; it did not pass either.
-
-    Attributes:
-        code: of the rule.
-        name: of the rule.
-        reason: what it lacked.
-    """
+    """A rule that did not judge, with what it lacked; it did not pass either."""
 
     code: str
     name: str
@@ -28,12 +22,7 @@ class SkippedRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressed:
-    """A finding that the user's own reason takes away.
-
-    Attributes:
-        finding: what was found.
-        reason: why it does not matter, as the user wrote it.
-    """
+    """A finding that the user's own reason takes away."""
 
     finding: Finding
     reason: str
@@ -59,9 +48,9 @@ class CheckReport:
         suppressed: findings that the user's own reasons take away.
     """
 
-    findings: tuple[Finding, ...]
-    rules_run: tuple[str, ...]
-    rules_skipped: tuple[SkippedRule, ...]
+    findings: tuple[Finding, ...] = ()
+    rules_run: tuple[str, ...] = ()
+    rules_skipped: tuple[SkippedRule, ...] = ()
     num_shards: int = 0
     num_shards_read: int = 0
     num_rows: int = 0
@@ -101,9 +90,14 @@ class CheckReport:
         return sum(finding.severity == severity for finding in self.findings)
 
 
-def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings worst first, then by code."""
     return tuple(sorted(findings, key=lambda finding: (Severity(finding.severity).rank, finding.code)))
+
+
+def skipped(rules: Iterable[Rule], reason: str) -> tuple[SkippedRule, ...]:
+    """Return rules that did not judge, all for one reason."""
+    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
 
 
 class RuleCrashError(BridgepackError):
@@ -114,19 +108,13 @@ def crash_of(rule: Rule, subject: str, error: Exception) -> RuleCrashError:
     """Return the error for a rule that raised while it judged `subject`."""
     return RuleCrashError(
         f"rule {rule.code} ({rule.name}) crashed on {subject}: {type(error).__name__}: {error}. "
-        "This is a bug in bridgepack; report it with the artifact's manifest."
+        "This is a bug in bridgepack; report it with the artifact's manifest, or the settings it was given."
     )
 
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """Violations of one kind: the first ones, and the number of all.
-
-    Attributes:
-        max_examples: violations kept.
-        first: the first ones.
-        num_violations: number of all.
-    """
+    """Violations of one kind: the number of all, and the first `max_examples`."""
 
     max_examples: int
     first: list[Violation] = field(default_factory=list)
@@ -141,9 +129,8 @@ class Tally:
     def add_offenders(self, offenders: Offenders, shard: str, rows: RawRows | SoundRows) -> None:
         """Count the offenders of one batch."""
         self.num_violations += len(offenders.rows)
-        numbers = rows.row_numbers() if isinstance(rows, RawRows) else rows.numbers
         for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):
-            where = f"{shard} row {numbers[offenders.rows[offence]]}"
+            where = f"{shard} row {rows.numbers[offenders.rows[offence]]}"
             if offenders.sequences is not None:
                 where += f", sequence {offenders.sequences[offence]}"
             violation = Violation(where=where, found=offenders.found(offence), allowed=offenders.allowed)

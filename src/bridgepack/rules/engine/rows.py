@@ -37,6 +37,32 @@ class Offenders:
     allowed: str
 
 
+def rows_where(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
+    """Return the rows that `is_bad` marks, shape [num_rows]; `found` takes a row's position."""
+    bad = np.flatnonzero(is_bad)
+    return Offenders(rows=bad, found=lambda offence: found(int(bad[offence])), allowed=allowed)
+
+
+def sequences_where(
+    rows: RawRows | SoundRows, is_bad: BoolArray, found: Callable[[int], str], allowed: str
+) -> Offenders:
+    """Return the sequences that `is_bad` marks, shape [num_sequences]; `found` takes an index into `starts`."""
+    bad = np.flatnonzero(is_bad)
+    places = rows.row_of_sequence[bad]
+    return Offenders(
+        rows=places,
+        sequences=bad - rows.start_offsets[places],
+        found=lambda offence: found(int(bad[offence])),
+        allowed=allowed,
+    )
+
+
+def rows_with_tokens(rows: SoundRows, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
+    """Return the rows of positions in `input_ids`; `found` takes the first such position of a row."""
+    places, first = np.unique(rows.row_of(positions), return_index=True)
+    return Offenders(rows=places, found=lambda offence: found(int(positions[first[offence]])), allowed=allowed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RawRows:
     """Rows as read: lengths may disagree and offsets may point anywhere.
@@ -78,7 +104,7 @@ class RawRows:
         return starts
 
     @cached_property
-    def row_of_start(self) -> IntArray:
+    def row_of_sequence(self) -> IntArray:
         """Row position of each start; shape [num_sequences], int64."""
         return np.repeat(np.arange(self.num_rows), np.diff(self.start_offsets))
 
@@ -93,22 +119,13 @@ class RawRows:
     def gaps(self) -> IntArray:
         """Stored tokens from each start to the next or to the row's end; shape [num_sequences], int64."""
         following = np.append(self.starts[1:], 0)
-        ends = np.where(self.is_last_start, self.row_lengths[self.row_of_start], following)
+        ends = np.where(self.is_last_start, self.row_lengths[self.row_of_sequence], following)
         return ends - self.starts
 
-    def row_numbers(self) -> IntArray:
-        """Return each row's 0-based index in its shard; shape [num_rows], int64."""
+    @property
+    def numbers(self) -> IntArray:
+        """Each row's 0-based index in its shard; shape [num_rows], int64."""
         return self.batch.first_row + np.arange(self.num_rows)
-
-    def offending_sequences(self, indices: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
-        """Return offenders for indices into `starts`; `found` takes such an index."""
-        rows = self.row_of_start[indices]
-        return Offenders(
-            rows=rows,
-            sequences=indices - self.start_offsets[rows],
-            found=lambda offence: found(int(indices[offence])),
-            allowed=allowed,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,18 +213,32 @@ class SoundRows:
         return np.flatnonzero(self.input_ids == self.context.eos_token_id)
 
     @cached_property
-    def effective_per_sequence(self) -> IntArray:
-        """Labels of each sequence that the host really trains; shape [num_sequences], int64.
-
-        The host zeroes the mask wherever the input token is EOS.
+    def cleared_positions(self) -> IntArray:
+        """Positions in `input_ids` of EOS with mask 1, ascending: the host clears the mask there.
 
         Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
         """
-        lost = self.eos_positions[self.is_trained[self.eos_positions] != 0]
-        if not len(lost):
+        positions: IntArray = self.eos_positions[self.is_trained[self.eos_positions] != 0]
+        return positions
+
+    @cached_property
+    def cleared_labels(self) -> IntArray:
+        """Those that have a label, the token after them in their sequence."""
+        positions = self.cleared_positions
+        return positions[positions + 1 < self.sequence_end[self.sequence_of(positions)]]
+
+    @cached_property
+    def effective_per_sequence(self) -> IntArray:
+        """Labels of each sequence that the host really trains; shape [num_sequences], int64."""
+        if not len(self.cleared_positions):
             return self.trained_per_sequence
-        num_lost = np.bincount(self.sequence_of(lost), minlength=len(self.starts))
-        return self.trained_per_sequence - num_lost
+        num_cleared = np.bincount(self.sequence_of(self.cleared_positions), minlength=len(self.starts))
+        return self.trained_per_sequence - num_cleared
+
+    def per_row(self, per_sequence: IntArray) -> IntArray:
+        """Return sums over the sequences of each row; shape [num_rows], int64."""
+        sums: IntArray = np.add.reduceat(per_sequence, self.start_offsets[:-1])
+        return sums
 
     def sequence_of(self, positions: IntArray) -> IntArray:
         """Return the sequence, as an index into `starts`, of positions in `input_ids`."""
@@ -217,20 +248,10 @@ class SoundRows:
         """Return the row position of positions in `input_ids`."""
         return np.searchsorted(self.token_offsets, positions, side="right") - 1
 
-    def offending_sequences(self, indices: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
-        """Return offenders for indices into `starts`; `found` takes such an index."""
-        rows = self.row_of_sequence[indices]
-        return Offenders(
-            rows=rows,
-            sequences=indices - self.start_offsets[rows],
-            found=lambda offence: found(int(indices[offence])),
-            allowed=allowed,
-        )
-
-    def offending_tokens(self, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
-        """Return one offender per row for positions in `input_ids`; `found` takes the row's first such position."""
-        rows, first = np.unique(self.row_of(positions), return_index=True)
-        return Offenders(rows=rows, found=lambda offence: found(int(positions[first[offence]])), allowed=allowed)
+    def num_in_rows(self, positions: IntArray) -> IntArray:
+        """Return how many positions in `input_ids` lie in each row; shape [num_rows], int64."""
+        counts: IntArray = np.bincount(self.row_of(positions), minlength=self.num_rows)
+        return counts
 
 
 def sound_rows(raw: RawRows, is_sound: BoolArray) -> SoundRows:
@@ -245,7 +266,7 @@ def sound_rows(raw: RawRows, is_sound: BoolArray) -> SoundRows:
         starts = starts[np.repeat(is_sound, num_starts)]
     return SoundRows(
         context=raw.context,
-        numbers=raw.row_numbers()[is_sound],
+        numbers=raw.numbers[is_sound],
         input_ids=ids,
         stored_mask=mask,
         token_offsets=_offsets(raw.row_lengths[is_sound]),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from bridgepack.records import Change
@@ -62,6 +63,7 @@ class Rule:
         noticed: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ...
         evidence: how it is known: executed, read in the source, or a public issue.
         versions: distribution -> versions that it applies to, as a version specifier; all where it is not named.
+        check: takes the subject and gives what is wrong.
         judges: its subject, in words.
     """
 
@@ -79,11 +81,20 @@ class Rule:
     noticed: str = ""
     evidence: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    check: Callable[..., Any]
+
+    def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+        """Pickle a rule by name: it stands where its function was."""
+        return _rule_at, (self.check.__module__, self.check.__name__)
 
     @property
     def catalogue_ids(self) -> tuple[str, ...]:
         """Numbers of the rule catalogue in `source`."""
         return tuple(_CATALOGUE_ID.findall(self.source))
+
+
+def _rule_at(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
 from bridgepack.rules.engine.rows import SoundRows
-from bridgepack.rules.engine.trained_runs import RunSample, TrainedRuns
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def _total(grow: Callable[[int, int], int]) -> Any:
+    return field(default=0, metadata={"grow": grow})
+
+
+_SUM, _MAX, _MIN, _GCD = operator.add, max, min, math.gcd
+
+
+@dataclass(kw_only=True, slots=True)
 class SplitTruth:
-    """Totals over the sound rows of a split. Lengths are runtime tokens with alignment padding.
+    """Totals over the sound rows of a split, 0 without rows. Lengths are runtime tokens with alignment padding.
 
     A sequence is padded where its last input is EOS: there the host's logical length is less than the physical one.
-    Where EOS is not known no sequence counts as padded. Without rows every number is 0.
+    Where EOS is not known no sequence counts as padded.
 
     Attributes:
         split: its name.
@@ -53,169 +60,120 @@ class SplitTruth:
         num_misaligned_stored: sequences whose stored length is no multiple of it.
         num_trained_eos: trained labels that are EOS.
         num_fully_trained: sequences that train every label but the padding.
+        num_trained_ends: runs of trained positions, counted by their last position.
+        num_trained_ends_on_eos: those whose last position holds EOS as input.
+        trained_begins: token at the first position of a run that begins inside a sequence -> runs.
+        before_trained: token one position before such a run -> runs.
         repeated_tails: token -> sequences that end with it at least twice, untrained, where it is not EOS.
-        trained_runs: where trained runs begin and end.
     """
 
-    split: str
-    is_complete: bool
-    num_rows: int
-    num_sequences: int
-    num_tokens: int
-    num_trained_tokens: int
-    num_effective_tokens: int
-    min_trained_tokens_per_row: int
-    min_effective_tokens_per_row: int
-    min_runtime_length: int
-    max_runtime_length: int
-    runtime_length_gcd: int
-    max_sequences_per_row: int
-    min_row_width: int
-    max_row_width: int
-    row_width_gcd: int
-    num_full_rows: int
-    num_unpadded_rows: int
-    num_end_padded_rows: int
-    num_blind_rows: int
-    max_token_id: int
-    max_alignment_tokens: int
-    num_misaligned_runtime: int
-    num_misaligned_stored: int
-    num_trained_eos: int
-    num_fully_trained: int
-    repeated_tails: Mapping[int, int]
-    trained_runs: TrainedRuns
+    split: str = ""
+    is_complete: bool = True
+    num_rows: int = _total(_SUM)
+    num_sequences: int = _total(_SUM)
+    num_tokens: int = _total(_SUM)
+    num_trained_tokens: int = _total(_SUM)
+    num_effective_tokens: int = _total(_SUM)
+    min_trained_tokens_per_row: int = _total(_MIN)
+    min_effective_tokens_per_row: int = _total(_MIN)
+    min_runtime_length: int = _total(_MIN)
+    max_runtime_length: int = _total(_MAX)
+    runtime_length_gcd: int = _total(_GCD)
+    max_sequences_per_row: int = _total(_MAX)
+    min_row_width: int = _total(_MIN)
+    max_row_width: int = _total(_MAX)
+    row_width_gcd: int = _total(_GCD)
+    num_full_rows: int = _total(_SUM)
+    num_unpadded_rows: int = _total(_SUM)
+    num_end_padded_rows: int = _total(_SUM)
+    num_blind_rows: int = _total(_SUM)
+    max_token_id: int = _total(_MAX)
+    max_alignment_tokens: int = _total(_SUM)
+    num_misaligned_runtime: int = _total(_SUM)
+    num_misaligned_stored: int = _total(_SUM)
+    num_trained_eos: int = _total(_SUM)
+    num_fully_trained: int = _total(_SUM)
+    num_trained_ends: int = _total(_SUM)
+    num_trained_ends_on_eos: int = _total(_SUM)
+    trained_begins: Counter[int] = field(default_factory=Counter)
+    before_trained: Counter[int] = field(default_factory=Counter)
+    repeated_tails: Counter[int] = field(default_factory=Counter)
 
     @property
     def mean_row_width(self) -> float:
         """Mean runtime tokens of a row; 0 without rows."""
         return self.num_tokens / self.num_rows if self.num_rows else 0.0
 
-
-_MERGE = "merge"
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
-
-
-def _merged_runs(one: RunSample, other: RunSample) -> RunSample:
-    one.merge(other)
-    return one
-
-
-def _merged_counts(one: Counter[int], other: Counter[int]) -> Counter[int]:
-    one.update(other)
-    return one
+    def merge(self, other: SplitTruth) -> None:
+        """Take in the totals of other rows of the split."""
+        self.is_complete &= other.is_complete
+        if not other.num_rows:
+            return
+        is_first = not self.num_rows
+        for name, grow in _GROW.items():
+            value = getattr(other, name)
+            setattr(self, name, value if is_first else grow(getattr(self, name), value))
+        self.trained_begins.update(other.trained_begins)
+        self.before_trained.update(other.before_trained)
+        self.repeated_tails.update(other.repeated_tails)
 
 
-_SUM: Any = {_MERGE: operator.add}
-_MAX: Any = {_MERGE: max}
-_MIN: Any = {_MERGE: _least}
-_GCD: Any = {_MERGE: math.gcd}
+_GROW = {item.name: item.metadata["grow"] for item in fields(SplitTruth) if "grow" in item.metadata}
 
 
-@dataclass(kw_only=True, slots=True)
-class SplitTotals:
-    """Accumulator of a `SplitTruth`: `add` each batch, `merge` the totals of other parts, then `truth`.
-
-    The fields are those of `SplitTruth`; the order in which parts are merged matters only for `trained_runs`.
-    """
-
-    num_rows: int = field(default=0, metadata=_SUM)
-    num_sequences: int = field(default=0, metadata=_SUM)
-    num_tokens: int = field(default=0, metadata=_SUM)
-    num_trained_tokens: int = field(default=0, metadata=_SUM)
-    num_effective_tokens: int = field(default=0, metadata=_SUM)
-    min_trained_tokens_per_row: int | None = field(default=None, metadata=_MIN)
-    min_effective_tokens_per_row: int | None = field(default=None, metadata=_MIN)
-    min_runtime_length: int | None = field(default=None, metadata=_MIN)
-    max_runtime_length: int = field(default=0, metadata=_MAX)
-    runtime_length_gcd: int = field(default=0, metadata=_GCD)
-    max_sequences_per_row: int = field(default=0, metadata=_MAX)
-    min_row_width: int | None = field(default=None, metadata=_MIN)
-    max_row_width: int = field(default=0, metadata=_MAX)
-    row_width_gcd: int = field(default=0, metadata=_GCD)
-    num_full_rows: int = field(default=0, metadata=_SUM)
-    num_unpadded_rows: int = field(default=0, metadata=_SUM)
-    num_end_padded_rows: int = field(default=0, metadata=_SUM)
-    num_blind_rows: int = field(default=0, metadata=_SUM)
-    max_token_id: int = field(default=0, metadata=_MAX)
-    max_alignment_tokens: int = field(default=0, metadata=_SUM)
-    num_misaligned_runtime: int = field(default=0, metadata=_SUM)
-    num_misaligned_stored: int = field(default=0, metadata=_SUM)
-    num_trained_eos: int = field(default=0, metadata=_SUM)
-    num_fully_trained: int = field(default=0, metadata=_SUM)
-    repeated_tails: Counter[int] = field(default_factory=Counter, metadata={_MERGE: _merged_counts})
-    trained_runs: RunSample = field(default_factory=RunSample, metadata={_MERGE: _merged_runs})
-
-    def add(self, rows: SoundRows) -> None:
-        """Take in one batch of at least one row."""
-        self.merge(_lengths_of(rows))
-        self.merge(_training_of(rows))
-        self.merge(_alignment_of(rows))
-        self.merge(_boundaries_of(rows))
-        self.repeated_tails.update(_repeated_tails(rows))
-        self.trained_runs.add(rows)
-
-    def merge(self, later: SplitTotals) -> None:
-        """Take in the totals of rows that follow."""
-        for item in fields(self):
-            value = item.metadata[_MERGE](getattr(self, item.name), getattr(later, item.name))
-            setattr(self, item.name, value)
-
-    def truth(self, split: str, *, is_complete: bool) -> SplitTruth:
-        """Return the totals."""
-        values: dict[str, Any] = {item.name: getattr(self, item.name) or 0 for item in fields(self)}
-        values |= {"repeated_tails": dict(self.repeated_tails), "trained_runs": self.trained_runs.runs()}
-        return SplitTruth(split=split, is_complete=is_complete, **values)
+def truth_of(rows: SoundRows) -> SplitTruth:
+    """Return the totals over one batch of at least one row."""
+    totals = {**_lengths(rows), **_training(rows), **_alignment(rows), **_boundaries(rows)}
+    plain: dict[str, Any] = {name: int(value) for name, value in totals.items()}
+    truth = SplitTruth(**plain)
+    _count_trained_runs(rows, truth)
+    _count_repeated_tails(rows, truth)
+    return truth
 
 
-def _lengths_of(rows: SoundRows) -> SplitTotals:
+def _lengths(rows: SoundRows) -> dict[str, Any]:
     lengths, widths = rows.runtime_lengths, rows.row_widths
-    return SplitTotals(
-        num_rows=rows.num_rows,
-        num_sequences=len(rows.starts),
-        num_tokens=int(widths.sum()),
-        min_runtime_length=int(lengths.min()),
-        max_runtime_length=int(lengths.max()),
-        runtime_length_gcd=int(np.gcd.reduce(lengths)),
-        max_sequences_per_row=int(rows.sequences_per_row.max()),
-        min_row_width=int(widths.min()),
-        max_row_width=int(widths.max()),
-        row_width_gcd=int(np.gcd.reduce(widths)),
-        num_full_rows=int(np.count_nonzero(widths == (rows.context.packed_sequence_size or 0))),
-        max_token_id=max(int(rows.input_ids.max()), 0),
-    )
+    return {
+        "num_rows": rows.num_rows,
+        "num_sequences": len(rows.starts),
+        "num_tokens": widths.sum(),
+        "min_runtime_length": lengths.min(),
+        "max_runtime_length": lengths.max(),
+        "runtime_length_gcd": np.gcd.reduce(lengths),
+        "max_sequences_per_row": rows.sequences_per_row.max(),
+        "min_row_width": widths.min(),
+        "max_row_width": widths.max(),
+        "row_width_gcd": np.gcd.reduce(widths),
+        "num_full_rows": np.count_nonzero(widths == (rows.context.packed_sequence_size or 0)),
+        "max_token_id": max(rows.input_ids.max(), 0),
+    }
 
 
-def _training_of(rows: SoundRows) -> SplitTotals:
-    first_sequences = rows.start_offsets[:-1]
-    trained = np.add.reduceat(rows.trained_per_sequence, first_sequences)
-    effective = np.add.reduceat(rows.effective_per_sequence, first_sequences)
+def _training(rows: SoundRows) -> dict[str, Any]:
+    trained, effective = rows.per_row(rows.trained_per_sequence), rows.per_row(rows.effective_per_sequence)
     inside = rows.eos_positions[rows.eos_positions > 0]
-    return SplitTotals(
-        num_trained_tokens=int(trained.sum()),
-        num_effective_tokens=int(effective.sum()),
-        min_trained_tokens_per_row=int(trained.min()),
-        min_effective_tokens_per_row=int(effective.min()),
-        num_trained_eos=int(np.count_nonzero(rows.is_trained[inside - 1])),
-    )
+    return {
+        "num_trained_tokens": trained.sum(),
+        "num_effective_tokens": effective.sum(),
+        "min_trained_tokens_per_row": trained.min(),
+        "min_effective_tokens_per_row": effective.min(),
+        "num_trained_eos": np.count_nonzero(rows.is_trained[inside - 1]),
+    }
 
 
-def _alignment_of(rows: SoundRows) -> SplitTotals:
+def _alignment(rows: SoundRows) -> dict[str, Any]:
     multiple = rows.context.pad_seq_to_mult or 1
     padding = _most_padding(rows, multiple)
     is_fully_trained = rows.trained_per_sequence >= rows.runtime_lengths - padding
-    return SplitTotals(
-        max_alignment_tokens=int(padding.sum()),
-        num_misaligned_runtime=int(np.count_nonzero(rows.runtime_lengths % multiple)),
-        num_misaligned_stored=int(np.count_nonzero((rows.runtime_lengths + 1) % multiple)),
-        num_fully_trained=int(np.count_nonzero(is_fully_trained & (rows.trained_per_sequence > 0))),
-    )
+    return {
+        "max_alignment_tokens": padding.sum(),
+        "num_misaligned_runtime": np.count_nonzero(rows.runtime_lengths % multiple),
+        "num_misaligned_stored": np.count_nonzero((rows.runtime_lengths + 1) % multiple),
+        "num_fully_trained": np.count_nonzero(is_fully_trained & (rows.trained_per_sequence > 0)),
+    }
 
 
-def _boundaries_of(rows: SoundRows) -> SplitTotals:
+def _boundaries(rows: SoundRows) -> dict[str, Any]:
     """Return how many rows have a logical boundary other than the physical one, and where.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn): trailing EOS inputs are stripped from each
@@ -223,28 +181,44 @@ def _boundaries_of(rows: SoundRows) -> SplitTotals:
     """
     eos, size = rows.context.eos_token_id, rows.context.packed_sequence_size
     if eos is None:
-        return SplitTotals(num_unpadded_rows=rows.num_rows)
+        return {"num_unpadded_rows": rows.num_rows}
     is_padded = rows.input_ids[rows.sequence_end - 2] == eos
-    num_padded = np.add.reduceat(is_padded, rows.start_offsets[:-1], dtype=np.int64)
+    num_padded = rows.per_row(is_padded.astype(np.int64))
     is_unpadded = num_padded == 0
     is_end_padded = (num_padded == 1) & is_padded[rows.start_offsets[1:] - 1]
     is_blind = np.where(rows.row_widths < size, is_unpadded, is_end_padded) if size else np.zeros(1, dtype=np.bool_)
-    return SplitTotals(
-        num_unpadded_rows=int(np.count_nonzero(is_unpadded)),
-        num_end_padded_rows=int(np.count_nonzero(is_end_padded)),
-        num_blind_rows=int(np.count_nonzero(is_blind)),
-    )
+    return {
+        "num_unpadded_rows": np.count_nonzero(is_unpadded),
+        "num_end_padded_rows": np.count_nonzero(is_end_padded),
+        "num_blind_rows": np.count_nonzero(is_blind),
+    }
 
 
-def _repeated_tails(rows: SoundRows) -> dict[int, int]:
+def _count_trained_runs(rows: SoundRows, truth: SplitTruth) -> None:
+    is_trained = rows.is_trained != 0
+    begins = np.flatnonzero(is_trained[1:] & ~is_trained[:-1]) + 1
+    begins = begins[begins != rows.sequence_begin[rows.sequence_of(begins)]]
+    ends = np.flatnonzero(is_trained[:-1] & ~is_trained[1:])
+    truth.trained_begins = _counted(rows.input_ids[begins])
+    truth.before_trained = _counted(rows.input_ids[begins - 1])
+    truth.num_trained_ends = len(ends)
+    if rows.context.eos_token_id is not None:
+        truth.num_trained_ends_on_eos = int(np.count_nonzero(rows.input_ids[ends] == rows.context.eos_token_id))
+
+
+def _count_repeated_tails(rows: SoundRows, truth: SplitTruth) -> None:
     if rows.context.eos_token_id is None:
-        return {}
+        return
     ends = rows.sequence_end[rows.runtime_lengths >= 2]
     tokens = rows.input_ids[ends - 1]
     is_repeated = (tokens == rows.input_ids[ends - 2]) & (tokens != rows.context.eos_token_id)
     is_untrained = (rows.is_trained[ends - 2] == 0) & (rows.is_trained[ends - 3] == 0)
-    values, counts = np.unique(tokens[is_repeated & is_untrained], return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+    truth.repeated_tails = _counted(tokens[is_repeated & is_untrained])
+
+
+def _counted(tokens: npt.NDArray[Any]) -> Counter[int]:
+    values, counts = np.unique(tokens, return_counts=True)
+    return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def _most_padding(rows: SoundRows, multiple: int) -> IntArray:
