@@ -15,7 +15,9 @@ from packaging.version import InvalidVersion, Version
 
 from bridgepack.errors import ConfigError
 
-HOST = "megatron-bridge"
+BRIDGE, CORE, ENGINE = "megatron-bridge", "megatron-core", "transformer-engine"
+#: The target of this package; judged where nothing else is said.
+TARGET: Mapping[str, str] = {BRIDGE: "0.6.2", CORE: "0.19.2", ENGINE: "2.17.1"}
 PackFormat = Literal["parquet", "npy"]
 
 
@@ -25,6 +27,8 @@ class HostRelease:
 
     Attributes:
         versions: as a specifier, e.g. `>=0.3,<0.4`.
+        core: version of megatron-core that its wheels resolve to.
+        engine: version of transformer-engine that it was released with.
         pack_format: form of packs that it reads; `parquet` is a folder, a pattern or a file.
         specs_class: dotted name of PackedSequenceSpecs.
         dataset_class: dotted name of the dataset's config.
@@ -45,6 +49,8 @@ class HostRelease:
     """
 
     versions: str
+    core: str = TARGET[CORE]
+    engine: str = TARGET[ENGINE]
     pack_format: PackFormat = "parquet"
     specs_class: str = "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs"
     dataset_class: str = "megatron.bridge.training.config.FinetuningDatasetConfig"
@@ -88,6 +94,8 @@ _ABSENT_BEFORE_05 = {
 RELEASES: tuple[HostRelease, ...] = (
     HostRelease(
         versions=">=0.3,<0.4",
+        core="0.16.1",
+        engine="2.12.0",
         pack_format="npy",
         reader_class="megatron.bridge.data.datasets.sft.GPTSFTPackedDataset",
         renamed={
@@ -103,6 +111,8 @@ RELEASES: tuple[HostRelease, ...] = (
     ),
     HostRelease(
         versions=">=0.4,<0.5",
+        core="0.17.1",
+        engine="2.14.1",
         renamed=_RENAMED_BEFORE_05,
         absent=_ABSENT_BEFORE_05,
         takes_multiple=False,
@@ -113,12 +123,16 @@ RELEASES: tuple[HostRelease, ...] = (
     ),
     HostRelease(
         versions=">=0.5,<0.5.1",
+        core="0.18.0",
+        engine="2.16.0",
         renamed=_RENAMED_BEFORE_06,
         absent=_ABSENT_BEFORE_06,
         takes_multiple=False,
         trims_offsets=False,
     ),
-    HostRelease(versions=">=0.5.1,<0.6", renamed=_RENAMED_BEFORE_06, absent=_ABSENT_BEFORE_06),
+    HostRelease(
+        versions=">=0.5.1,<0.6", core="0.18.0", engine="2.16.0", renamed=_RENAMED_BEFORE_06, absent=_ABSENT_BEFORE_06
+    ),
     HostRelease(
         versions=">=0.6",
         specs_class="megatron.bridge.data.packing.PackedSequenceSpecs",
@@ -141,7 +155,9 @@ def release_of(bridge_version: str) -> HostRelease:
     try:
         found = next((release for release in RELEASES if bridge_version in release), None)
     except InvalidVersion:
-        raise ConfigError(f"--bridge-version is {bridge_version!r}; allowed: a version such as 0.6.2.") from None
+        raise ConfigError(
+            f"--bridge-version is {bridge_version!r}; allowed: a version such as {TARGET[BRIDGE]}."
+        ) from None
     if found is None:
         raise ConfigError(
             f"--bridge-version is {bridge_version}; allowed: 0.3 and newer, the first with packed SFT and context "
@@ -157,7 +173,7 @@ def installed_host() -> str:
         ConfigError: none is.
     """
     try:
-        return version(HOST)
+        return version(BRIDGE)
     except PackageNotFoundError:
         raise ConfigError(
             "bridge_version is not given and megatron-bridge is not installed here; allowed: a version such as 0.6.2. "

@@ -13,10 +13,10 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
+from bridgepack.releases import BRIDGE, TARGET
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.order import PackOrder, replay_order
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.rules.engine.environment import BRIDGE, TARGET
 
 #: Settings that say where sources are, not what is made of them.
 _PLACES = (

@@ -25,7 +25,8 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.records import RunConfig
-from bridgepack.rules.engine.environment import TARGET, Versions
+from bridgepack.releases import TARGET
+from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bridgepack.rules
+from bridgepack.releases import TARGET
 from bridgepack.rules import Rule, find_rule
-from bridgepack.rules.engine.environment import TARGET
 from bridgepack.rules.engine.rule import RunRule
 from bridgepack.rules.groups import group_of
 from bridgepack.rules.registry import ALL_RULES

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from bridgepack import __version__
 from bridgepack.records import SPLITS, TRAIN, Manifest, SplitRecord, SplitStatistics
 from bridgepack.records.fingerprints import fingerprint_of_manifest
-from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 from bridgepack.rules.engine.truth import SplitTruth
@@ -194,7 +194,7 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     Fix: Copy the manifest again, or build the artifact again; never edit a manifest.
     """
     manifest = facts.require_manifest()
-    packing, multiple = _part(manifest.recipe, "packing"), _part(manifest.resolved, "pad_seq_to_mult")
+    packing, multiple = section(manifest.recipe, "packing"), section(manifest.resolved, "pad_seq_to_mult")
     size = manifest.packed_sequence_size
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
@@ -228,14 +228,9 @@ def _same(field: str, value: int, stated: Any, whose: str) -> tuple[str, bool, i
     return field, stated in (None, value), value, f"{stated}, {whose}"
 
 
-def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = values.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
 def _unbalanced_inputs(manifest: Manifest) -> Found:
     """Yield where the input files have not as many rows as were read; splits share them where a fraction is set."""
-    is_shared = bool(_part(manifest.recipe, "data").get("validation_fraction"))
+    is_shared = bool(section(manifest.recipe, "data").get("validation_fraction"))
     groups = [manifest.splits] if is_shared else [(split,) for split in manifest.splits]
     for group in groups:
         inputs = group[0].inputs if group else ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
-from bridgepack.rules.engine.context import CannotJudgeError, known
+from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import DATASET_BUILD, EXECUTED, WARNING, Found, artifact_rule, wrong
 
@@ -119,8 +119,8 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     """Return the recipe's preprocessing; raises `CannotJudgeError` where rows are no prompts with completions."""
-    preprocessing = facts.require_manifest().recipe.get("preprocessing")
-    if not isinstance(preprocessing, Mapping) or preprocessing.get("kind") != "prompt_completion":
+    preprocessing = section(facts.require_manifest().recipe, "preprocessing")
+    if preprocessing.get("kind") != "prompt_completion":
         raise CannotJudgeError("the rows were not made of prompts and completions")
     return preprocessing
 

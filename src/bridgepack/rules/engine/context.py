@@ -44,9 +44,8 @@ class CheckContext:
 
 def context_from_manifest(manifest: Manifest, *, padded_vocab_size: int | None = None) -> CheckContext:
     """Return what a manifest says its rows must satisfy."""
-    preprocessing = manifest.recipe.get("preprocessing")
-    preprocessing = preprocessing if isinstance(preprocessing, Mapping) else {}
-    loss_mode, tokenizer = preprocessing.get("loss_mode"), manifest.tokenizer
+    preprocessing, tokenizer = section(manifest.recipe, "preprocessing"), manifest.tokenizer
+    loss_mode = preprocessing.get("loss_mode")
     never_trained, adds_bos = tokenizer.get("never_trained"), tokenizer.get("adds_bos")
     is_plain_text = preprocessing.get("kind") == "prompt_completion"
     return CheckContext(
@@ -63,15 +62,16 @@ def context_from_manifest(manifest: Manifest, *, padded_vocab_size: int | None =
     )
 
 
-def known[T](value: T | None, what: str) -> T:
-    """Return the value.
-
-    Raises:
-        CannotJudgeError: it is None.
-    """
+def given[T](value: T | None, reason: str) -> T:
+    """Return the value, or raise `CannotJudgeError` with the reason where it is None."""
     if value is None:
-        raise CannotJudgeError(f"{what} is not known")
+        raise CannotJudgeError(reason)
     return value
+
+
+def known[T](value: T | None, what: str) -> T:
+    """Return the value, or raise `CannotJudgeError` where it is None."""
+    return given(value, f"{what} is not known")
 
 
 def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -81,6 +81,12 @@ def _end_of_turn_ids(preprocessing: Mapping[str, Any], tokenizer: Mapping[str, A
         eos = _integer(tokenizer.get("eos_token_id"))
         return None if eos is None else (eos,)
     return tuple(ids) if kind != "tokenized" and isinstance(ids, (list, tuple)) else None
+
+
+def section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping inside another one; an empty one where there is none."""
+    inner = values.get(name)
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _integer(value: Any) -> int | None:

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bridgepack.errors import ConfigError
-
-BRIDGE, CORE, ENGINE = "megatron-bridge", "megatron-core", "transformer-engine"
-
-#: The target of this package; judged where nothing else is said.
-TARGET: Mapping[str, str] = {BRIDGE: "0.6.2", CORE: "0.19.2", ENGINE: "2.17.1"}
-#: Release of megatron-bridge -> the companions it was released with.
-#: Source: rule catalogue section 3; for 0.4 and 0.5 the megatron-core that their wheels resolve to.
-COMPANIONS: Mapping[str, Mapping[str, str]] = {
-    "0.3": {CORE: "0.16.1", ENGINE: "2.12.0"},
-    "0.4": {CORE: "0.17.1", ENGINE: "2.14.1"},
-    "0.5": {CORE: "0.18.0", ENGINE: "2.16.0"},
-    "0.6": {CORE: "0.19.2", ENGINE: "2.17.1"},
-}
+from bridgepack.releases import BRIDGE as BRIDGE
+from bridgepack.releases import CORE as CORE
+from bridgepack.releases import ENGINE as ENGINE
+from bridgepack.releases import TARGET, release_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,36 +56,16 @@ def target_versions(bridge_version: str | None = None, installed: Mapping[str, s
     Raises:
         ConfigError: the version is none, or too old to be known.
     """
-    chosen = dict(TARGET)
-    origin = "the target of this version of bridgepack"
+    chosen, origin = dict(TARGET), "the target of this version of bridgepack"
     if bridge_version is not None:
-        chosen = {BRIDGE: str(_version(bridge_version)), **_companions(bridge_version)}
+        release = release_of(bridge_version)
+        chosen = {BRIDGE: bridge_version, CORE: release.core, ENGINE: release.engine}
         origin = f"as released with megatron-bridge {bridge_version}"
     known = {name: version for name, version in (installed or {}).items() if name in chosen and _is_version(version)}
     if known:
         chosen |= known if bridge_version is None else {k: v for k, v in known.items() if k != BRIDGE}
         origin = "from the environment given"
     return Versions(versions={name: Version(text) for name, text in chosen.items()}, origin=origin)
-
-
-def _companions(bridge_version: str) -> Mapping[str, str]:
-    version = _version(bridge_version)
-    release = f"{version.major}.{version.minor}"
-    if release in COMPANIONS:
-        return COMPANIONS[release]
-    if version > Version(TARGET[BRIDGE]):
-        return {name: text for name, text in TARGET.items() if name != BRIDGE}
-    raise ConfigError(
-        f"--bridge-version is {bridge_version}; allowed: 0.3 and newer, the first with packed SFT and context "
-        "parallelism. Upgrade megatron-bridge."
-    )
-
-
-def _version(text: str) -> Version:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        raise ConfigError(f"--bridge-version is {text!r}; allowed: a version such as {TARGET[BRIDGE]}.") from None
 
 
 def _is_version(text: str) -> bool:

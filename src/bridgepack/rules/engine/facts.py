@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, MetadataFacts, ShardFacts
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
+from bridgepack.rules.engine.context import CheckContext, given
 from bridgepack.rules.engine.overlap import SharedSequences
 from bridgepack.rules.engine.truth import SplitTruth
 
 MANIFEST_FILE = "manifest.json"
 
+_INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
+_MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
 _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not null)?>(?:\[\d+\])?$")
 
 
@@ -41,42 +43,18 @@ class ArtifactFacts:
     shared: tuple[SharedSequences, ...]
 
     def require_manifest(self) -> Manifest:
-        """Return the manifest.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
-        if self.manifest is None:
-            raise CannotJudgeError("the artifact has no manifest")
-        return self.manifest
+        """Return the manifest, or raise `CannotJudgeError`."""
+        return given(self.manifest, "the artifact has no manifest")
 
     def require_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits that hold at least one sound row.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
+        """Return the truths of the splits that hold at least one sound row, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows)
-        if not truths:
-            raise CannotJudgeError("no sound row could be read")
-        return truths
+        return given(truths or None, "no sound row could be read")
 
     def require_complete_truths(self) -> tuple[SplitTruth, ...]:
-        """Return the truths of the splits with rows, all of which were read and are sound.
-
-        Raises:
-            CannotJudgeError: there is none.
-        """
+        """Return the truths of the splits with rows that are all sound, or raise `CannotJudgeError`."""
         truths = tuple(truth for truth in self.truths.values() if truth.num_rows and truth.is_complete)
-        if not truths:
-            raise CannotJudgeError("no split has rows that could all be read and are sound")
-        return truths
-
-
-_INTEGER = re.compile(r"^u?int(?:8|16|32|64)$")
-
-
-_MASK_ELEMENT = re.compile(r"^(?:u?int(?:8|16|32|64)|bool|(?:half)?float|double)$")
+        return given(truths or None, "no split has rows that could all be read and are sound")
 
 
 def why_not_streamable(shard: ShardFacts) -> str | None:

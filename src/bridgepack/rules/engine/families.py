@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.records import RunConfig
+from bridgepack.rules.engine.context import section
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A family of models.
-
-    Attributes:
-        name: short, e.g. `qwen3_next`.
-        evidence: what told it, e.g. `Qwen/Qwen3-Next-80B-A3B-Instruct`.
-    """
+    """A family of models, e.g. `qwen3_next`, and what told it, e.g. `Qwen/Qwen3-Next-80B-A3B-Instruct`."""
 
     name: str
     evidence: str
@@ -138,19 +134,14 @@ def family_of(config: RunConfig) -> Family | None:
 
 def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | None]]]:
     """Yield (what may tell, how it is read); the folders of the user's own file tell nothing about the model."""
-    model = _section(config, "model")
+    model = section(config.values, "model")
     class_name = str(model.get("_target_") or "").rpartition(".")[2]
     is_shared = class_name.lower() in _SHARED_CLASSES
     yield None if is_shared else class_name, family_named
     yield model.get("hf_model_id"), family_named
-    yield _section(config, "tokenizer").get("tokenizer_model"), family_named
+    yield section(config.values, "tokenizer").get("tokenizer_model"), family_named
     yield _LAST_PART.split(config.place)[-1], _family_called
     yield class_name, family_named
-
-
-def _section(config: RunConfig, name: str) -> Mapping[str, Any]:
-    section = config.values.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def _family_called(text: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bridgepack import geometry
 from bridgepack.records import Files, RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.context import CannotJudgeError, given, known
 from bridgepack.rules.engine.environment import Environment as Environment
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -72,21 +72,15 @@ class Run(Settings):
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts, or raise `CannotJudgeError`."""
-        if self.artifact is None:
-            raise CannotJudgeError("no artifact was given; add --artifact FOLDER")
-        return self.artifact
+        return given(self.artifact, "no artifact was given; add --artifact FOLDER")
 
     def require_environment(self) -> Environment:
         """Return the environment, or raise `CannotJudgeError`."""
-        if self.environment is None:
-            raise CannotJudgeError("no environment was given; add --environment here, or a file of pip freeze")
-        return self.environment
+        return given(self.environment, "no environment was given; add --environment here, or a file of pip freeze")
 
     def require_files(self) -> Files:
         """Return the file system, or raise `CannotJudgeError`."""
-        if self.files is None:
-            raise CannotJudgeError("files were not looked at")
-        return self.files
+        return given(self.files, "files were not looked at")
 
     # --- packing ---------------------------------------------------------------------------------------------------
 
@@ -182,9 +176,7 @@ class Run(Settings):
     def world_size(self) -> int:
         """Number of GPUs."""
         size = self.world_size_given or self.config.world_size
-        if size is None:
-            raise CannotJudgeError("the number of GPUs is not known; add --world-size N")
-        return size
+        return given(size, "the number of GPUs is not known; add --world-size N")
 
     @cached_property
     def model_parallel_size(self) -> int:
@@ -292,10 +284,7 @@ class Run(Settings):
     @cached_property
     def family(self) -> Family:
         """Family of the model; raises `CannotJudgeError` where nothing tells it."""
-        family = family_of(self.config)
-        if family is None:
-            raise CannotJudgeError("the family of the model is not known")
-        return family
+        return known(family_of(self.config), "the family of the model")
 
     def of_model(self, name: str) -> Any:
         """Return a setting of the model's architecture, `model.{name}`, None where it is not set.
@@ -308,11 +297,9 @@ class Run(Settings):
         path = f"model.{name}"
         if self._knows(path):
             return self.value(path)
-        family = self.family
-        known = ARCHITECTURES.get(family.name)
-        if known is None:
-            raise CannotJudgeError(f"{self.config.place} does not state {path}, nor does the family {family.name}")
-        return known.get(name)
+        name_of_family = self.family.name
+        reason = f"{self.config.place} does not state {path}, nor does the family {name_of_family}"
+        return given(ARCHITECTURES.get(name_of_family), reason).get(name)
 
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:

@@ -195,10 +195,10 @@ def _boundaries(rows: SoundRows) -> dict[str, Any]:
 
 
 def _count_trained_runs(rows: SoundRows, truth: SplitTruth) -> None:
-    is_trained = rows.is_trained != 0
-    begins = np.flatnonzero(is_trained[1:] & ~is_trained[:-1]) + 1
+    mask = rows.is_trained
+    begins = np.flatnonzero(mask[1:] > mask[:-1]) + 1
     begins = begins[begins != rows.sequence_begin[rows.sequence_of(begins)]]
-    ends = np.flatnonzero(is_trained[:-1] & ~is_trained[1:])
+    ends = np.flatnonzero(mask[:-1] > mask[1:])
     truth.trained_begins = _counted(rows.input_ids[begins])
     truth.before_trained = _counted(rows.input_ids[begins - 1])
     truth.num_trained_ends = len(ends)
