@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bridgepack.records import Finding
 from bridgepack.rules.engine.report import Suppressed, findings_of
-from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule, decorator, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule, wrong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class SuppressionRule(Rule):
     check: Callable[[Suppressions], Found]
 
 
-suppression_rule: Decorator[Callable[[Suppressions], Found], SuppressionRule] = decorator(SuppressionRule)
+suppression_rule = Decorator[Callable[[Suppressions], Found], SuppressionRule](SuppressionRule)
 
 
 @suppression_rule("BP990", WARNING, "design: suppression", noticed="never", evidence="follows from the recipe alone")

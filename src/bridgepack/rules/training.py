@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
-from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, decorator, wrong
+from bridgepack.rules.engine.rule import ERROR, Decorator, Found, Rule, wrong
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +29,8 @@ class ResumeRule(Rule):
     check: Callable[[ResumeFacts], Found]
 
 
-step_rule: Decorator[Callable[[StepFacts], Found], StepRule] = decorator(StepRule)
-resume_rule: Decorator[Callable[[ResumeFacts], Found], ResumeRule] = decorator(ResumeRule)
+step_rule = Decorator[Callable[[StepFacts], Found], StepRule](StepRule)
+resume_rule = Decorator[Callable[[ResumeFacts], Found], ResumeRule](ResumeRule)
 
 
 @step_rule("BP890", ERROR, noticed="never")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -131,21 +131,18 @@ def wrong(
     because: str = "",
     needs_repack: bool = False,
 ) -> Violation:
-    """Return a violation at `where`.
+    """Return a violation at `where`; with `to`, the value that would mend this setting, and why in one line.
 
-    Args:
-        where: as in `Violation`, like `found`, `allowed`, `group` and `changes`.
-        found: the value.
-        allowed: what it may be.
-        group: violations of one rule with the same group become one finding.
-        changes: settings that would mend it.
-        to: value of the setting `where` that would mend it.
-        because: why, in one line.
-        needs_repack: whether packs that exist already must be built again then.
+    `needs_repack` says whether packs that exist already must be built again then.
     """
     if to is not _NOTHING:
-        changes = (Change(path=where, value=to, why=because, needs_repack=needs_repack),)
+        changes = change(where, to, because, needs_repack=needs_repack)
     return Violation(where=where, found=found, allowed=allowed, group=group, changes=changes)
+
+
+def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
+    """Return one safe change, as `Violation.changes` takes it."""
+    return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,28 +211,20 @@ class RuleFacts(TypedDict, total=False):
     instead_of: str
 
 
-class Decorator[Check, Made](Protocol):
+@dataclass(frozen=True)
+class Decorator[Check, Made]:
     """Makes a rule of a function and its docstring."""
+
+    kind: Callable[..., Made]
 
     def __call__(
         self, code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]
     ) -> Callable[[Check], Made]:
         """Return what is to stand above the function."""
-        ...
+        return lambda check: self.kind(check=check, **_described(check, code, severity, source, facts))
 
 
-def decorator(kind: Callable[..., Any]) -> Any:
-    """Return the decorator for a kind of rules, a `Decorator`."""
-
-    def decorate(code: str, severity: Severity, source: str = "", **facts: Unpack[RuleFacts]) -> Any:
-        return lambda check: kind(check=check, **_described(check, code, severity, source, facts))
-
-    return decorate
-
-
-def _described(
-    check: Callable[..., object], code: str, severity: Severity, source: str, facts: RuleFacts
-) -> dict[str, Any]:
+def _described(check: Any, code: str, severity: Severity, source: str, facts: RuleFacts) -> dict[str, Any]:
     """Return the fields of a rule from its decorator, from its function's name and from the docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
@@ -257,13 +246,8 @@ def _described(
     }
 
 
-structure_rule: Decorator[Callable[[RawRows], Offenders | None], StructureRule] = decorator(StructureRule)
-row_rule: Decorator[Callable[[SoundRows], Offenders | None], RowRule] = decorator(RowRule)
-artifact_rule: Decorator[Callable[[ArtifactFacts], Found], ArtifactRule] = decorator(ArtifactRule)
+structure_rule = Decorator[Callable[[RawRows], Offenders | None], StructureRule](StructureRule)
+row_rule = Decorator[Callable[[SoundRows], Offenders | None], RowRule](RowRule)
+artifact_rule = Decorator[Callable[[ArtifactFacts], Found], ArtifactRule](ArtifactRule)
 #: Of a rule on runs.
-rule: Decorator[Callable[[Run], Found], RunRule] = decorator(RunRule)
-
-
-def change(path: str, value: Any, because: str, *, needs_repack: bool = False) -> tuple[Change, ...]:
-    """Return one safe change, as `Violation.changes` takes it."""
-    return (Change(path=path, value=value, why=because, needs_repack=needs_repack),)
+rule = Decorator[Callable[[Run], Found], RunRule](RunRule)

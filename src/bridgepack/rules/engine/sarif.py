@@ -12,37 +12,27 @@ from urllib.parse import quote
 from bridgepack import __version__
 from bridgepack.records import Finding
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.rule import Rule, Severity
+from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.text import rule_page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
-_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
+#: Severity -> level of SARIF, command of GitHub.
+_LEVELS = {"error": ("error", "error"), "warning": ("warning", "warning"), "advice": ("note", "notice")}
 
 
 def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
-    """Return the report as a SARIF 2.1.0 log with one run.
-
-    Args:
-        report: the report.
-        rules: the rules that findings may be of.
-    """
-    codes = sorted({finding.code for finding in _all(report)})
-    by_code = {rule.code: rule for rule in rules}
+    """Return the report as a SARIF 2.1.0 log with one run; `rules` are those that findings may be of."""
+    results = [_result(finding, report.target_path) for finding in report.findings]
+    for item in report.suppressed:
+        suppression = {"kind": "inSource", "justification": item.reason}
+        results.append({**_result(item.finding, report.target_path), "suppressions": [suppression]})
+    codes = {result["ruleId"] for result in results}
     driver = {
         "name": "bridgepack",
         "version": __version__,
         "informationUri": rule_page("").removesuffix("rules//"),
-        "rules": [_rule(by_code[code]) for code in codes if code in by_code],
+        "rules": [_rule(rule) for rule in rules if rule.code in codes],
     }
-    results = [_result(finding, report.target_path) for finding in report.findings]
-    results += [
-        {
-            **_result(item.finding, report.target_path),
-            "suppressions": [{"kind": "inSource", "justification": item.reason}],
-        }
-        for item in report.suppressed
-    ]
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
     return json.dumps(log, indent=2, ensure_ascii=False, default=str) + "\n"
 
@@ -57,10 +47,6 @@ def render_github(report: CheckReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _all(report: CheckReport) -> list[Finding]:
-    return [*report.findings, *(item.finding for item in report.suppressed)]
-
-
 def _rule(rule: Rule) -> dict[str, Any]:
     return {
         "id": rule.code,
@@ -69,7 +55,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "fullDescription": {"text": rule.why},
         "help": {"text": rule.fix},
         "helpUri": rule_page(rule.code),
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity][0]},
         "properties": {"source": rule.source, "noticed": rule.noticed},
     }
 
@@ -83,7 +69,7 @@ def _result(finding: Finding, target_path: str) -> dict[str, Any]:
             location["physicalLocation"]["region"] = {"startLine": finding.line}
     return {
         "ruleId": finding.code,
-        "level": _LEVELS[Severity(finding.severity)],
+        "level": _LEVELS[finding.severity][0],
         "message": {"text": _message(finding)},
         "locations": [location],
         "occurrenceCount": finding.num_occurrences,
@@ -108,7 +94,7 @@ def _command(finding: Finding) -> str:
     place = f"file={_property(finding.file)}," if finding.file else ""
     place += f"line={finding.line}," if finding.file and finding.line else ""
     title = _property(f"{finding.code} {finding.name}")
-    return f"::{_COMMANDS[Severity(finding.severity)]} {place}title={title}::{_data(_message(finding))}"
+    return f"::{_LEVELS[finding.severity][1]} {place}title={title}::{_data(_message(finding))}"
 
 
 def _data(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import asdict
 from typing import Any
 
 from bridgepack.records import Change, Finding
@@ -15,9 +16,12 @@ JSON_FORMAT_VERSION = 1
 #: Where every rule has a page.
 RULE_PAGES = "https://bridgepack.readthedocs.io/rules/"
 
-_RESET = "\x1b[0m"
-_BOLD = "\x1b[1m"
-_DIM = "\x1b[2m"
+#: Numbers of a report that its JSON has under their own names.
+_COUNTS = (
+    *("num_errors", "num_warnings", "num_advice"),
+    *("num_shards", "num_shards_read", "num_rows", "num_sound_rows", "num_tokens"),
+)
+_RESET, _BOLD, _DIM = "\x1b[0m", "\x1b[1m", "\x1b[2m"
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.ADVICE: "\x1b[1;36m"}
 
 
@@ -29,14 +33,7 @@ def rule_page(code: str) -> str:
 def render_text(
     report: CheckReport, *, has_colour: bool = False, shows_advice: bool = True, shows_skipped: bool = True
 ) -> str:
-    """Return findings, skipped rules and a summary line.
-
-    Args:
-        report: the report.
-        has_colour: ANSI colours.
-        shows_advice: findings of severity advice, too; otherwise they are only counted.
-        shows_skipped: name the rules that were skipped for each reason; otherwise they are only counted.
-    """
+    """Return findings, skipped rules and a summary line; advice and skipped rules that are not shown are counted."""
     shown = [finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE]
     blocks = [_finding_text(finding, has_colour=has_colour) for finding in shown]
     if report.suppressed:
@@ -59,51 +56,29 @@ def report_to_dict(report: CheckReport) -> dict[str, Any]:
         "target": report.target,
         "versions": report.versions,
         "summary": {
-            "num_errors": report.num_errors,
-            "num_warnings": report.num_warnings,
-            "num_advice": report.num_advice,
             "num_suppressed": len(report.suppressed),
             "num_rules_run": len(report.rules_run),
             "num_rules_skipped": len(report.rules_skipped),
-            "num_shards": report.num_shards,
-            "num_shards_read": report.num_shards_read,
-            "num_rows": report.num_rows,
-            "num_sound_rows": report.num_sound_rows,
-            "num_tokens": report.num_tokens,
+            **{name: getattr(report, name) for name in _COUNTS},
         },
         "findings": [finding_to_dict(finding) for finding in report.findings],
         "suppressed": [{**finding_to_dict(item.finding), "reason": item.reason} for item in report.suppressed],
         "rules_run": list(report.rules_run),
-        "rules_skipped": [
-            {"code": skipped.code, "name": skipped.name, "reason": skipped.reason} for skipped in report.rules_skipped
-        ],
+        "rules_skipped": [asdict(skipped) for skipped in report.rules_skipped],
         "rules_not_applicable": list(report.rules_not_applicable),
     }
 
 
 def finding_to_dict(finding: Finding) -> dict[str, Any]:
     """Return a finding as plain values with stable keys."""
+    values = asdict(finding)
     return {
-        "code": finding.code,
-        "name": finding.name,
+        **values,
         "severity": str(finding.severity),
-        "where": finding.where,
-        "file": finding.file,
-        "line": finding.line,
-        "found": finding.found,
-        "allowed": finding.allowed,
-        "why": finding.why,
-        "fix": finding.fix,
-        "noticed": finding.noticed,
         "url": rule_page(finding.code),
-        "changes": [_change_to_dict(change) for change in finding.changes],
-        "num_occurrences": finding.num_occurrences,
+        "changes": list(values["changes"]),
         "examples": list(finding.examples),
     }
-
-
-def _change_to_dict(change: Change) -> dict[str, Any]:
-    return {"path": change.path, "value": change.value, "why": change.why, "needs_repack": change.needs_repack}
 
 
 def value_text(value: Any) -> str:
@@ -112,32 +87,24 @@ def value_text(value: Any) -> str:
 
 
 def _finding_text(finding: Finding, *, has_colour: bool) -> str:
-    head = _painted(f"{finding.severity}[{finding.code}]", _COLOURS[Severity(finding.severity)], has_colour)
+    def painted(text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if has_colour else text
+
     line = f":{finding.line}" if finding.line else ""
     place = f"{finding.file}{line}: " if finding.file else ""
-    lines = [
-        f"{head}: {_painted(finding.name, _BOLD, has_colour)}",
-        f"  --> {place}{finding.where}",
-        *(
-            f"   {_painted(label, _DIM, has_colour)} {text}"
-            for label, text in (
-                ("found  ", finding.found),
-                ("allowed", finding.allowed),
-                ("why    ", finding.why),
-                ("noticed", _noticed(finding)),
-                ("fix    ", finding.fix),
-                ("--fix  ", "; ".join(_change_text(change) for change in finding.changes)),
-            )
-            if text
-        ),
-    ]
-    if finding.num_occurrences > 1:
-        lines.append(f"   {_painted('places ', _DIM, has_colour)} {_places(finding)}")
+    details = {
+        "found": finding.found,
+        "allowed": finding.allowed,
+        "why": finding.why,
+        "noticed": f"by Megatron-Bridge: {finding.noticed.rstrip('.')}" if finding.noticed else "",
+        "fix": finding.fix,
+        "--fix": "; ".join(_change_text(change) for change in finding.changes),
+        "places": _places(finding) if finding.num_occurrences > 1 else "",
+    }
+    head = painted(f"{finding.severity}[{finding.code}]", _COLOURS[Severity(finding.severity)])
+    lines = [f"{head}: {painted(finding.name, _BOLD)}", f"  --> {place}{finding.where}"]
+    lines += [f"   {painted(f'{label:7}', _DIM)} {text}" for label, text in details.items() if text]
     return "\n".join(lines)
-
-
-def _noticed(finding: Finding) -> str:
-    return f"by Megatron-Bridge: {finding.noticed.rstrip('.')}" if finding.noticed else ""
 
 
 def _change_text(change: Change) -> str:
@@ -188,7 +155,3 @@ def _summary(report: CheckReport, *, hides_advice: bool) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _painted(text: str, colour: str, has_colour: bool) -> str:
-    return f"{colour}{text}{_RESET}" if has_colour else text
