@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine.rows import RawRows, sound_rows
+from bridgepack.rules.engine.rows import Rows, rows_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 ROWS: list[Row] = [
@@ -19,8 +19,8 @@ ROWS: list[Row] = [
 CONTEXT = CheckContext(eos_token_id=2)
 
 
-def _raw(rows: list[Row]) -> RawRows:
-    return RawRows(batch=row_batch(rows), context=CONTEXT)
+def _raw(rows: list[Row]) -> Rows:
+    return rows_of(row_batch(rows), CONTEXT)
 
 
 def test_gaps_and_lengths() -> None:
@@ -32,7 +32,7 @@ def test_gaps_and_lengths() -> None:
 
 
 def test_sequences_in_flat_coordinates() -> None:
-    rows = sound_rows(_raw(ROWS), np.ones(3, dtype=np.bool_))
+    rows = _raw(ROWS)
     assert rows.sequence_begin.tolist() == [0, 4, 7, 10, 13]
     assert rows.sequence_end.tolist() == [4, 7, 10, 13, 15]
     assert rows.runtime_lengths.tolist() == [3, 2, 2, 2, 1]
@@ -42,8 +42,8 @@ def test_sequences_in_flat_coordinates() -> None:
 
 
 def test_taking_some_rows_is_like_never_having_read_the_others() -> None:
-    taken = sound_rows(_raw(ROWS), np.array([True, False, True]))
-    alone = sound_rows(_raw([ROWS[0], ROWS[2]]), np.ones(2, dtype=np.bool_))
+    taken = _raw(ROWS).only(np.array([True, False, True]))
+    alone = _raw([ROWS[0], ROWS[2]])
     assert taken.numbers.tolist() == [0, 2]
     assert taken.input_ids.tolist() == alone.input_ids.tolist()
     assert taken.stored_mask.tolist() == alone.stored_mask.tolist()
@@ -60,7 +60,7 @@ def test_offsets_need_not_begin_at_zero() -> None:
         mask_offsets=whole.mask_offsets[1:],
         start_offsets=whole.start_offsets[1:],
     )
-    rows = sound_rows(RawRows(batch=tail, context=CONTEXT), np.ones(2, dtype=np.bool_))
+    rows = rows_of(tail, CONTEXT)
     assert rows.numbers.tolist() == [1, 2]
     assert rows.input_ids.tolist() == [31, 32, 2, 41, 42, 43, 44, 2]
     assert rows.sequence_begin.tolist() == [0, 3, 6]
@@ -69,15 +69,14 @@ def test_offsets_need_not_begin_at_zero() -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
 def test_unsigned_starts_do_not_wrap(kind: type[np.generic]) -> None:
     batch = row_batch([[[11, 12, 13, 2], [0, 1, 1, 0], [0, 3, 1]]])
-    raw = RawRows(batch=replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), context=CONTEXT)
+    raw = rows_of(replace(batch, seq_start_id=batch.seq_start_id.astype(kind)), CONTEXT)
     assert raw.gaps.tolist() == [3, -2, 3]
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int64, np.float32, np.float16])
 def test_masks_of_zeros_and_ones_are_binary_in_any_type(kind: type[np.generic]) -> None:
     batch = row_batch(ROWS)
-    raw = RawRows(batch=replace(batch, loss_mask=batch.loss_mask.astype(kind)), context=CONTEXT)
-    rows = sound_rows(raw, np.ones(3, dtype=np.bool_))
+    rows = rows_of(replace(batch, loss_mask=batch.loss_mask.astype(kind)), CONTEXT)
     assert rows.has_binary_mask
     assert rows.is_trained.dtype == np.int8
     assert rows.trained_per_sequence.tolist() == [2, 2, 1, 1, 1]
@@ -85,6 +84,6 @@ def test_masks_of_zeros_and_ones_are_binary_in_any_type(kind: type[np.generic]) 
 
 def test_fractions_and_nan_train_nothing() -> None:
     row: Row = [[11, 12, 13, 14, 15, 2], [0.5, float("nan"), -0.5, 1.5, 1.0, 0.0], [0]]
-    rows = sound_rows(_raw([row]), np.ones(1, dtype=np.bool_))
+    rows = _raw([row])
     assert not rows.has_binary_mask
     assert rows.is_trained.tolist() == [0, 0, 0, 1, 1, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Violation, artifact_rule, row_rule
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
@@ -140,7 +140,7 @@ def test_errors_come_before_warnings() -> None:
 
 def test_crash_of_a_row_rule_names_the_rule() -> None:
     @row_rule("BP399", Severity.ERROR, "test")
-    def always_crashes(rows: SoundRows) -> Offenders | None:
+    def always_crashes(rows: Rows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 
     with pytest.raises(RuleCrashError, match=r"rule BP399 \(always-crashes\) crashed on training/.*: IndexError: 1\."):

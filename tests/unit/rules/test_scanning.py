@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bridgepack.records import RowBatch, ShardFacts
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, RuleCrashError, Severity, check_artifact, judge_artifact
 from bridgepack.rules.engine.part import PartScan, ShardPart, parts_of
-from bridgepack.rules.engine.rows import Offenders, SoundRows
+from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import row_rule
 from bridgepack.rules.engine.scan import Execution
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, InMemoryArtifact, Row, artifact, row_batch
@@ -156,7 +156,7 @@ def test_a_row_rule_alone_sees_sound_rows_only() -> None:
 
 def test_a_crash_names_the_rule_and_the_shard_when_it_is_pickled() -> None:
     @row_rule("BP399", Severity.ERROR, "test")
-    def always_crashes(rows: SoundRows) -> Offenders | None:
+    def always_crashes(rows: Rows) -> Offenders | None:
         raise IndexError(rows.num_rows)
 
     with pytest.raises(RuleCrashError) as caught:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
+from bridgepack.rules.engine.rows import Rows, rows_of
 from bridgepack.rules.engine.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
@@ -29,8 +28,8 @@ EVERY = [
 ]
 
 
-def _sound(rows: list[Row], context: CheckContext) -> SoundRows:
-    return sound_rows(RawRows(batch=row_batch(rows), context=context), np.ones(len(rows), dtype=np.bool_))
+def _sound(rows: list[Row], context: CheckContext) -> Rows:
+    return rows_of(row_batch(rows), context)
 
 
 def _truth(rows: list[Row], context: CheckContext = CONTEXT) -> SplitTruth:

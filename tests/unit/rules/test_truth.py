@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bridgepack.rules import CheckContext
 from bridgepack.rules.engine.overlap import OverlapFinder, SharedSequences, hash_sequences
-from bridgepack.rules.engine.rows import RawRows, SoundRows, sound_rows
+from bridgepack.rules.engine.rows import Rows, rows_of
 from bridgepack.rules.engine.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
@@ -15,8 +13,8 @@ PADDED: Row = [[11, 12, 13, 2, 2, 21, 2, 2, 2, 2], [0, 1, 1, 0, 0, 1, 0, 0, 0, 0
 PLAIN: Row = [[31, 32, 33, 34, 35, 36, 37, 38, 39], [0, 0, 0, 1, 1, 1, 1, 1, 0], [0]]
 
 
-def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> SoundRows:
-    return sound_rows(RawRows(batch=row_batch(rows), context=context), np.ones(len(rows), dtype=np.bool_))
+def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> Rows:
+    return rows_of(row_batch(rows), context)
 
 
 def test_totals() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, row_rule, wrong
 
 #: Fewest trained runs from which the alignment of a mask is inferred.
@@ -21,7 +21,7 @@ PADDING_FRACTION = 0.01
 
 
 @row_rule("BP310", ERROR, "PSB310")
-def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
+def loss_mask_not_zero_or_one(rows: Rows) -> Offenders | None:
     """A mask element is neither 0 nor 1.
 
     Why: Silent: the host casts the mask to integers, so 0.5 trains nothing and 2 counts twice.
@@ -37,7 +37,7 @@ def loss_mask_not_zero_or_one(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP309", ERROR, "PSB309")
-def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
+def loss_mask_not_shifted(rows: Rows) -> Offenders | None:
     """The mask at the last stored token of a sequence is not 0.
 
     Why: Silent: masks are stored rolled left by one, as labels are; without the roll the first token of every answer
@@ -51,7 +51,7 @@ def loss_mask_not_shifted(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP335", WARNING, "PSB506")
-def padding_trained(rows: SoundRows) -> Offenders | None:
+def padding_trained(rows: Rows) -> Offenders | None:
     """The mask trains an EOS that follows an EOS: alignment padding.
 
     Why: Silent: trained-token counts are too high; the host drops these labels because their input is EOS.
@@ -66,7 +66,7 @@ def padding_trained(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP318", WARNING, "PSB318")
-def row_without_trained_token(rows: SoundRows) -> Offenders | None:
+def row_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a row is trained, EOS inputs not counted.
 
     Why: Silent: the row costs a full forward and adds nothing; a whole step of such rows logs a loss of 0 or NaN.
@@ -79,7 +79,7 @@ def row_without_trained_token(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP319", WARNING, "PSB319")
-def sequence_without_trained_token(rows: SoundRows) -> Offenders | None:
+def sequence_without_trained_token(rows: Rows) -> Offenders | None:
     """No token of a sequence is trained, EOS inputs not counted, though its row trains others.
 
     Why: Silent: pure waste; often the answer was cut off.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import ERROR, WARNING, row_rule
 
 #: The unfused rotary embedding loops over a row's sequences in Python, in every layer.
@@ -13,7 +13,7 @@ MAX_SEQUENCES_PER_ROW = 1024
 
 
 @row_rule("BP330", ERROR, "PSB107")
-def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
+def row_wider_than_pack(rows: Rows) -> Offenders | None:
     """A row has more runtime tokens than packed_sequence_size.
 
     Why: Crash, later: the host's collate fails an assertion without a message, in a DataLoader worker, when the row
@@ -31,7 +31,7 @@ def row_wider_than_pack(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP331", ERROR, "PSB106")
-def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
+def sequence_not_aligned(rows: Rows) -> Offenders | None:
     """A sequence's physical runtime length is no multiple of pad_seq_to_mult.
 
     Why: Crash or silent: context parallelism cuts each sequence into 2 * CP equal parts; unfused RoPE fails at the
@@ -52,7 +52,7 @@ def sequence_not_aligned(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP311", ERROR, "PSB311")
-def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
+def token_out_of_vocabulary(rows: Rows) -> Offenders | None:
     """A token id is negative or not in the vocabulary.
 
     Why: Silent with tensor parallelism: the embedding is zero and so is the label's logit. Crash without: CUDA error,
@@ -71,7 +71,7 @@ def token_out_of_vocabulary(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP312", WARNING, "PSB312")
-def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
+def token_in_vocabulary_padding(rows: Rows) -> Offenders | None:
     """A token id lies beyond the tokenizer's vocabulary, in the padding of the model's embedding.
 
     Why: Silent: these rows of the embedding were never trained.
@@ -89,7 +89,7 @@ def token_in_vocabulary_padding(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP322", WARNING, "PSB322")
-def too_many_sequences_in_row(rows: SoundRows) -> Offenders | None:
+def too_many_sequences_in_row(rows: Rows) -> Offenders | None:
     """A row has very many sequences.
 
     Why: Slow: the unfused rotary embedding and some metrics loop over a row's sequences in Python, in every layer.

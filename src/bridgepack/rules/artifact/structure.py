@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridgepack.rules.engine.rows import BoolArray, Offenders, RawRows, rows_where, sequences_where
+from bridgepack.rules.engine.rows import BoolArray, Offenders, Rows, rows_where, sequences_where
 from bridgepack.rules.engine.rule import ERROR, structure_rule
 
 
 @structure_rule("BP328", ERROR, "PSB302")
-def row_empty(rows: RawRows) -> Offenders:
+def row_empty(rows: Rows) -> Offenders:
     """A row holds no token.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
@@ -24,7 +24,7 @@ def row_empty(rows: RawRows) -> Offenders:
 
 
 @structure_rule("BP327", ERROR, "PSB304")
-def row_without_sequence(rows: RawRows) -> Offenders:
+def row_without_sequence(rows: Rows) -> Offenders:
     """A row has tokens and an empty seq_start_id.
 
     Why: Crash, later: the host's collate concatenates zero sequences, in a DataLoader worker, when the row is drawn.
@@ -32,12 +32,12 @@ def row_without_sequence(rows: RawRows) -> Offenders:
     Good: input_ids [11, 12, 2], seq_start_id [0].
     Fix: Store the first token of every sequence; a row of one sequence has seq_start_id [0].
     """
-    is_bare = (np.diff(rows.start_offsets) == 0) & (rows.row_lengths > 0)
+    is_bare = (rows.sequences_per_row == 0) & (rows.row_lengths > 0)
     return rows_where(is_bare, lambda _: "seq_start_id []", "at least one start, the first 0")
 
 
 @structure_rule("BP303", ERROR, "PSB303")
-def loss_mask_length_differs(rows: RawRows) -> Offenders:
+def loss_mask_length_differs(rows: Rows) -> Offenders:
     """loss_mask and input_ids of a row have different lengths.
 
     Why: Silent: the host pads a short mask at the row's end, so every later sequence trains the wrong labels; a long
@@ -55,7 +55,7 @@ def loss_mask_length_differs(rows: RawRows) -> Offenders:
 
 
 @structure_rule("BP304", ERROR, "PSB304")
-def first_start_not_zero(rows: RawRows) -> Offenders:
+def first_start_not_zero(rows: Rows) -> Offenders:
     """The first seq_start_id of a row is not 0.
 
     Why: Silent: tokens before the first start are dropped from inputs and labels.
@@ -63,14 +63,14 @@ def first_start_not_zero(rows: RawRows) -> Offenders:
     Good: seq_start_id [0, 4].
     Fix: Begin seq_start_id with 0 and build the artifact again.
     """
-    has_start = np.diff(rows.start_offsets) > 0
+    has_start = rows.sequences_per_row > 0
     first = np.zeros(rows.num_rows, dtype=np.int64)
     first[has_start] = rows.starts[rows.start_offsets[:-1][has_start]]
     return rows_where(first != 0, lambda row: f"first start {first[row]}", "0")
 
 
 @structure_rule("BP305", ERROR, "PSB305")
-def final_boundary_stored(rows: RawRows) -> Offenders:
+def final_boundary_stored(rows: Rows) -> Offenders:
     """seq_start_id ends with the row's length, as cu_seqlens do.
 
     Why: Silent: the host adds the boundary itself, so cu_seqlens fall by one at the end; some kernels crash on it.
@@ -83,7 +83,7 @@ def final_boundary_stored(rows: RawRows) -> Offenders:
 
 
 @structure_rule("BP307", ERROR, "PSB307")
-def start_outside_row(rows: RawRows) -> Offenders:
+def start_outside_row(rows: Rows) -> Offenders:
     """A seq_start_id is negative or beyond the row's end.
 
     Why: Crash or silent: position ids and inputs get different lengths, which the host compares in the first row of
@@ -97,7 +97,7 @@ def start_outside_row(rows: RawRows) -> Offenders:
 
 
 @structure_rule("BP306", ERROR, "PSB306")
-def sequence_too_short(rows: RawRows) -> Offenders:
+def sequence_too_short(rows: Rows) -> Offenders:
     """A sequence has fewer than two stored tokens, or starts do not increase.
 
     Why: Silent: a gap of 0 makes cu_seqlens fall, a gap of 1 makes a sequence without any runtime token.
@@ -112,9 +112,9 @@ def sequence_too_short(rows: RawRows) -> Offenders:
     )
 
 
-def _sequences(rows: RawRows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
+def _sequences(rows: Rows, is_bad: BoolArray, found: Callable[[int], str]) -> Offenders:
     return sequences_where(rows, is_bad, found, "starts from 0, each at least 2 before the next and the row's end")
 
 
-def _length(rows: RawRows, start: int) -> str:
+def _length(rows: Rows, start: int) -> str:
     return f"a row of {rows.row_lengths[rows.row_of_sequence[start]]} stored tokens"

@@ -6,7 +6,7 @@ import numpy as np
 
 from bridgepack.geometry import IntArray
 from bridgepack.rules.engine.context import CannotJudgeError, known
-from bridgepack.rules.engine.rows import Offenders, SoundRows, rows_where, rows_with_tokens, sequences_where
+from bridgepack.rules.engine.rows import Offenders, Rows, rows_where, rows_with_tokens, sequences_where
 from bridgepack.rules.engine.rule import WARNING, row_rule
 
 #: Share of a row's trained labels, 0-1, from which labels lost after EOS are reported.
@@ -16,7 +16,7 @@ _OPEN_A_TURN = frozenset({"<|im_start|>", "<|start_header_id|>", "<|end_header_i
 
 
 @row_rule("BP528", WARNING, "PSB501; bridge/data/packing/gpt_sft.py:269", noticed="never")
-def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
+def labels_after_eos_lost(rows: Rows) -> Offenders | None:
     """At least 1% of a row's trained labels follow an EOS inside a trained text, and are not trained.
 
     A label after EOS that ends a trained run, such as the newline after a turn's end, is not counted; nor is anything
@@ -43,7 +43,7 @@ def labels_after_eos_lost(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP504", WARNING, "PSB504; bridge/data/packing/gpt_sft.py:230")
-def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
+def sequence_of_eos_only(rows: Rows) -> Offenders | None:
     """Every input token of a sequence is EOS.
 
     Why: Silent: nothing of it is trained, and where sequences are padded to a multiple the host strips trailing EOS
@@ -63,7 +63,7 @@ def sequence_of_eos_only(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP506", WARNING, "PSB506, PSB505", noticed="never", evidence="inferred; the host keeps EOS as a label")
-def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
+def end_of_turn_not_trained(rows: Rows) -> Offenders | None:
     """Answers of a row are trained up to their last token, and the token that ends them is not, not once.
 
     Why: Silent: the model never learns to stop. Masks made by token id do this where padding is EOS, and so do
@@ -88,7 +88,7 @@ def end_of_turn_not_trained(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP509", WARNING, "PSB509; bridge/data/token_utils.py:26", noticed="never", evidence="read in the source")
-def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
+def control_token_of_answer_not_trained(rows: Rows) -> Offenders | None:
     """A token that the host never trains stands in an answer, e.g. the `<|python_tag|>` of a Llama 3 tool call.
 
     Why: Silent: the model never learns to write it, so it never opens a tool call.
@@ -108,7 +108,7 @@ def control_token_of_answer_not_trained(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP531", WARNING, "PSB516", noticed="never", evidence="inferred")
-def bos_twice(rows: SoundRows) -> Offenders | None:
+def bos_twice(rows: Rows) -> Offenders | None:
     """A sequence begins with two BOS tokens.
 
     Why: Silent: the model never saw that in pre-training and will not see it at inference. A chat template that writes
@@ -126,7 +126,7 @@ def bos_twice(rows: SoundRows) -> Offenders | None:
 
 
 @row_rule("BP532", WARNING, "PSB516; bridge/data/sft_processing.py:393", noticed="never")
-def bos_missing(rows: SoundRows) -> Offenders | None:
+def bos_missing(rows: Rows) -> Offenders | None:
     """A prompt and completion begin without BOS, which the tokenizer by itself puts before every text.
 
     Why: Silent: inference with this tokenizer begins with BOS, training did not; Gemma models degrade badly.
@@ -142,11 +142,11 @@ def bos_missing(rows: SoundRows) -> Offenders | None:
     return sequences_where(rows, is_bad, lambda _: "no BOS at the start", f"BOS, {bos}")
 
 
-def _positions_of(rows: SoundRows, tokens: tuple[int, ...]) -> IntArray:
+def _positions_of(rows: Rows, tokens: tuple[int, ...]) -> IntArray:
     """Return where any of the tokens stands in `input_ids`, ascending."""
     return np.flatnonzero(np.isin(rows.input_ids, tokens))
 
 
-def _inside(rows: SoundRows, positions: IntArray, *, distance: int) -> IntArray:
+def _inside(rows: Rows, positions: IntArray, *, distance: int) -> IntArray:
     """Return the positions that lie at least `distance` after the start of their sequence."""
     return positions[positions - rows.sequence_begin[rows.sequence_of(positions)] >= distance]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import SoundRows
+from bridgepack.rules.engine.rows import Rows
 
 HashArray = npt.NDArray[np.uint64]
 
@@ -43,7 +43,7 @@ class SequenceHashes:
         return f"row {self.row_numbers[row]}, sequence {index - self.start_offsets[row]}"
 
 
-def hash_sequences(rows: SoundRows) -> SequenceHashes:
+def hash_sequences(rows: Rows) -> SequenceHashes:
     """Return hashes that are the same wherever in a row or a batch a sequence lies.
 
     Polynomial modulo 2**64: the sum of `(id + 1) * base ** position`, moved to the sequence's first token by a power

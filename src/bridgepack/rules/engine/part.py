@@ -5,7 +5,7 @@ How shards are cut depends on them alone, never on the number of workers, so the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -17,8 +17,8 @@ from bridgepack.records import RowBatch, ShardFacts
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext
 from bridgepack.rules.engine.overlap import SequenceHashes, hash_sequences
 from bridgepack.rules.engine.report import Tally, crash_of
-from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows, sound_rows
-from bridgepack.rules.engine.rule import RowRule, Rule, StructureRule
+from bridgepack.rules.engine.rows import Offenders, Rows, rows_of
+from bridgepack.rules.engine.rule import RowRule, StructureRule
 from bridgepack.rules.engine.truth import SplitTruth, truth_of
 
 
@@ -149,38 +149,36 @@ class PartJudge:
                 part.shard, row_groups=part.row_groups, first_row=part.first_row, max_tokens=self.max_tokens
             ):
                 for piece in _pieces(batch, self.max_tokens):
-                    self._judge(RawRows(batch=piece, context=self.context), scan)
+                    self._judge(rows_of(piece, self.context), scan)
         except ArtifactError as error:
             scan.read_error = str(error)
         scan.truth.is_complete = scan.read_error is None and scan.truth.num_rows == scan.num_rows
         return scan
 
-    def _judge(self, raw: RawRows, scan: PartScan) -> None:
+    def _judge(self, raw: Rows, scan: PartScan) -> None:
         is_sound = np.ones(raw.num_rows, dtype=np.bool_)
         for rule in self.structure:
-            offenders = self._offenders(rule, rule.check, raw, scan)
+            offenders = self._offenders(rule, raw, scan)
             if offenders is not None:
                 is_sound[offenders.rows] = False
         scan.num_rows += raw.num_rows
         scan.num_tokens += int(raw.row_lengths.sum())
         if not is_sound.any():
             return
-        rows = sound_rows(raw, is_sound)
+        rows = raw.only(is_sound)
         for row_rule in self.rows:
-            self._offenders(row_rule, row_rule.check, rows, scan)
+            self._offenders(row_rule, rows, scan)
         scan.truth.merge(truth_of(rows))
         if self.hashes_sequences:
             scan.sequences.append(hash_sequences(rows))
 
-    def _offenders[R: (RawRows, SoundRows)](
-        self, rule: Rule, check: Callable[[R], Offenders | None], rows: R, scan: PartScan
-    ) -> Offenders | None:
+    def _offenders(self, rule: StructureRule | RowRule, rows: Rows, scan: PartScan) -> Offenders | None:
         """Return what a rule finds in a batch, after counting it; None where it lacks something."""
         if rule.code in scan.skipped:
             return None
         shard = scan.part.shard
         try:
-            offenders = check(rows)
+            offenders = rule.check(rows)
             if offenders is not None and len(offenders.rows):
                 tally = scan.tallies.setdefault(rule.code, Tally(max_examples=self.max_examples))
                 tally.add_offenders(offenders, shard, rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Finding
-from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
+from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
 
@@ -126,7 +126,7 @@ class Tally:
         if len(self.first) < self.max_examples:
             self.first.append(violation)
 
-    def add_offenders(self, offenders: Offenders, shard: str, rows: RawRows | SoundRows) -> None:
+    def add_offenders(self, offenders: Offenders, shard: str, rows: Rows) -> None:
         """Count the offenders of one batch."""
         self.num_violations += len(offenders.rows)
         for offence in range(min(len(offenders.rows), self.max_examples - len(self.first))):

@@ -1,7 +1,4 @@
-"""The rows a rule sees: as read (`RawRows`), and those whose structure holds (`SoundRows`).
-
-Everything is computed once per batch, on flat arrays, and shared by the rules.
-"""
+"""The rows a rule sees. Everything is computed once per batch, on flat arrays, and shared by the rules."""
 
 from __future__ import annotations
 
@@ -43,9 +40,7 @@ def rows_where(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> 
     return Offenders(rows=bad, found=lambda offence: found(int(bad[offence])), allowed=allowed)
 
 
-def sequences_where(
-    rows: RawRows | SoundRows, is_bad: BoolArray, found: Callable[[int], str], allowed: str
-) -> Offenders:
+def sequences_where(rows: Rows, is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
     """Return the sequences that `is_bad` marks, shape [num_sequences]; `found` takes an index into `starts`."""
     bad = np.flatnonzero(is_bad)
     places = rows.row_of_sequence[bad]
@@ -57,62 +52,64 @@ def sequences_where(
     )
 
 
-def rows_with_tokens(rows: SoundRows, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
+def rows_with_tokens(rows: Rows, positions: IntArray, found: Callable[[int], str], allowed: str) -> Offenders:
     """Return the rows of positions in `input_ids`; `found` takes the first such position of a row."""
     places, first = np.unique(rows.row_of(positions), return_index=True)
     return Offenders(rows=places, found=lambda offence: found(int(positions[first[offence]])), allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawRows:
-    """Rows as read: lengths may disagree and offsets may point anywhere.
+class Rows:
+    """Rows of one batch. As read, lengths may disagree and offsets may point anywhere.
+
+    In sound rows the columns agree: each token lies in exactly one sequence of at least two stored tokens. What is
+    about sequences in `input_ids` holds for them only.
 
     Attributes:
-        batch: the rows.
         context: what they are judged against.
+        numbers: each row's 0-based index in its shard; shape [num_rows], int64.
+        input_ids: shape [num_stored_tokens], integer, stored.
+        stored_mask: shape [num_mask_elements], number, label-aligned, as stored.
+        starts: starts of all sequences, relative to their row; shape [num_sequences], int64, stored.
+        row_lengths: stored tokens of each row; shape [num_rows], int64.
+        mask_lengths: mask elements of each row; shape [num_rows], int64.
+        sequences_per_row: number of sequences of each row; shape [num_rows], int64.
     """
 
-    batch: RowBatch
     context: CheckContext
+    numbers: IntArray
+    input_ids: npt.NDArray[Any]
+    stored_mask: npt.NDArray[Any]
+    starts: IntArray
+    row_lengths: IntArray
+    mask_lengths: IntArray
+    sequences_per_row: IntArray
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        return self.batch.num_rows
+        return len(self.numbers)
 
     @cached_property
-    def row_lengths(self) -> IntArray:
-        """Stored tokens of each row; shape [num_rows], int64."""
-        return np.diff(self.batch.token_offsets)
-
-    @cached_property
-    def mask_lengths(self) -> IntArray:
-        """Mask elements of each row; shape [num_rows], int64."""
-        return np.diff(self.batch.mask_offsets)
+    def token_offsets(self) -> IntArray:
+        """Where each row lies in `input_ids`; shape [num_rows + 1], int64, from 0."""
+        return _offsets(self.row_lengths)
 
     @cached_property
     def start_offsets(self) -> IntArray:
-        """Where each row's starts lie in `starts`; shape [num_rows + 1], int64."""
-        offsets: IntArray = self.batch.start_offsets - self.batch.start_offsets[0]
-        return offsets
-
-    @cached_property
-    def starts(self) -> IntArray:
-        """Starts of all sequences, relative to their row; shape [num_sequences], int64, stored."""
-        offsets = self.batch.start_offsets
-        starts: IntArray = self.batch.seq_start_id[offsets[0] : offsets[-1]].astype(np.int64)
-        return starts
+        """Where each row lies in `starts`; shape [num_rows + 1], int64, from 0."""
+        return _offsets(self.sequences_per_row)
 
     @cached_property
     def row_of_sequence(self) -> IntArray:
-        """Row position of each start; shape [num_sequences], int64."""
-        return np.repeat(np.arange(self.num_rows), np.diff(self.start_offsets))
+        """Row position of each sequence; shape [num_sequences], int64."""
+        return np.repeat(np.arange(self.num_rows), self.sequences_per_row)
 
     @cached_property
     def is_last_start(self) -> BoolArray:
         """Whether a start is the last of its row; shape [num_sequences]."""
         is_last = np.zeros(len(self.starts), dtype=np.bool_)
-        is_last[self.start_offsets[1:][np.diff(self.start_offsets) > 0] - 1] = True
+        is_last[self.start_offsets[1:][self.sequences_per_row > 0] - 1] = True
         return is_last
 
     @cached_property
@@ -121,49 +118,6 @@ class RawRows:
         following = np.append(self.starts[1:], 0)
         ends = np.where(self.is_last_start, self.row_lengths[self.row_of_sequence], following)
         return ends - self.starts
-
-    @property
-    def numbers(self) -> IntArray:
-        """Each row's 0-based index in its shard; shape [num_rows], int64."""
-        return self.batch.first_row + np.arange(self.num_rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoundRows:
-    """Rows whose columns agree: each token lies in exactly one sequence of at least two stored tokens.
-
-    Attributes:
-        context: what they are judged against.
-        numbers: each row's 0-based index in its shard; shape [num_rows], int64.
-        input_ids: shape [num_stored_tokens], integer, stored.
-        stored_mask: shape [num_stored_tokens], number, label-aligned, as stored.
-        token_offsets: where each row lies in the two; shape [num_rows + 1], int64, from 0.
-        starts: starts of all sequences, relative to their row; shape [num_sequences], int64, stored.
-        start_offsets: where each row lies in `starts`; shape [num_rows + 1], int64, from 0.
-    """
-
-    context: CheckContext
-    numbers: IntArray
-    input_ids: npt.NDArray[Any]
-    stored_mask: npt.NDArray[Any]
-    token_offsets: IntArray
-    starts: IntArray
-    start_offsets: IntArray
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return len(self.numbers)
-
-    @cached_property
-    def sequences_per_row(self) -> IntArray:
-        """Number of sequences of each row; shape [num_rows], int64."""
-        return np.diff(self.start_offsets)
-
-    @cached_property
-    def row_of_sequence(self) -> IntArray:
-        """Row position of each sequence; shape [num_sequences], int64."""
-        return np.repeat(np.arange(self.num_rows), self.sequences_per_row)
 
     @cached_property
     def sequence_begin(self) -> IntArray:
@@ -183,7 +137,7 @@ class SoundRows:
     @cached_property
     def row_widths(self) -> IntArray:
         """Runtime tokens of each row: stored tokens - sequences; shape [num_rows], int64."""
-        return np.diff(self.token_offsets) - self.sequences_per_row
+        return self.row_lengths - self.sequences_per_row
 
     @cached_property
     def has_binary_mask(self) -> bool:
@@ -223,7 +177,7 @@ class SoundRows:
 
     @cached_property
     def cleared_labels(self) -> IntArray:
-        """Those that have a label, the token after them in their sequence."""
+        """Those of them that have a label, the token after them in their sequence."""
         positions = self.cleared_positions
         return positions[positions + 1 < self.sequence_end[self.sequence_of(positions)]]
 
@@ -253,25 +207,33 @@ class SoundRows:
         counts: IntArray = np.bincount(self.row_of(positions), minlength=self.num_rows)
         return counts
 
+    def only(self, is_kept: BoolArray) -> Rows:
+        """Return the rows that `is_kept` marks, shape [num_rows]; the same ones where it marks them all."""
+        if is_kept.all():
+            return self
+        return Rows(
+            context=self.context,
+            numbers=self.numbers[is_kept],
+            input_ids=self.input_ids[np.repeat(is_kept, self.row_lengths)],
+            stored_mask=self.stored_mask[np.repeat(is_kept, self.mask_lengths)],
+            starts=self.starts[np.repeat(is_kept, self.sequences_per_row)],
+            row_lengths=self.row_lengths[is_kept],
+            mask_lengths=self.mask_lengths[is_kept],
+            sequences_per_row=self.sequences_per_row[is_kept],
+        )
 
-def sound_rows(raw: RawRows, is_sound: BoolArray) -> SoundRows:
-    """Return the rows that `is_sound` marks; shape [num_rows]. Without copying where it marks them all."""
-    batch = raw.batch
-    ids = batch.input_ids[batch.token_offsets[0] : batch.token_offsets[-1]]
-    mask = batch.loss_mask[batch.mask_offsets[0] : batch.mask_offsets[-1]]
-    starts, num_starts = raw.starts, np.diff(raw.start_offsets)
-    if not is_sound.all():
-        ids = ids[np.repeat(is_sound, raw.row_lengths)]
-        mask = mask[np.repeat(is_sound, raw.mask_lengths)]
-        starts = starts[np.repeat(is_sound, num_starts)]
-    return SoundRows(
-        context=raw.context,
-        numbers=raw.numbers[is_sound],
-        input_ids=ids,
-        stored_mask=mask,
-        token_offsets=_offsets(raw.row_lengths[is_sound]),
-        starts=starts,
-        start_offsets=_offsets(num_starts[is_sound]),
+
+def rows_of(batch: RowBatch, context: CheckContext) -> Rows:
+    """Return the rows of a batch as read; its columns are not copied."""
+    return Rows(
+        context=context,
+        numbers=batch.first_row + np.arange(batch.num_rows),
+        input_ids=batch.input_ids[batch.token_offsets[0] : batch.token_offsets[-1]],
+        stored_mask=batch.loss_mask[batch.mask_offsets[0] : batch.mask_offsets[-1]],
+        starts=batch.seq_start_id[batch.start_offsets[0] : batch.start_offsets[-1]].astype(np.int64),
+        row_lengths=np.diff(batch.token_offsets),
+        mask_lengths=np.diff(batch.mask_offsets),
+        sequences_per_row=np.diff(batch.start_offsets),
     )
 
 

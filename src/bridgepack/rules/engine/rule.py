@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 from bridgepack.records import Change
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, RawRows, SoundRows
+from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.subject import Run
 
 _NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
@@ -151,7 +151,7 @@ class StructureRule(Rule):
 
     judges: ClassVar[str] = "each row"
 
-    check: Callable[[RawRows], Offenders | None]
+    check: Callable[[Rows], Offenders | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,7 +160,7 @@ class RowRule(Rule):
 
     judges: ClassVar[str] = "each sound row"
 
-    check: Callable[[SoundRows], Offenders | None]
+    check: Callable[[Rows], Offenders | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,8 +246,8 @@ def _described(check: Any, code: str, severity: Severity, source: str, facts: Ru
     }
 
 
-structure_rule = Decorator[Callable[[RawRows], Offenders | None], StructureRule](StructureRule)
-row_rule = Decorator[Callable[[SoundRows], Offenders | None], RowRule](RowRule)
+structure_rule = Decorator[Callable[[Rows], Offenders | None], StructureRule](StructureRule)
+row_rule = Decorator[Callable[[Rows], Offenders | None], RowRule](RowRule)
 artifact_rule = Decorator[Callable[[ArtifactFacts], Found], ArtifactRule](ArtifactRule)
 #: Of a rule on runs.
 rule = Decorator[Callable[[Run], Found], RunRule](RunRule)

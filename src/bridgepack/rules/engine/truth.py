@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.geometry import IntArray
-from bridgepack.rules.engine.rows import SoundRows
+from bridgepack.rules.engine.rows import Rows
 
 
 def _total(grow: Callable[[int, int], int]) -> Any:
@@ -121,7 +121,7 @@ class SplitTruth:
 _GROW = {item.name: item.metadata["grow"] for item in fields(SplitTruth) if "grow" in item.metadata}
 
 
-def truth_of(rows: SoundRows) -> SplitTruth:
+def truth_of(rows: Rows) -> SplitTruth:
     """Return the totals over one batch of at least one row."""
     totals = {**_lengths(rows), **_training(rows), **_alignment(rows), **_boundaries(rows)}
     plain: dict[str, Any] = {name: int(value) for name, value in totals.items()}
@@ -131,7 +131,7 @@ def truth_of(rows: SoundRows) -> SplitTruth:
     return truth
 
 
-def _lengths(rows: SoundRows) -> dict[str, Any]:
+def _lengths(rows: Rows) -> dict[str, Any]:
     lengths, widths = rows.runtime_lengths, rows.row_widths
     return {
         "num_rows": rows.num_rows,
@@ -149,7 +149,7 @@ def _lengths(rows: SoundRows) -> dict[str, Any]:
     }
 
 
-def _training(rows: SoundRows) -> dict[str, Any]:
+def _training(rows: Rows) -> dict[str, Any]:
     trained, effective = rows.per_row(rows.trained_per_sequence), rows.per_row(rows.effective_per_sequence)
     inside = rows.eos_positions[rows.eos_positions > 0]
     return {
@@ -161,7 +161,7 @@ def _training(rows: SoundRows) -> dict[str, Any]:
     }
 
 
-def _alignment(rows: SoundRows) -> dict[str, Any]:
+def _alignment(rows: Rows) -> dict[str, Any]:
     multiple = rows.context.pad_seq_to_mult or 1
     padding = _most_padding(rows, multiple)
     is_fully_trained = rows.trained_per_sequence >= rows.runtime_lengths - padding
@@ -173,7 +173,7 @@ def _alignment(rows: SoundRows) -> dict[str, Any]:
     }
 
 
-def _boundaries(rows: SoundRows) -> dict[str, Any]:
+def _boundaries(rows: Rows) -> dict[str, Any]:
     """Return how many rows have a logical boundary other than the physical one, and where.
 
     Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn): trailing EOS inputs are stripped from each
@@ -194,7 +194,7 @@ def _boundaries(rows: SoundRows) -> dict[str, Any]:
     }
 
 
-def _count_trained_runs(rows: SoundRows, truth: SplitTruth) -> None:
+def _count_trained_runs(rows: Rows, truth: SplitTruth) -> None:
     mask = rows.is_trained
     begins = np.flatnonzero(mask[1:] > mask[:-1]) + 1
     begins = begins[begins != rows.sequence_begin[rows.sequence_of(begins)]]
@@ -206,7 +206,7 @@ def _count_trained_runs(rows: SoundRows, truth: SplitTruth) -> None:
         truth.num_trained_ends_on_eos = int(np.count_nonzero(rows.input_ids[ends] == rows.context.eos_token_id))
 
 
-def _count_repeated_tails(rows: SoundRows, truth: SplitTruth) -> None:
+def _count_repeated_tails(rows: Rows, truth: SplitTruth) -> None:
     if rows.context.eos_token_id is None:
         return
     ends = rows.sequence_end[rows.runtime_lengths >= 2]
@@ -221,7 +221,7 @@ def _counted(tokens: npt.NDArray[Any]) -> Counter[int]:
     return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
-def _most_padding(rows: SoundRows, multiple: int) -> IntArray:
+def _most_padding(rows: Rows, multiple: int) -> IntArray:
     """Return the most padding each sequence can have; shape [num_sequences], int64.
 
     That is the EOS ids at its end, fewer than `multiple`, without the first where it is a trained label.
