@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.judge import check_selectors, judge_run, selected, without_doubles
+from bridgepack.rules.engine.judge import check_selectors, judge_run, without_doubles
 from bridgepack.rules.engine.loaded import in_current_names
-from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order
-from bridgepack.rules.engine.rule import Rule
+from bridgepack.rules.engine.report import CheckReport, in_order, skipped
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
@@ -51,18 +50,24 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     loaded = target if isinstance(target, Target) else load_target(target, options.overrides, artifact=options.artifact)
     _check_agreement(loaded, options)
     packs = packs or checked_artifact(loaded, options)
-    if loaded.config is None:
-        assert packs is not None
-        unjudged = selected(RUN_RULES, select=options.select, ignore=options.ignore)
-        report = _with_skipped(packs.report, unjudged, _NO_SETTINGS)
-        report = _suppressed(report, {}, options)
+    if packs is None:
+        on_packs = CheckReport(rules_skipped=skipped(options.selected(ARTIFACT_RULES), _NO_ARTIFACT))
     else:
-        report = _with_run(loaded, loaded.config, packs, options)
-    if options.select:
-        report = _with_skipped(
-            report, selected(GUARD_RULES, select=options.select, ignore=options.ignore), _WHILE_TRAINING
-        )
-    return replace(report, target=loaded.place, target_path=str(loaded.file or loaded.artifact or ""))
+        on_packs = packs.report
+    if loaded.config is None:
+        on_run = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS))
+    else:
+        run = _run_of(loaded.config, packs, options)
+        loaded = replace(loaded, config=run.config)
+        on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
+        on_run = replace(on_run, versions=run.versions.described())
+    report = _suppressed(_joined(on_packs, on_run, options), loaded.config, options)
+    return replace(
+        report,
+        findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
+        target=loaded.place,
+        target_path=str(loaded.file or loaded.artifact or ""),
+    )
 
 
 def _check_agreement(loaded: Target, options: CheckOptions) -> None:
@@ -71,7 +76,7 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
     Raises:
         ConfigError: they do not.
     """
-    if not selected(ALL_RULES, select=options.select, ignore=options.ignore):
+    if not options.selected(ALL_RULES):
         raise ConfigError(
             f"--ignore {', '.join(options.ignore)} leaves no rule of those selected to run. Ignore fewer."
         )
@@ -127,13 +132,12 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
     from bridgepack.rules import judge_artifact
     from bridgepack.rules.engine.scan import Execution
 
-    rules = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
     with opened_for_check(folder, num_workers=options.num_workers) as artifact:
         geometry = _geometry_of_run(config) if artifact.manifest is None else None
         report, facts = judge_artifact(
             artifact,
             context=_context(artifact, geometry or {}, checked_given(options.given)),
-            rules=rules,
+            rules=options.selected(ARTIFACT_RULES),
             max_examples=options.max_examples,
             execution=Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, progress=options.progress),
         )
@@ -159,72 +163,43 @@ def _geometry_of_run(config: RunConfig | None) -> dict[str, int]:
     return known
 
 
-def _with_run(loaded: Target, config: RunConfig, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
+def _run_of(config: RunConfig, packs: CheckedArtifact | None, options: CheckOptions) -> Run:
     environment = options.environment
     versions = target_versions(options.bridge_version, environment.versions if environment else None)
-    config = in_current_names(config, versions)
-    loaded = replace(loaded, config=config)
-    subject = Run(
-        config=config,
+    return Run(
+        config=in_current_names(config, versions),
         versions=versions,
         world_size_given=options.world_size,
         artifact=packs.facts if packs else None,
         environment=environment,
         files=DiskFiles() if options.looks_at_files else None,
     )
-    rules = selected(RUN_RULES, select=options.select, ignore=options.ignore)
-    judged = judge_run(subject, rules, max_examples=options.max_examples)
-    report = _joined(judged, packs, options)
-    report = _suppressed(report, config.ignored, options)
-    findings = tuple(_in_users_terms(finding, loaded) for finding in report.findings)
-    return replace(report, findings=in_order(findings), versions=versions.described())
 
 
-def _joined(judged: CheckReport, packs: CheckedArtifact | None, options: CheckOptions) -> CheckReport:
-    if packs is None:
-        unread = selected(ARTIFACT_RULES, select=options.select, ignore=options.ignore)
-        base = CheckReport(rules_skipped=_skipped(unread, _NO_ARTIFACT))
-    else:
-        base = packs.report
-    skipped = (*base.rules_skipped, *judged.rules_skipped)
+def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -> CheckReport:
+    unasked = skipped(options.selected(GUARD_RULES), _WHILE_TRAINING) if options.select else ()
+    all_skipped = (*on_packs.rules_skipped, *on_run.rules_skipped, *unasked)
     return replace(
-        base,
-        findings=without_doubles((*base.findings, *judged.findings), RUN_RULES),
-        rules_run=tuple(sorted((*base.rules_run, *judged.rules_run))),
-        rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)),
-        rules_not_applicable=judged.rules_not_applicable,
+        on_packs,
+        findings=without_doubles((*on_packs.findings, *on_run.findings), RUN_RULES),
+        rules_run=(*on_packs.rules_run, *on_run.rules_run),
+        rules_skipped=tuple(sorted(all_skipped, key=lambda rule: rule.code)),
+        rules_not_applicable=on_run.rules_not_applicable,
+        versions=on_run.versions,
     )
 
 
-def _with_skipped(report: CheckReport, rules: Sequence[Rule], reason: str) -> CheckReport:
-    """Return a report with rules that did not judge."""
-    skipped = (*report.rules_skipped, *_skipped(rules, reason))
-    return replace(report, rules_skipped=tuple(sorted(skipped, key=lambda rule: rule.code)))
-
-
-def _skipped(rules: Sequence[Rule], reason: str) -> tuple[SkippedRule, ...]:
-    return tuple(SkippedRule(code=rule.code, name=rule.name, reason=reason) for rule in rules)
-
-
-def _suppressed(report: CheckReport, ignored: Mapping[str, str], options: CheckOptions) -> CheckReport:
-    rules = selected(SUPPRESSION_RULES, select=options.select, ignore=options.ignore)
+def _suppressed(report: CheckReport, config: RunConfig | None, options: CheckOptions) -> CheckReport:
+    rules = options.selected(SUPPRESSION_RULES)
     findings, suppressed = apply_suppressions(
         report.findings,
-        ignored,
+        config.ignored if config else {},
         known_codes={rule.code for rule in ALL_RULES},
         judged_codes=report.rules_run,
         rules=rules,
     )
-    return replace(
-        report,
-        findings=in_order(findings),
-        suppressed=suppressed,
-        rules_run=tuple(sorted((*report.rules_run, *_codes(rules)))),
-    )
-
-
-def _codes(rules: Sequence[Rule]) -> list[str]:
-    return [rule.code for rule in rules]
+    rules_run = tuple(sorted((*report.rules_run, *(rule.code for rule in rules))))
+    return replace(report, findings=findings, suppressed=suppressed, rules_run=rules_run)
 
 
 def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
@@ -232,10 +207,11 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
 
     A finding on something else than a setting, as a shard or a distribution, has no file.
     """
-    assert loaded.config is not None
     config = loaded.config
+    if config is None:
+        return finding
     paths = [config.user_path(part.strip()) for part in finding.where.split(",")]
-    changes = tuple(user_change(change, loaded) for change in finding.changes)
+    changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
     finding = replace(finding, where=", ".join(dict.fromkeys(paths)), changes=changes)
     sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
     if loaded.file is None or paths[0].partition(".")[0] not in sections:
@@ -243,10 +219,6 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
     return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
 
 
-def user_change(change: Change, loaded: Target) -> Change:
-    """Return a change whose path is that of the user's own file."""
-    if loaded.config is None:
-        return change
-    is_recipe = loaded.kind == "recipe"
-    path = recipe_field(loaded.config, change.path) if is_recipe else loaded.config.user_path(change.path)
+def _user_change(change: Change, loaded: Target, config: RunConfig) -> Change:
+    path = recipe_field(config, change.path) if loaded.kind == "recipe" else config.user_path(change.path)
     return replace(change, path=path)

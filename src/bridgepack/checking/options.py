@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     InstanceOf,
     ModelWrapValidatorHandler,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import known_names, shown
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
+from bridgepack.rules.engine.judge import selected
+from bridgepack.rules.engine.rule import Rule
 from bridgepack.rules.engine.subject import Environment
 
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
@@ -35,8 +36,7 @@ def _says(allowed: str) -> Any:
     return Field(description=allowed)
 
 
-_SIZE = _says("a whole number of at least 1")
-_TOKEN_ID = _says("a token id, a whole number of at least 0")
+_A_SIZE, _A_TOKEN_ID = "a whole number of at least 1", "a token id, a whole number of at least 0"
 _SELECTORS = _says("a list of codes such as BP101, beginnings such as BP1, or names")
 
 
@@ -72,8 +72,8 @@ class CheckOptions:
     ignore: Annotated[Sequence[str], _SELECTORS] = ()
     given: Annotated[Mapping[str, Any], _says("a mapping, name -> value")] = Field(default_factory=dict)
     looks_at_files: Annotated[bool, _says("True or False")] = True
-    num_workers: Annotated[_Size, _SIZE] = 1
-    max_examples: Annotated[_Size, _SIZE] = 5
+    num_workers: Annotated[_Size, _says(_A_SIZE)] = 1
+    max_examples: Annotated[_Size, _says(_A_SIZE)] = 5
     progress: Annotated[InstanceOf[Progress] | None, _says("an object with start(), advance() and finish()")] = None
 
     def __post_init__(self) -> None:
@@ -84,6 +84,10 @@ class CheckOptions:
         """
         checked_given(self.given)
 
+    def selected[R: Rule](self, rules: Sequence[R]) -> tuple[R, ...]:
+        """Return the rules that are to run."""
+        return selected(rules, select=self.select, ignore=self.ignore)
+
     @model_validator(mode="wrap")
     @classmethod
     def _in_plain_words(cls, values: Any, handler: ModelWrapValidatorHandler[CheckOptions]) -> CheckOptions:
@@ -92,28 +96,24 @@ class CheckOptions:
             return handler(values)
         except ValidationError as error:
             fields = cls.__pydantic_fields__  # type: ignore[attr-defined]  # as pydantic documents it
-            raise ConfigError(_first_wrong(error, values.kwargs, fields)) from None
+            name = str(error.errors()[0]["loc"][0])
+            allowed = fields[name].description if name in fields else ", ".join(fields)
+            raise ConfigError(f"{name} is {shown(values.kwargs[name])}; allowed: {allowed}.") from None
 
 
-class _Given(BaseModel):
-    """Facts about an artifact that has no manifest; only those that are stated count."""
-
-    model_config = _STRICT
-
-    packed_sequence_size: Annotated[_Size, _says("a whole number of at least 1, in runtime tokens")] = 1
-    pad_seq_to_mult: Annotated[_Size, _SIZE] = 1
-    eos_token_id: Annotated[_TokenId, _TOKEN_ID] = 0
-    bos_token_id: Annotated[_TokenId, _TOKEN_ID] = 0
-    vocab_size: Annotated[_Size, _SIZE] = 1
-    padded_vocab_size: Annotated[_Size, _SIZE] = 1
-    loss_mode: Annotated[
-        Literal["assistant", "last_turn", "completion", "full"], _says("assistant, last_turn, completion, full")
-    ] = "full"
-    end_of_turn_ids: Annotated[Sequence[_TokenId], _says("a list of token ids, e.g. [151645]")] = ()
-    never_trained: Annotated[
-        Mapping[str, _TokenId], _says("a mapping of texts to token ids, e.g. {<think>: 151667}")
-    ] = Field(default_factory=dict)
-    expects_bos: Annotated[bool, _says("true or false")] = False
+#: Fact about an artifact that has no manifest -> what it must be, and that in words.
+_GIVEN: Mapping[str, tuple[Any, str]] = {
+    "packed_sequence_size": (_Size, f"{_A_SIZE}, in runtime tokens"),
+    "pad_seq_to_mult": (_Size, _A_SIZE),
+    "eos_token_id": (_TokenId, _A_TOKEN_ID),
+    "bos_token_id": (_TokenId, _A_TOKEN_ID),
+    "vocab_size": (_Size, _A_SIZE),
+    "padded_vocab_size": (_Size, _A_SIZE),
+    "loss_mode": (Literal["assistant", "last_turn", "completion", "full"], "assistant, last_turn, completion, full"),
+    "end_of_turn_ids": (Sequence[_TokenId], "a list of token ids, e.g. [151645]"),
+    "never_trained": (Mapping[str, _TokenId], "a mapping of texts to token ids, e.g. {<think>: 151667}"),
+    "expects_bos": (bool, "true or false"),
+}
 
 
 def parse_given(items: Sequence[str]) -> dict[str, Any]:
@@ -134,23 +134,15 @@ def checked_given(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a name or a value is nothing known.
     """
-    for name in given:
-        if name not in _Given.model_fields:
-            nearest = nearest_name(str(name), _Given.model_fields)
-            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-            raise ConfigError(f"--given {name}; allowed: {', '.join(_Given.model_fields)}. {hint}")
-    try:
-        _Given.model_validate(dict(given))
-    except ValidationError as error:
-        raise ConfigError(f"--given {_first_wrong(error, given, _Given.model_fields)}") from None
+    for name, value in given.items():
+        if name not in _GIVEN:
+            raise ConfigError(f"--given {name}; {known_names(str(name), list(_GIVEN))}")
+        kind, allowed = _GIVEN[name]
+        try:
+            TypeAdapter(kind).validate_python(value, strict=True)
+        except ValidationError:
+            raise ConfigError(f"--given {name} is {shown(value)}; allowed: {allowed}.") from None
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
-def _first_wrong(error: ValidationError, values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
-    """Return what is wrong with the first wrong field, by its description."""
-    name = str(error.errors()[0]["loc"][0])
-    allowed = fields[name].description if name in fields else ", ".join(fields)
-    return f"{name} is {shown(values[name])}; allowed: {allowed}."
 
 
 def named_environment(name: str | Path | None) -> Environment | None:
