@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
-from bridgepack.config.cluster.mounts import is_inside
 from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.cluster.values import is_inside
 from bridgepack.config.errors import shown
 
 #: Classes that have a kind of their own.

@@ -14,8 +14,7 @@ from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
-from bridgepack.config.cluster.slurm import SlurmJobDetails
-from bridgepack.config.cluster.tunnels import Tunnel
+from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
 from bridgepack.config.section import meanings_of
 from bridgepack.config.walking import alternatives
 

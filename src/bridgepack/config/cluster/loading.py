@@ -31,11 +31,7 @@ def load_cluster(target: str | Path | ClusterConfig, overrides: Mapping[str, Any
 
 
 def parse_cluster_overrides(items: tuple[str, ...], *, option: str = "--cluster-set") -> dict[str, Any]:
-    """Return `path=value` strings as a mapping; values are read as YAML.
-
-    Raises:
-        ConfigError: for a string without `=` or with a value that is not YAML.
-    """
+    """Return `path=value` strings as a mapping, as `parse_overrides` does."""
     return parse_overrides(items, option=option, example="executor.nodes=4")
 
 
