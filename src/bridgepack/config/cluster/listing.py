@@ -118,7 +118,7 @@ def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None
                 type=type_in_words(field.annotation),
                 default=_default(field),
                 is_required=field.is_required() or (facts is not None and name in facts.needs),
-                meaning=" ".join((field.description or meanings_of(model).get(name, "")).split()),
+                meaning=field.description or meanings_of(model).get(name, ""),
             )
             for name, field in model.model_fields.items()
             if name != "kind"
