@@ -11,13 +11,13 @@ from pydantic import Field
 from bridgepack import geometry
 from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
-from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
     FullMethod,
+    GuardConfig,
     LoggingConfig,
     Method,
     ModelConfig,
@@ -119,9 +119,7 @@ class SFTRecipe(Document):
         Raises:
             ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
         """
-        from bridgepack.bridge.writing.write import (
-            to_bridge,  # a layer above: this method is a recipe's door to the host
-        )
+        from bridgepack.bridge.writing.write import to_bridge  # a layer above: this is a recipe's door to the host
 
         return to_bridge(self, artifact=artifact)
 
@@ -136,9 +134,7 @@ class SFTRecipe(Document):
         Raises:
             ConfigError: the config trains something that no recipe can say.
         """
-        from bridgepack.bridge.adopting.adopt import (
-            from_bridge,  # a layer above: this method is a recipe's door from the host
-        )
+        from bridgepack.bridge.adopting.adopt import from_bridge  # a layer above: a recipe's door from the host
 
         return from_bridge(config, **fields)
 
@@ -152,21 +148,17 @@ class SFTRecipe(Document):
         size = self.packing.packed_sequence_size
         if size % multiple.value:
             raise ConfigError(_misaligned_size(size, multiple))
+        field = "packing.max_sequence_length" if self.packing.max_sequence_length else "packing.packed_sequence_size"
         longest = self.packing.max_sequence_length or size
         whole = geometry.floor_to_multiple(longest, multiple.value)
         if whole == 0:
             raise ConfigError(
-                f"packing.max_sequence_length is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
+                f"{field} is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
                 f"({multiple.because}). Raise it or lower the parallelism."
             )
-        because = (
-            f"{'packing.max_sequence_length' if self.packing.max_sequence_length else 'packing.packed_sequence_size'}"
-            f" {longest} rounded down to a multiple of {multiple.value}"
-        )
+        because = f"{field} {longest} rounded down to a multiple of {multiple.value}"
         return ResolvedRecipe(
-            recipe=self,
-            pad_seq_to_mult=multiple,
-            max_sequence_length=Derived(value=whole, because=because),
+            recipe=self, pad_seq_to_mult=multiple, max_sequence_length=Derived(value=whole, because=because)
         )
 
     def _derived_multiple(self) -> Derived:
