@@ -50,7 +50,7 @@ def _values(node: ast.AST, path: str, section: str) -> Iterator[tuple[str, ast.e
     prefix = f"{path}." if path else ""
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            below = f"{prefix}{key.value}" if isinstance(key, ast.Constant) else path
+            below = prefix + str(key.value) if isinstance(key, ast.Constant) else path
             yield below, value
             yield from _values(value, below, section)
         return
