@@ -11,7 +11,7 @@ Activations and logits come on top.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_tp
 
 _GEMMA_3_1B = Model(
     module=__name__,
@@ -24,11 +24,7 @@ _GEMMA_3_1B = Model(
 
 gemma3_1b_sft_1gpu_h100_bf16_recipe = _GEMMA_3_1B.row("sft", 4096, 1, "Upstream's topology.", state_gib=17)
 gemma3_1b_sft_1gpu_h100_bf16_8k_recipe = _GEMMA_3_1B.row("sft", 8192, 1, "Upstream's topology.", state_gib=17)
-gemma3_1b_sft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row(
-    "sft", 32768, 4, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=4, TP=4
-)
+gemma3_1b_sft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row("sft", 32768, 4, more_tp(4, 1), state_gib=4, TP=4)
 gemma3_1b_peft_1gpu_h100_bf16_recipe = _GEMMA_3_1B.row("peft", 4096, 1, "Upstream's topology.", state_gib=2)
 gemma3_1b_peft_1gpu_h100_bf16_8k_recipe = _GEMMA_3_1B.row("peft", 8192, 1, "Upstream's topology.", state_gib=2)
-gemma3_1b_peft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row(
-    "peft", 32768, 4, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=0.5, TP=4
-)
+gemma3_1b_peft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row("peft", 32768, 4, more_tp(4, 1), state_gib=0.5, TP=4)

@@ -10,7 +10,7 @@ experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_ep, more_gpus
 
 _GPT_OSS_20B = Model(
     module=__name__,
@@ -35,13 +35,7 @@ gpt_oss_20b_sft_8gpu_h100_bf16_recipe = _GPT_OSS_20B.row(
     "sft", 4096, 8, "Upstream's topology.", state_gib=53, recompute="full", EP=8
 )
 gpt_oss_20b_sft_16gpu_h100_bf16_8k_recipe = _GPT_OSS_20B.row(
-    "sft",
-    8192,
-    16,
-    "Upstream's TP, PP and EP; on its 8 GPUs 53 GiB of state leave too little for activations and logits.",
-    state_gib=38,
-    recompute="full",
-    EP=8,
+    "sft", 8192, 16, more_gpus("TP, PP and EP", 8, 53), state_gib=38, recompute="full", EP=8
 )
 gpt_oss_20b_sft_16gpu_h100_bf16_32k_recipe = _GPT_OSS_20B.row(
     "sft", 32768, 16, "Upstream's TP, PP and EP.", state_gib=38, recompute="full", CP=4, EP=8
@@ -54,45 +48,17 @@ gpt_oss_20b_peft_1gpu_h100_bf16_8k_recipe = _GPT_OSS_20B.row(
     "peft", 8192, 1, "Upstream's topology.", state_gib=39, recompute="full"
 )
 gpt_oss_20b_peft_4gpu_h100_bf16_32k_recipe = _GPT_OSS_20B.row(
-    "peft",
-    32768,
-    4,
-    "EP 4 instead of upstream's 1 spreads the experts wider.",
-    state_gib=12,
-    recompute="full",
-    CP=4,
-    EP=4,
+    "peft", 32768, 4, more_ep(4, 1), state_gib=12, recompute="full", CP=4, EP=4
 )
 gpt_oss_20b_peft_8gpu_h100_bf16_128k_recipe = _GPT_OSS_20B.row(
-    "peft",
-    131072,
-    8,
-    "EP 8 instead of upstream's 1 spreads the experts wider.",
-    state_gib=8,
-    recompute="full",
-    CP=8,
-    EP=8,
+    "peft", 131072, 8, more_ep(8, 1), state_gib=8, recompute="full", CP=8, EP=8
 )
 
 gpt_oss_120b_sft_64gpu_h100_bf16_recipe = _GPT_OSS_120B.row(
-    "sft",
-    4096,
-    64,
-    "Upstream's TP, PP and EP; on its 32 GPUs 64 GiB of state leave too little for activations and logits.",
-    state_gib=43,
-    recompute="full",
-    PP=4,
-    EP=8,
+    "sft", 4096, 64, more_gpus("TP, PP and EP", 32, 64), state_gib=43, recompute="full", PP=4, EP=8
 )
 gpt_oss_120b_sft_64gpu_h100_bf16_8k_recipe = _GPT_OSS_120B.row(
-    "sft",
-    8192,
-    64,
-    "Upstream's TP, PP and EP; on its 32 GPUs 64 GiB of state leave too little for activations and logits.",
-    state_gib=43,
-    recompute="full",
-    PP=4,
-    EP=8,
+    "sft", 8192, 64, more_gpus("TP, PP and EP", 32, 64), state_gib=43, recompute="full", PP=4, EP=8
 )
 gpt_oss_120b_sft_64gpu_h100_bf16_32k_recipe = _GPT_OSS_120B.row(
     "sft", 32768, 64, "Upstream's TP, PP and EP.", state_gib=43, recompute="full", PP=4, CP=4, EP=8
@@ -110,12 +76,5 @@ gpt_oss_120b_peft_8gpu_h100_bf16_32k_recipe = _GPT_OSS_120B.row(
     "peft", 32768, 8, "Upstream's TP, PP and EP.", state_gib=31, recompute="full", CP=4, EP=8
 )
 gpt_oss_120b_peft_16gpu_h100_bf16_128k_recipe = _GPT_OSS_120B.row(
-    "peft",
-    131072,
-    16,
-    "EP 16 instead of upstream's 8 spreads the experts wider.",
-    state_gib=17,
-    recompute="full",
-    CP=8,
-    EP=16,
+    "peft", 131072, 16, more_ep(16, 8), state_gib=17, recompute="full", CP=8, EP=16
 )

@@ -9,7 +9,7 @@ Activations and logits come on top.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_gpus, more_tp
 
 _LLAMA_32_1B = Model(
     module=__name__,
@@ -61,32 +61,11 @@ llama32_1b_peft_8gpu_h100_bf16_128k_recipe = _LLAMA_32_1B.row(
     "peft", 131072, 8, "Upstream's TP and PP.", state_gib=2, recompute="full", CP=8
 )
 
-llama32_3b_sft_2gpu_h100_bf16_recipe = _LLAMA_32_3B.row(
-    "sft",
-    4096,
-    2,
-    "Upstream's TP and PP; on its 1 GPU 54 GiB of state leave too little for activations and logits.",
-    state_gib=36,
-)
-llama32_3b_sft_4gpu_h100_bf16_8k_recipe = _LLAMA_32_3B.row(
-    "sft",
-    8192,
-    4,
-    "Upstream's TP and PP; on its 1 GPU 54 GiB of state leave too little for activations and logits.",
-    state_gib=27,
-)
-llama32_3b_sft_8gpu_h100_bf16_32k_recipe = _LLAMA_32_3B.row(
-    "sft", 32768, 8, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=13, TP=2, CP=4
-)
+llama32_3b_sft_2gpu_h100_bf16_recipe = _LLAMA_32_3B.row("sft", 4096, 2, more_gpus("TP and PP", 1, 54), state_gib=36)
+llama32_3b_sft_4gpu_h100_bf16_8k_recipe = _LLAMA_32_3B.row("sft", 8192, 4, more_gpus("TP and PP", 1, 54), state_gib=27)
+llama32_3b_sft_8gpu_h100_bf16_32k_recipe = _LLAMA_32_3B.row("sft", 32768, 8, more_tp(2, 1), state_gib=13, TP=2, CP=4)
 llama32_3b_sft_8gpu_h100_bf16_128k_recipe = _LLAMA_32_3B.row(
-    "sft",
-    131072,
-    8,
-    "TP 2 instead of upstream's 1 splits activations and logits.",
-    state_gib=13,
-    recompute="full",
-    TP=2,
-    CP=4,
+    "sft", 131072, 8, more_tp(2, 1), state_gib=13, recompute="full", TP=2, CP=4
 )
 llama32_3b_peft_1gpu_h100_bf16_recipe = _LLAMA_32_3B.row("peft", 4096, 1, "Upstream's topology.", state_gib=6)
 llama32_3b_peft_1gpu_h100_bf16_8k_recipe = _LLAMA_32_3B.row("peft", 8192, 1, "Upstream's topology.", state_gib=6)
@@ -98,50 +77,20 @@ llama32_3b_peft_8gpu_h100_bf16_128k_recipe = _LLAMA_32_3B.row(
 )
 
 llama31_8b_sft_4gpu_h100_bf16_recipe = _LLAMA_31_8B.row(
-    "sft",
-    4096,
-    4,
-    "Upstream's TP and PP; on its 2 GPUs 67 GiB of state leave too little for activations and logits.",
-    state_gib=45,
-    TP=2,
+    "sft", 4096, 4, more_gpus("TP and PP", 2, 67), state_gib=45, TP=2
 )
 llama31_8b_sft_8gpu_h100_bf16_8k_recipe = _LLAMA_31_8B.row(
-    "sft",
-    8192,
-    8,
-    "Upstream's TP and PP; on its 2 GPUs 67 GiB of state leave too little for activations and logits.",
-    state_gib=34,
-    TP=2,
+    "sft", 8192, 8, more_gpus("TP and PP", 2, 67), state_gib=34, TP=2
 )
-llama31_8b_sft_8gpu_h100_bf16_32k_recipe = _LLAMA_31_8B.row(
-    "sft", 32768, 8, "TP 4 instead of upstream's 2 splits activations and logits.", state_gib=22, TP=4, CP=2
-)
+llama31_8b_sft_8gpu_h100_bf16_32k_recipe = _LLAMA_31_8B.row("sft", 32768, 8, more_tp(4, 2), state_gib=22, TP=4, CP=2)
 llama31_8b_sft_16gpu_h100_bf16_128k_recipe = _LLAMA_31_8B.row(
-    "sft",
-    131072,
-    16,
-    "TP 4 instead of upstream's 2 splits activations and logits.",
-    state_gib=17,
-    recompute="full",
-    TP=4,
-    CP=4,
+    "sft", 131072, 16, more_tp(4, 2), state_gib=17, recompute="full", TP=4, CP=4
 )
 llama31_8b_peft_1gpu_h100_bf16_recipe = _LLAMA_31_8B.row("peft", 4096, 1, "Upstream's topology.", state_gib=15)
-llama31_8b_peft_2gpu_h100_bf16_8k_recipe = _LLAMA_31_8B.row(
-    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=2
-)
-llama31_8b_peft_8gpu_h100_bf16_32k_recipe = _LLAMA_31_8B.row(
-    "peft", 32768, 8, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=2, CP=4
-)
+llama31_8b_peft_2gpu_h100_bf16_8k_recipe = _LLAMA_31_8B.row("peft", 8192, 2, more_tp(2, 1), state_gib=7, TP=2)
+llama31_8b_peft_8gpu_h100_bf16_32k_recipe = _LLAMA_31_8B.row("peft", 32768, 8, more_tp(2, 1), state_gib=7, TP=2, CP=4)
 llama31_8b_peft_8gpu_h100_bf16_128k_recipe = _LLAMA_31_8B.row(
-    "peft",
-    131072,
-    8,
-    "TP 2 instead of upstream's 1 splits activations and logits.",
-    state_gib=7,
-    recompute="full",
-    TP=2,
-    CP=4,
+    "peft", 131072, 8, more_tp(2, 1), state_gib=7, recompute="full", TP=2, CP=4
 )
 
 llama31_70b_sft_32gpu_h100_bf16_recipe = _LLAMA_31_70B.row(

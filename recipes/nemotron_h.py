@@ -9,7 +9,7 @@ experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_gpus
 
 _NEMOTRON_3_NANO = Model(
     module=__name__,
@@ -22,22 +22,10 @@ _NEMOTRON_3_NANO = Model(
 )
 
 nemotron_3_nano_sft_16gpu_h100_bf16_recipe = _NEMOTRON_3_NANO.row(
-    "sft",
-    4096,
-    16,
-    "Upstream's TP, PP and EP; on its 8 GPUs 77 GiB of state leave too little for activations and logits.",
-    state_gib=55,
-    recompute="full",
-    EP=8,
+    "sft", 4096, 16, more_gpus("TP, PP and EP", 8, 77), state_gib=55, recompute="full", EP=8
 )
 nemotron_3_nano_sft_16gpu_h100_bf16_8k_recipe = _NEMOTRON_3_NANO.row(
-    "sft",
-    8192,
-    16,
-    "Upstream's TP, PP and EP; on its 8 GPUs 77 GiB of state leave too little for activations and logits.",
-    state_gib=55,
-    recompute="full",
-    EP=8,
+    "sft", 8192, 16, more_gpus("TP, PP and EP", 8, 77), state_gib=55, recompute="full", EP=8
 )
 nemotron_3_nano_sft_16gpu_h100_bf16_32k_recipe = _NEMOTRON_3_NANO.row(
     "sft", 32768, 16, "Upstream's TP, PP and EP.", state_gib=55, recompute="full", CP=4, EP=8

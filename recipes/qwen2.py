@@ -9,7 +9,7 @@ Activations and logits come on top.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_gpus, more_tp
 
 _QWEN25_7B = Model(
     module=__name__,
@@ -28,51 +28,19 @@ _QWEN25_72B = Model(
     lora="qwen25_72b_peft_8gpu_h100_bf16_config",
 )
 
-qwen25_7b_sft_4gpu_h100_bf16_recipe = _QWEN25_7B.row(
-    "sft",
-    4096,
-    4,
-    "Upstream's TP and PP; on its 2 GPUs 64 GiB of state leave too little for activations and logits.",
-    state_gib=43,
-    TP=2,
-)
+qwen25_7b_sft_4gpu_h100_bf16_recipe = _QWEN25_7B.row("sft", 4096, 4, more_gpus("TP and PP", 2, 64), state_gib=43, TP=2)
 qwen25_7b_sft_8gpu_h100_bf16_8k_recipe = _QWEN25_7B.row(
-    "sft",
-    8192,
-    8,
-    "Upstream's TP and PP; on its 2 GPUs 64 GiB of state leave too little for activations and logits.",
-    state_gib=32,
-    TP=2,
+    "sft", 8192, 8, more_gpus("TP and PP", 2, 64), state_gib=32, TP=2
 )
-qwen25_7b_sft_8gpu_h100_bf16_32k_recipe = _QWEN25_7B.row(
-    "sft", 32768, 8, "TP 4 instead of upstream's 2 splits activations and logits.", state_gib=21, TP=4, CP=2
-)
+qwen25_7b_sft_8gpu_h100_bf16_32k_recipe = _QWEN25_7B.row("sft", 32768, 8, more_tp(4, 2), state_gib=21, TP=4, CP=2)
 qwen25_7b_sft_16gpu_h100_bf16_128k_recipe = _QWEN25_7B.row(
-    "sft",
-    131072,
-    16,
-    "TP 4 instead of upstream's 2 splits activations and logits.",
-    state_gib=16,
-    recompute="full",
-    TP=4,
-    CP=4,
+    "sft", 131072, 16, more_tp(4, 2), state_gib=16, recompute="full", TP=4, CP=4
 )
 qwen25_7b_peft_1gpu_h100_bf16_recipe = _QWEN25_7B.row("peft", 4096, 1, "Upstream's topology.", state_gib=14)
-qwen25_7b_peft_2gpu_h100_bf16_8k_recipe = _QWEN25_7B.row(
-    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=2
-)
-qwen25_7b_peft_8gpu_h100_bf16_32k_recipe = _QWEN25_7B.row(
-    "peft", 32768, 8, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=2, CP=4
-)
+qwen25_7b_peft_2gpu_h100_bf16_8k_recipe = _QWEN25_7B.row("peft", 8192, 2, more_tp(2, 1), state_gib=7, TP=2)
+qwen25_7b_peft_8gpu_h100_bf16_32k_recipe = _QWEN25_7B.row("peft", 32768, 8, more_tp(2, 1), state_gib=7, TP=2, CP=4)
 qwen25_7b_peft_8gpu_h100_bf16_128k_recipe = _QWEN25_7B.row(
-    "peft",
-    131072,
-    8,
-    "TP 2 instead of upstream's 1 splits activations and logits.",
-    state_gib=7,
-    recompute="full",
-    TP=2,
-    CP=4,
+    "peft", 131072, 8, more_tp(2, 1), state_gib=7, recompute="full", TP=2, CP=4
 )
 
 qwen25_72b_sft_32gpu_h100_bf16_recipe = _QWEN25_72B.row(

@@ -9,7 +9,7 @@ Activations and logits come on top.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_tp
 
 _QWEN3_600M = Model(
     module=__name__,
@@ -104,27 +104,17 @@ qwen3_8b_sft_8gpu_h100_bf16_32k_recipe = _QWEN3_8B.row(
     "sft", 32768, 8, "Upstream's topology.", state_gib=23, base="qwen3_8b_sft_8gpu_h100_bf16_32k_config", TP=4, CP=2
 )
 qwen3_8b_peft_1gpu_h100_bf16_recipe = _QWEN3_8B.row("peft", 4096, 1, "Upstream's topology.", state_gib=15)
-qwen3_8b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_8B.row(
-    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=8, TP=2
-)
-qwen3_8b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_8B.row(
-    "peft", 32768, 8, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=8, TP=2, CP=4
-)
+qwen3_8b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_8B.row("peft", 8192, 2, more_tp(2, 1), state_gib=8, TP=2)
+qwen3_8b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_8B.row("peft", 32768, 8, more_tp(2, 1), state_gib=8, TP=2, CP=4)
 
 qwen3_14b_sft_8gpu_h100_bf16_recipe = _QWEN3_14B.row("sft", 4096, 8, "Upstream's topology.", state_gib=31, TP=8)
 qwen3_14b_sft_8gpu_h100_bf16_8k_recipe = _QWEN3_14B.row("sft", 8192, 8, "Upstream's topology.", state_gib=31, TP=8)
 qwen3_14b_sft_16gpu_h100_bf16_32k_recipe = _QWEN3_14B.row(
     "sft", 32768, 16, "Upstream's TP and PP.", state_gib=21, TP=8, CP=2
 )
-qwen3_14b_peft_2gpu_h100_bf16_recipe = _QWEN3_14B.row(
-    "peft", 4096, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=14, TP=2
-)
-qwen3_14b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_14B.row(
-    "peft", 8192, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=14, TP=2
-)
-qwen3_14b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_14B.row(
-    "peft", 32768, 8, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=7, TP=4, CP=2
-)
+qwen3_14b_peft_2gpu_h100_bf16_recipe = _QWEN3_14B.row("peft", 4096, 2, more_tp(2, 1), state_gib=14, TP=2)
+qwen3_14b_peft_2gpu_h100_bf16_8k_recipe = _QWEN3_14B.row("peft", 8192, 2, more_tp(2, 1), state_gib=14, TP=2)
+qwen3_14b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_14B.row("peft", 32768, 8, more_tp(4, 1), state_gib=7, TP=4, CP=2)
 
 qwen3_32b_sft_16gpu_h100_bf16_recipe = _QWEN3_32B.row(
     "sft", 4096, 16, "Upstream's topology.", state_gib=34, recompute="full", TP=8, PP=2
@@ -136,11 +126,11 @@ qwen3_32b_sft_32gpu_h100_bf16_32k_recipe = _QWEN3_32B.row(
     "sft", 32768, 32, "Upstream's TP and PP.", state_gib=23, recompute="full", TP=8, PP=2, CP=2
 )
 qwen3_32b_peft_2gpu_h100_bf16_recipe = _QWEN3_32B.row(
-    "peft", 4096, 2, "TP 2 instead of upstream's 1 splits activations and logits.", state_gib=31, recompute="full", TP=2
+    "peft", 4096, 2, more_tp(2, 1), state_gib=31, recompute="full", TP=2
 )
 qwen3_32b_peft_4gpu_h100_bf16_8k_recipe = _QWEN3_32B.row(
-    "peft", 8192, 4, "TP 4 instead of upstream's 1 splits activations and logits.", state_gib=15, recompute="full", TP=4
+    "peft", 8192, 4, more_tp(4, 1), state_gib=15, recompute="full", TP=4
 )
 qwen3_32b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_32B.row(
-    "peft", 32768, 8, "TP 8 instead of upstream's 1 splits activations and logits.", state_gib=8, recompute="full", TP=8
+    "peft", 32768, 8, more_tp(8, 1), state_gib=8, recompute="full", TP=8
 )

@@ -10,7 +10,7 @@ experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA.
 
 from __future__ import annotations
 
-from bridgepack.config.recipe.rows import Model
+from bridgepack.config.recipe.rows import Model, more_ep
 
 _QWEN3_30B_A3B = Model(
     module=__name__,
@@ -47,45 +47,17 @@ qwen3_30b_a3b_peft_4gpu_h100_bf16_8k_recipe = _QWEN3_30B_A3B.row(
     "peft", 8192, 4, "Upstream's topology.", state_gib=14, TP=4, EP=4, ETP=1
 )
 qwen3_30b_a3b_peft_8gpu_h100_bf16_32k_recipe = _QWEN3_30B_A3B.row(
-    "peft", 32768, 8, "EP 8 instead of upstream's 4 spreads the experts wider.", state_gib=7, TP=4, CP=2, EP=8, ETP=1
+    "peft", 32768, 8, more_ep(8, 4), state_gib=7, TP=4, CP=2, EP=8, ETP=1
 )
 
 qwen3_235b_a22b_sft_128gpu_h100_bf16_recipe = _QWEN3_235B_A22B.row(
-    "sft",
-    4096,
-    128,
-    "EP 8 instead of upstream's 4 spreads the experts wider.",
-    state_gib=31,
-    recompute="full",
-    TP=4,
-    PP=16,
-    EP=8,
-    ETP=1,
+    "sft", 4096, 128, more_ep(8, 4), state_gib=31, recompute="full", TP=4, PP=16, EP=8, ETP=1
 )
 qwen3_235b_a22b_sft_128gpu_h100_bf16_8k_recipe = _QWEN3_235B_A22B.row(
-    "sft",
-    8192,
-    128,
-    "EP 8 instead of upstream's 4 spreads the experts wider.",
-    state_gib=31,
-    recompute="full",
-    TP=4,
-    PP=16,
-    EP=8,
-    ETP=1,
+    "sft", 8192, 128, more_ep(8, 4), state_gib=31, recompute="full", TP=4, PP=16, EP=8, ETP=1
 )
 qwen3_235b_a22b_sft_128gpu_h100_bf16_32k_recipe = _QWEN3_235B_A22B.row(
-    "sft",
-    32768,
-    128,
-    "EP 8 instead of upstream's 4 spreads the experts wider.",
-    state_gib=31,
-    recompute="full",
-    TP=4,
-    PP=16,
-    CP=2,
-    EP=8,
-    ETP=1,
+    "sft", 32768, 128, more_ep(8, 4), state_gib=31, recompute="full", TP=4, PP=16, CP=2, EP=8, ETP=1
 )
 qwen3_235b_a22b_peft_16gpu_h100_bf16_recipe = _QWEN3_235B_A22B.row(
     "peft", 4096, 16, "Upstream's topology.", state_gib=27, TP=4, PP=4, EP=4, ETP=1
@@ -94,15 +66,5 @@ qwen3_235b_a22b_peft_16gpu_h100_bf16_8k_recipe = _QWEN3_235B_A22B.row(
     "peft", 8192, 16, "Upstream's topology.", state_gib=27, recompute="full", TP=4, PP=4, EP=4, ETP=1
 )
 qwen3_235b_a22b_peft_32gpu_h100_bf16_32k_recipe = _QWEN3_235B_A22B.row(
-    "peft",
-    32768,
-    32,
-    "EP 8 instead of upstream's 4 spreads the experts wider.",
-    state_gib=14,
-    recompute="full",
-    TP=4,
-    PP=4,
-    CP=2,
-    EP=8,
-    ETP=1,
+    "peft", 32768, 32, more_ep(8, 4), state_gib=14, recompute="full", TP=4, PP=4, CP=2, EP=8, ETP=1
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.guarding import GuardConfig
+from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.records.guarded import GroupSizes, RankPlace
 from bridgepack.running.guard import callback as guard_module
 from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice

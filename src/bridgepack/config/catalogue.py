@@ -15,14 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bridgepack.config.errors import nearest_name
-from bridgepack.config.reading import (
-    FORMS,
-    RECIPE_SUFFIX,
-    as_recipe,
-    load_module,
-    read_sections,
-    run_user_code,
-)
+from bridgepack.config.reading import FORMS, RECIPE_SUFFIX, as_recipe, load_module, read_sections, run_user_code
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -70,10 +63,7 @@ def _own_folder() -> Path:
 
 
 def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
-    """Return every recipe of the catalogue, by family and then as its file has them; the first of a name counts.
-
-    Args:
-        family: only recipes of this family.
+    """Return every recipe of the catalogue, or of one family, as its file has them; the first of a name counts.
 
     Raises:
         ConfigError: there is no such family.
@@ -130,15 +120,11 @@ def _files() -> Iterator[Path]:
     """Yield the recipe files; Python files that do not import bridgepack are none."""
     for folder in catalogue_folders():
         for path in sorted(folder.iterdir()):
-            is_hidden = path.name.startswith((".", "_"))
-            if path.is_file() and not is_hidden and path.suffix.lower() in _FILE_SUFFIXES and _is_ours(path):
+            is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
+            if is_recipe and _is_python(path):
+                is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
+            if is_recipe:
                 yield path
-
-
-def _is_ours(path: Path) -> bool:
-    if not _is_python(path):
-        return True
-    return bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def _is_python(path: Path) -> bool:
@@ -189,14 +175,11 @@ def _summaries(file: Path) -> Mapping[str, str]:
 def _named_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
     """Yield what a statement makes that can be a recipe function: a name, and the first line of its docstring."""
     if isinstance(node, ast.FunctionDef):
-        if not _has_required_arguments(node.args):
+        given = node.args
+        has_required = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
+        if not has_required:
             yield node.name, (ast.get_docstring(node) or "").partition("\n")[0]
     elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
         yield from ((target.id, "") for target in node.targets if isinstance(target, ast.Name))
     elif isinstance(node, ast.ImportFrom) and not f"{node.module}.".startswith("bridgepack."):
         yield from ((alias.asname or alias.name, "") for alias in node.names)
-
-
-def _has_required_arguments(arguments: ast.arguments) -> bool:
-    has_required = len(arguments.posonlyargs) + len(arguments.args) > len(arguments.defaults)
-    return has_required or None in arguments.kw_defaults

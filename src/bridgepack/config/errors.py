@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -49,15 +49,6 @@ _TYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wrong:
-    """One wrong field: where it is, its path in the file, and what pydantic says."""
-
-    place: Place
-    path: str
-    detail: ErrorDetails
-
-
 def config_error(
     error: ValidationError,
     model: type[BaseModel],
@@ -75,23 +66,17 @@ def config_error(
         option: sets a field on the command line.
         moved: path of a section of the model, and where that stands in the file.
     """
-    found: dict[str, list[_Wrong]] = {}
+    found: dict[str, tuple[Place, list[ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
+        place = walk(model, detail["loc"])
+        if place.path.startswith(moved[0]):
+            place = replace(place, path=moved[1] + place.path.removeprefix(moved[0]))
         if not _is_echo(detail):
-            place = walk(model, detail["loc"])
-            path = moved[1] + place.path[len(moved[0]) :] if place.path.startswith(moved[0]) else place.path
-            found.setdefault(path, []).append(_Wrong(place=place, path=path, detail=detail))
-    lines = [_line(wrong, what, option) for wrong in found.values()]
+            found.setdefault(place.path, (place, []))[1].append(detail)
+    lines = [_line(place, details, what, option) for place, details in found.values()]
     if len(lines) == 1:
         return ConfigError(lines[0])
     return ConfigError(f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines))
-
-
-def unknown_path_error(path: str, wrong: str, parent: Any) -> ConfigError:
-    """Return the error for a dotted path that leads nowhere."""
-    known = sorted(str(key) for key in parent) if isinstance(parent, dict) else []
-    leaf = wrong.rpartition(".")[2]
-    return ConfigError(f"{path}: there is no section {wrong!r}; {known_names(leaf, known)}")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
@@ -106,13 +91,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def known_names(name: str, known: list[str]) -> str:
-    """Return what a message says of a name that is none of the `known` ones."""
-    if not known:
-        return "it would lie below a plain value. Set the value as a whole."
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "Use one of these.") -> str:
+    """Return a hint at the known name most like `name`, or what to do where none is close."""
     nearest = nearest_name(name, known)
-    hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-    return f"allowed: {', '.join(known)}. {hint}"
+    return f"Did you mean {nearest}?" if nearest else otherwise
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
@@ -120,23 +102,22 @@ def _is_echo(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and len(detail["input"]) >= detail.get("ctx", {}).get("min_length", 0)
 
 
-def _line(wrong: list[_Wrong], what: str, option: str) -> str:
+def _line(place: Place, details: list[ErrorDetails], what: str, option: str) -> str:
     """Return the line of one field; several errors of it are the shapes that it may have."""
-    first, detail = wrong[0], wrong[0].detail
-    path, value, kind, context = first.path, detail["input"], detail["type"], detail.get("ctx", {})
+    detail, path, kinds = details[0], place.path, kinds_at(place)
+    value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_field(first)
+        return _unknown_field(place, str(detail["loc"][-1]))
     if kind == "missing":
-        return _missing(first, what, option)
+        return _missing(place, what, option)
     if kind == "value_error":
         reason = str(context.get("error", detail["msg"]))
         return f"{path}{reason}" if reason.startswith(" ") or not path else f"{path}.{reason}"
-    kinds = kinds_at(first.place)
     if kind in _TAG_ERRORS | _SECTION_ERRORS and kinds:
         return _wrong_kind(path, value, kinds)
     if kind == "literal_error":
         return f"{path} is {shown(value)}; {_wrong_literal(value, str(context.get('expected', '')))}"
-    shapes = list(dict.fromkeys(_shape(one.detail) for one in wrong))
+    shapes = list(dict.fromkeys(_shape(one) for one in details))
     if len(shapes) > 1:
         return f"{path} is {shown(value)}; allowed: {', '.join(shapes[:-1])} or {shapes[-1]}. Write one of these."
     return f"{path or what} is {shown(value)}; allowed: {_allowed(detail)}"
@@ -146,30 +127,29 @@ def _shape(detail: ErrorDetails) -> str:
     return _allowed(detail).partition(". ")[0].partition(", without")[0].removesuffix(".")
 
 
-def _unknown_field(wrong: _Wrong) -> str:
+def _unknown_field(place: Place, name: str) -> str:
     """Return the line for an unknown field; a field of another kind of its section is no typo."""
-    name, kind, known = str(wrong.detail["loc"][-1]), wrong.place.kind, list(wrong.place.known)
-    others = [other for other, fields in wrong.place.fields_of_kinds.items() if name in fields]
-    text = f"{wrong.path} is not a field{f' of {kind}' if kind else ''}"
+    kind, known = place.kind, place.known
+    others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
+    text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
     if not others:
-        return f"{text}; {known_names(name, known)}"
+        return f"{text}; allowed: {', '.join(known)}. {did_you_mean(name, known)}"
     nearest = nearest_name(name, known)
-    section = wrong.path.rpartition(".")[0]
     hint = (
         f"The nearest that {kind} has is {nearest}."
         if nearest
-        else f"Set {section}.kind to {' or '.join(others)}, or remove it."
+        else f"Set {place.path.rpartition('.')[0]}.kind to {' or '.join(others)}, or remove it."
     )
     listed = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
     has = "has" if len(others) == 1 else "have"
     return f"{text}; {listed} {has} it. {hint} {kind} has: {', '.join(known)}."
 
 
-def _missing(wrong: _Wrong, what: str, option: str) -> str:
-    section = wrong.path.split(".")[-2:][0]
-    needs = f"a {wrong.place.kind} {section} needs it" if wrong.place.kind else "it has no default"
-    meaning = f": {wrong.place.meaning.rstrip('.')}" if wrong.place.meaning else ""
-    return f"{wrong.path} is missing; {needs}{meaning}. Set it in the {what} or with {option} {wrong.path}=VALUE."
+def _missing(place: Place, what: str, option: str) -> str:
+    section = place.path.split(".")[-2:][0]
+    needs = f"a {place.kind} {section} needs it" if place.kind else "it has no default"
+    meaning = f": {place.meaning.rstrip('.')}" if place.meaning else ""
+    return f"{place.path} is missing; {needs}{meaning}. Set it in the {what} or with {option} {place.path}=VALUE."
 
 
 def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:
@@ -178,9 +158,7 @@ def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:
         return f"{path} is {shown(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
     tag = value.get("kind")
     found = "is missing" if tag is None else f"is {shown(tag)}"
-    nearest = nearest_name(str(tag), kinds) if tag is not None else None
-    hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-    return f"{path}.kind {found}; allowed: {', '.join(kinds)}. {hint}"
+    return f"{path}.kind {found}; allowed: {', '.join(kinds)}. {did_you_mean(str(tag or ''), kinds)}"
 
 
 def _wrong_literal(value: Any, expected: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bridgepack.config.errors import config_error, nearest_name, shown
+from bridgepack.config.errors import config_error, did_you_mean, nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
@@ -90,9 +91,10 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
         raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
-    values = (
-        _parse_toml(text, f"{what} {str(path)!r}") if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
-    )
+    if path.suffix.lower() == ".toml":
+        values = _parse_toml(text, f"{what} {str(path)!r}")
+    else:
+        values = _parse_yaml(text, str(path))
     if not isinstance(values, Mapping):
         found = "empty" if values is None else f"a {type(values).__name__}"
         raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
@@ -141,43 +143,35 @@ def load_module(path: Path) -> ModuleType:
 
 
 def _module_from_name(name: str, target: str) -> ModuleType:
+    def find() -> Any:
+        with contextlib.suppress(ImportError, ValueError):
+            return importlib.util.find_spec(name)
+        return None
+
     if "" not in sys.path:
         sys.path.insert(0, "")
-    if run_user_code(lambda: _find_module(name), target) is None:
+    if run_user_code(find, target) is None:
         raise ConfigError(f"recipe is {target!r}; there is no module {name!r}. Allowed: {FORMS}.")
     module: ModuleType = run_user_code(lambda: importlib.import_module(name), name)
     return module
-
-
-def _find_module(name: str) -> Any:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
 
 
 def _object_from_module(module: ModuleType, function: str, target: str, suffixes: tuple[str, ...]) -> Any:
     names = sorted(
         name
         for name, value in vars(module).items()
-        if name.endswith(suffixes) and callable(value) and not is_of_bridgepack(value)
+        if name.endswith(suffixes)
+        and callable(value)
+        and not str(getattr(value, "__module__", "")).startswith("bridgepack.")  # e.g. an imported `load_recipe`
     )
-    if not function:
-        if len(names) != 1:
-            listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
-            raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
-        function = names[0]
-    value = getattr(module, function, None)
+    if not function and len(names) != 1:
+        listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
+        raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")
+    value = getattr(module, function or names[0], None)
     if value is None:
-        nearest = nearest_name(function, names)
-        hint = f" Did you mean {nearest}?" if nearest else f" It has: {', '.join(names[:20]) or 'no recipe functions'}."
-        raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it.{hint}")
+        hint = did_you_mean(function, names, f"It has: {', '.join(names[:20]) or 'no recipe functions'}.")
+        raise ConfigError(f"recipe is {target!r}; there is no {function!r} in it. {hint}")
     return run_user_code(value, target) if callable(value) else value
-
-
-def is_of_bridgepack(value: Any) -> bool:
-    """Say whether a function is one of this package, e.g. `load_recipe`, which a user's file imports."""
-    return str(getattr(value, "__module__", "")).startswith("bridgepack.")
 
 
 def run_user_code(step: Callable[[], Any], where: str) -> Any:

@@ -33,12 +33,17 @@ class Section(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the section's JSON Schema with the meaning of each field, which stands below it in the code."""
+        """Return the section's JSON Schema with the meanings of its fields; a file always says a section's `kind`."""
         schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        found = handler.resolve_ref_schema(schema)
+        if cls.__doc__:
+            found["description"] = _on_lines(cls.__doc__)
+        properties = found.get("properties", {})
         for name, meaning in meanings_of(cls).items():
             if name in properties:
                 properties[name].setdefault("description", meaning)
+        if "kind" in properties and "kind" not in found.setdefault("required", []):
+            found["required"].append("kind")
         return schema
 
 
@@ -59,7 +64,7 @@ def _own_meanings(section: type[BaseModel]) -> dict[str, str]:
     body = ast.parse(dedent(source)).body[0]
     assert isinstance(body, ast.ClassDef)
     return {
-        field.target.id: inspect.cleandoc(text.value.value)
+        field.target.id: _on_lines(text.value.value)
         for field, text in pairwise(body.body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
@@ -67,3 +72,8 @@ def _own_meanings(section: type[BaseModel]) -> dict[str, str]:
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
     }
+
+
+def _on_lines(text: str) -> str:
+    """Return a docstring with one line for each paragraph, as editors show it."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))

@@ -61,7 +61,7 @@ def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
         kind, chosen = chosen, ""
         known = tuple(sorted({name for one in sections for name in one.model_fields}))
         owners = [one for one in sections if part in one.model_fields]
-        meaning = " ".join(meanings_of(owners[0]).get(str(part), "").split()).partition(". ")[0] if owners else ""
+        meaning = meanings_of(owners[0]).get(str(part), "").partition(". ")[0] if owners else ""
         found = [kind for one in owners for kind in alternatives(one.model_fields[str(part)].annotation)]
         here = tuple(found) if sections else tuple(kind for one in here for kind in _inside(one))
     return Place(

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from pydantic import BaseModel
-
+from bridgepack.config.document import written
 from bridgepack.config.editing.yaml_values import block_lines
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -39,42 +38,32 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
     """
     import tomlkit
 
-    values = _without_null_fields(recipe, written_values(recipe))
+    values = written_values(recipe, keeps_null=False)
     for path, value in _leaves(values):
         if value is None:
             raise ConfigError(f"{path} is null; TOML cannot hold that. Write the recipe as YAML.")
     return f"{TOML_HEADER}\n{tomlkit.dumps(values)}"
 
 
-def written_values(recipe: SFTRecipe) -> dict[str, Any]:
-    """Return what was written or differs from the defaults as plain values, in the order of the schema.
+def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, Any]:
+    """Return what was written as plain values that a file can hold, in the order of the schema.
+
+    Args:
+        recipe: the recipe.
+        keeps_null: whether fields stay that say null where that is the default.
 
     Raises:
         ConfigError: for a value that is no plain value.
     """
-    return _written(recipe, "")
-
-
-def _written(section: BaseModel, prefix: str) -> dict[str, Any]:
-    values = {}
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        default = field.get_default(call_default_factory=True, validated_data={})
-        is_said = name in section.model_fields_set or field.is_required() or value != default
-        if not (is_said or name == "kind"):
-            continue
-        plain = _plain(value, f"{prefix}{name}")
-        if plain or not isinstance(value, BaseModel):
-            values[name] = plain
+    values: dict[str, Any] = _plain(written(recipe, keeps_null=keeps_null), "")
     return values
 
 
 def _plain(value: Any, path: str) -> Any:
-    if isinstance(value, BaseModel):
-        return _written(value, f"{path}.")
     if isinstance(value, Mapping):
-        return {_key(key, path): _plain(item, f"{path}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
+        prefix = f"{path}." if path else ""
+        return {_key(key, path): _plain(item, f"{prefix}{key}") for key, item in value.items()}
+    if isinstance(value, list):
         return [_plain(item, f"{path}.{index}") for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
@@ -90,26 +79,6 @@ def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
         return key
     raise ConfigError(f"{path} has the key {shown(key)}; the names in a file are texts. Use a text.")
-
-
-def _without_null_fields(section: BaseModel, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values without nulls that say no more than the default; TOML has no null."""
-    kept = {}
-    for name, value in values.items():
-        inner = getattr(section, name)
-        is_default = value is None and type(section).model_fields[name].default is None
-        if not is_default:
-            kept[name] = _without_null_fields(inner, value) if isinstance(inner, BaseModel) else _in_list(inner, value)
-    return kept
-
-
-def _in_list(inner: Any, value: Any) -> Any:
-    if not isinstance(inner, tuple) or not any(isinstance(item, BaseModel) for item in inner):
-        return value
-    return [
-        _without_null_fields(item, found) if isinstance(item, BaseModel) else found
-        for item, found in zip(inner, value, strict=True)
-    ]
 
 
 def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import ConfigError
 
 RECIPE: dict[str, Any] = {

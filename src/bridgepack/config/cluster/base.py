@@ -1,39 +1,19 @@
-"""What every executor section shares: value types, the fields of nemo-run's Executor, what a kind tells of itself."""
+"""What every executor section shares: the fields of nemo-run's Executor, what a kind tells of itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from bridgepack.config.cluster.launchers import Launcher, NoLauncher
 from bridgepack.config.cluster.packagers import NoPackager, Packager
+from bridgepack.config.cluster.values import EnvironmentVariables, NotNegative
 from bridgepack.config.section import Section
 
 Task = Literal["build", "check", "train"]
 TASKS: tuple[Task, ...] = ("build", "check", "train")
-
-Count = Annotated[int, Field(ge=1, strict=True)]
-NotNegative = Annotated[int, Field(ge=0, strict=True)]
-Switch = Annotated[bool, Field(strict=True)]
-Text = Annotated[str, Field(min_length=1)]
-#: Text that people also write as a number, e.g. a memory size or a job id.
-TextOrNumber = Annotated[
-    str,
-    Field(min_length=1, coerce_numbers_to_str=True),
-    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "number"}]}),
-]
-#: A mapping that the platform reads, passed on as it is.
-FreeForm = dict[str, Any]
-EnvironmentVariables = dict[
-    Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
-    Annotated[
-        str,
-        Field(min_length=0, coerce_numbers_to_str=True),
-        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
-    ],
-]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

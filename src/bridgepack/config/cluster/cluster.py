@@ -8,12 +8,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from bridgepack.config.cluster.base import TASKS, EnvironmentVariables, ExecutorSection, FreeForm, Switch, Task, Text
-from bridgepack.config.cluster.checks import check_executor
+from bridgepack.config.cluster.base import TASKS, Task
+from bridgepack.config.cluster.checks import executor_faults
 from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
-from bridgepack.config.cluster.merging import changed, merged, written
 from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text
+from bridgepack.config.document import Document, written
 from bridgepack.config.errors import config_error
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
@@ -46,8 +47,11 @@ class _OneExecutor(Section):
     executor: Executor
 
 
-class ClusterConfig(Section):
+class ClusterConfig(Document):
     """Where and how the tasks of a run are started; frozen. Change it with `override`."""
+
+    WHAT = "cluster file"
+    OPTION = "--cluster-set"
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)] | None = None
     """Name for people; by default that of the executor's kind."""
@@ -71,32 +75,9 @@ class ClusterConfig(Section):
                 f"it to an absolute path that every task sees, e.g. /shared/bridgepack."
             )
         for task in TASKS:
-            check_executor(self._executor(task), task, self.place_of(task))
+            for fault in executor_faults(self.executor_for(task), task):
+                raise ConfigError(f"{self.place_of(task)}.{fault}")
         return self
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> ClusterConfig:
-        """Return the cluster that plain values describe.
-
-        Raises:
-            ConfigError: naming every wrong field, its value, what is allowed and what to do.
-        """
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise cluster_error(error, cls) from None
-
-    def override(self, changes: Mapping[str, Any]) -> ClusterConfig:
-        """Return a cluster with some fields changed, validated as a whole again.
-
-        Args:
-            changes: dotted path -> new value, e.g. `{"executor.nodes": 4}`. Another `executor.kind` starts from that
-                kind's defaults.
-
-        Raises:
-            ConfigError: for an unknown path or an impossible value.
-        """
-        return self.from_mapping(changed(written(self), changes))
 
     @property
     def title(self) -> str:
@@ -120,10 +101,6 @@ class ClusterConfig(Section):
         """Processes of the training task, or None where the recipe decides."""
         return self.processes("train").world_size
 
-    def executor_for(self, task: Task) -> Executor:
-        """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
-        return self._executor(task)
-
     def place_of(self, task: Task) -> str:
         """Return where the executor of a task stands in the file."""
         return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
@@ -146,11 +123,14 @@ class ClusterConfig(Section):
         values: dict[str, Any] = hide_secrets(written(self))
         return values
 
-    def _executor(self, task: Task) -> Executor:
+    def executor_for(self, task: Task) -> Executor:
+        """Return the executor of one task: the cluster's with the task's own fields and variables laid over it."""
         own: TaskConfig = getattr(self.tasks, task)
         if not own.executor and not own.env_vars:
             return self.executor
-        values = merged(written(self.executor), {**own.executor, **_env_vars(own)})
+        values = _merged(written(self.executor), own.executor)
+        if own.env_vars:
+            values["env_vars"] = {**values.get("env_vars", {}), **own.env_vars}
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:
@@ -168,11 +148,22 @@ def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str 
     return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
 
 
-def _env_vars(own: TaskConfig) -> dict[str, Any]:
-    if not own.env_vars:
-        return {}
-    first = own.executor.get("env_vars")
-    return {"env_vars": {**(first if isinstance(first, Mapping) else {}), **own.env_vars}}
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with those of `over` laid over them, section by section.
 
+    Another `kind` begins anew, and another class of `kind: nemo_run`.
 
-__all__ = ["ClusterConfig", "ExecutorSection", "TaskConfig", "TasksConfig"]
+    `{kind: slurm, time: 60, env_vars: {A: 1}}` and `{env_vars: {B: 2}}` give
+    `{kind: slurm, time: 60, env_vars: {A: 1, B: 2}}`.
+    """
+    kind = values.get("kind")
+    if over.get("kind", kind) != kind:
+        return dict(over)
+    if kind == "nemo_run" and over.get("class", values.get("class")) != values.get("class"):
+        return {"kind": kind, **over}
+    result = {**values, **over}
+    for name, value in over.items():
+        below = values.get(name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            result[name] = _merged(below, value)
+    return result

@@ -1,17 +1,102 @@
-"""Every kind of executor, by its name."""
+"""Every kind of executor by its name; those on this machine are here: a process, torchrun, Docker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.general import KNOWN, NemoRunExecutor
-from bridgepack.config.cluster.machine import DockerExecutor, LocalExecutor, TorchrunExecutor
+from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
 from bridgepack.config.cluster.slurm import SlurmExecutor
+from bridgepack.config.cluster.values import Count, FreeForm, Switch, Text, Volume
+
+_FACTS = Facts(
+    class_name="LocalExecutor",
+    title="torchrun on this machine",
+    packagers=("none",),
+    nodes="nodes",
+    processes="ntasks_per_node",
+)
+
+
+class LocalFields(ExecutorSection):
+    """What both ways to run on this machine have."""
+
+    ntasks_per_node: Count | None = None
+    """Processes that torchrun starts; by default as many as the recipe needs GPUs, one without torchrun."""
+    nodes: Count | None = None
+    """Machines that torchrun waits for; by default 1. With more, start the launch on each of them, with MASTER_ADDR,
+    MASTER_PORT and NODE_RANK set."""
+
+
+class LocalExecutor(LocalFields):
+    """Processes on this machine; without a launcher one process for each task."""
+
+    FACTS: ClassVar[Facts] = replace(_FACTS, title="one process on this machine")
+
+    kind: Literal["local"]
+    """`local`"""
+
+
+class TorchrunExecutor(LocalFields):
+    """torchrun on this machine: one process for each GPU of the recipe."""
+
+    FACTS: ClassVar[Facts] = replace(_FACTS, launchers=("torchrun", "fault_tolerance"))
+
+    kind: Literal["torchrun"]
+    """`torchrun`"""
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
+    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
+
+
+class DockerExecutor(ExecutorSection):
+    """Containers on this machine."""
+
+    FACTS: ClassVar[Facts] = Facts(
+        class_name="DockerExecutor",
+        title="Docker containers on this machine",
+        processes="ntasks_per_node",
+        gpus="num_gpus",
+    )
+
+    kind: Literal["docker"]
+    """`docker`"""
+    launcher: Launcher = TorchrunLauncher(kind="torchrun")
+    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
+    container_image: Text
+    """Image of the container."""
+    ntasks_per_node: Count | None = None
+    """Processes that torchrun starts; by default one for each GPU."""
+    runtime: Text | None = None
+    """Runtime of Docker, e.g. `nvidia`."""
+    num_gpus: Annotated[int, Field(ge=-1, strict=True)] | None = None
+    """GPUs of the container, -1 for all; by default as many as the recipe needs. `build` and `check` get none."""
+    shm_size: Text | None = None
+    """Size of /dev/shm, e.g. `30g`."""
+    ulimits: tuple[Text, ...] = ()
+    """Limits: `TYPE=SOFT[:HARD]`, e.g. `memlock=-1`."""
+    ipc_mode: Text | None = None
+    """IPC namespace, e.g. `host`."""
+    healthcheck: FreeForm = Field(default_factory=dict)
+    """Health check, as docker-py takes it."""
+    privileged: Switch = False
+    """Give the container extended privileges."""
+    network: Text = "nemo_run"
+    """Network; nemo-run makes one of this name, `host` for that of the machine."""
+    additional_kwargs: FreeForm = Field(default_factory=dict)
+    """More arguments of docker-py's `containers.run`."""
+    volumes: tuple[Volume, ...] = ()
+    """Folders of this machine in the container: `SOURCE:TARGET[:FLAGS]`, e.g. `/data:/data:ro`."""
+
+    def paths_on_nodes(self) -> tuple[str, ...] | None:
+        """Return the targets of the volumes."""
+        return tuple(volume.split(":")[1] for volume in self.volumes)
+
 
 Executor = Annotated[
     LocalExecutor | TorchrunExecutor | DockerExecutor | SlurmExecutor | NemoRunExecutor, Field(discriminator="kind")

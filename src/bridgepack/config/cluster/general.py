@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.launchers import Launcher, TorchrunLauncher
-from bridgepack.config.cluster.mounts import is_inside
 from bridgepack.config.cluster.references import hide_secrets
+from bridgepack.config.cluster.values import is_inside
 from bridgepack.config.errors import shown
 
 #: Classes that have a kind of their own.
@@ -99,22 +99,21 @@ class NemoRunExecutor(ExecutorSection):
     @property
     def facts(self) -> Facts:
         """What launches know of the class; of an unknown one, what its fields are called in the file."""
-        if self.class_ is None or self.class_ in _OF_CLASS:
-            return KNOWN[self.kind] if self.class_ is None else _OF_CLASS[self.class_]
+        known = self._known()
+        if known is not None:
+            return known
         nodes, processes, gpus = (
             next((name for name in names if name in self.fields), names[0]) for names in (_NODES, _PROCESSES, _GPUS)
         )
-        return Facts(class_name=self.class_, title="", nodes=nodes, processes=processes, gpus=gpus)
+        return Facts(class_name=self.class_ or "", title="", nodes=nodes, processes=processes, gpus=gpus)
 
     @property
     def fields(self) -> Mapping[str, Any]:
         """The fields of the class that the file sets."""
         return self.model_extra or {}
 
-    @property
-    def is_known(self) -> bool:
-        """Whether launches know more of the class than its signature."""
-        return self.class_ is None or self.class_ in _OF_CLASS
+    def _known(self) -> Facts | None:
+        return KNOWN.get(self.kind) if self.class_ is None else _OF_CLASS.get(self.class_)
 
     def paths_on_nodes(self) -> tuple[str, ...] | None:
         """Return where volumes are mounted; None where no field is known to say it."""
@@ -124,50 +123,42 @@ class NemoRunExecutor(ExecutorSection):
         found = [next((volume[name] for name in _MOUNTED_AT if name in volume), None) for volume in volumes]
         if self.facts.class_name == "KubeflowExecutor":
             found.append(self.value("workdir_pvc_path") or "/nemo_run")
-        return tuple(map(str, filter(None, found))) if self.is_known else None
+        return tuple(map(str, filter(None, found))) if self._known() else None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.kind == "nemo_run") == (self.class_ is None):
-            raise ValueError(_wrong_class(self.kind, self.class_))
-        own_kind = TYPED.get(self.class_ or "")
-        if own_kind is not None:
-            raise ValueError(f"class is {self.class_}; it has a kind of its own. Write kind: {own_kind}.")
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        if self.kind == "nemo_run" and self.class_ is None:
+            known = ", ".join(_OF_CLASS)
+            yield f"class is missing; allowed: a name in nemo_run, e.g. {known}, or a dotted path. Set it."
+        if self.kind != "nemo_run" and self.class_ is not None:
+            short = f"kind {self.kind} is short for {KNOWN[self.kind].class_name}"
+            yield f"class is {self.class_}, and {short}. Write kind: nemo_run."
+        if self.class_ in TYPED:
+            yield f"class is {self.class_}; it has a kind of its own. Write kind: {TYPED[self.class_]}."
         facts = self.facts
         for name in facts.needs:
             if not self.value(name):
-                raise ValueError(
+                yield (
                     f"{name} is missing; a launch with {facts.class_name} needs it. Set it in the cluster file or with "
                     f"--cluster-set executor.{name}=VALUE."
                 )
         for name, least in ((facts.nodes, 1), (facts.processes, 1), (facts.gpus, 0)):
             count = self.value(name)
             if count is not None and (type(count) is not int or count < least):
-                raise ValueError(f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it.")
-        _check_job_folder(self)
-        return self
+                yield f"{name} is {shown(count)}; allowed: a whole number, at least {least}. Correct it."
+        folder, paths = self.value(facts.job_folder), self.paths_on_nodes() or ()
+        if folder is not None and not any(is_inside(str(folder), path) for path in paths):
+            # nemo-run could not copy the files of the jobs
+            yield (
+                f"{facts.job_folder} is {folder!r}; it lies on no volume ({', '.join(paths) or 'there is none'}). "
+                f"Add the volume that it lies on."
+            )
 
     def __repr_args__(self) -> Any:
         """Return what repr shows: everything but secrets."""
         return hide_secrets(dict(super().__repr_args__())).items()
-
-
-def _wrong_class(kind: str, name: str | None) -> str:
-    if name is None:
-        known = ", ".join(_OF_CLASS)
-        return f"class is missing; allowed: a name in nemo_run, e.g. {known}, or a dotted path. Set it."
-    return f"class is {name}, and kind {kind} is short for {KNOWN[kind].class_name}. Write kind: nemo_run."
-
-
-def _check_job_folder(section: NemoRunExecutor) -> None:
-    """Accept a folder of jobs that lies on a volume.
-
-    Raises:
-        ValueError: it lies on none, so that nemo-run could not copy the jobs' files.
-    """
-    folder, paths = section.value(section.facts.job_folder), section.paths_on_nodes() or ()
-    if folder is not None and not any(is_inside(str(folder), path) for path in paths):
-        raise ValueError(
-            f"{section.facts.job_folder} is {folder!r}; it lies on no volume ({', '.join(paths) or 'there is none'}). "
-            f"Add the volume that it lies on."
-        )

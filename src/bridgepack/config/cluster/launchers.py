@@ -6,27 +6,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bridgepack.config.cluster.values import NotNegative, Port, Seconds, Switch, Text
 from bridgepack.config.section import Section
-
-_Text = Annotated[str, Field(min_length=1)]
-_Switch = Annotated[bool, Field(strict=True)]
-_Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
-_NotNegative = Annotated[int, Field(ge=0, strict=True)]
-_Seconds = Annotated[float, Field(gt=0.0)]
 
 
 class LauncherSection(Section):
     """Fields that every launcher of nemo-run has: profiling with Nsight Systems."""
 
-    nsys_profile: _Switch = False
+    nsys_profile: Switch = False
     """Run the task under `nsys profile`."""
-    nsys_folder: _Text = "nsys_profile"
+    nsys_folder: Text = "nsys_profile"
     """Folder of the profiles, in the job's folder."""
-    nsys_filename: _Text = "profile_%p"
+    nsys_filename: Text = "profile_%p"
     """Name of a profile; `%p` is the process id."""
-    nsys_trace: tuple[_Text, ...] = ("nvtx", "cuda")
+    nsys_trace: tuple[Text, ...] = ("nvtx", "cuda")
     """What is traced."""
-    nsys_extra_args: tuple[_Text, ...] = (
+    nsys_extra_args: tuple[Text, ...] = (
         "--force-overwrite=true",
         "--capture-range=cudaProfilerApi",
         "--capture-range-end=stop",
@@ -34,7 +29,7 @@ class LauncherSection(Section):
         "--cuda-event-trace=false",
     )
     """More arguments of nsys."""
-    nsys_gpu_metrics: _Switch = False
+    nsys_gpu_metrics: Switch = False
     """Collect metrics of the GPUs. Only on Slurm."""
 
 
@@ -50,9 +45,9 @@ class TorchrunLauncher(LauncherSection):
 
     kind: Literal["torchrun"]
     """`torchrun`"""
-    rdzv_backend: _Text = "c10d"
+    rdzv_backend: Text = "c10d"
     """How the nodes find each other."""
-    rdzv_port: _Port = 29500
+    rdzv_port: Port = 29500
     """Port on the first node; a single node takes any free one."""
     rdzv_id: int | None = None
     """Number of the meeting of the nodes; by default a random one."""
@@ -63,23 +58,23 @@ class FaultToleranceLauncher(LauncherSection):
 
     kind: Literal["fault_tolerance"]
     """`fault_tolerance`"""
-    rdzv_backend: _Text = "c10d"
+    rdzv_backend: Text = "c10d"
     """How the nodes find each other."""
-    rdzv_port: _Port = 29500
+    rdzv_port: Port = 29500
     """Port on the first node."""
     rdzv_id: int | None = None
     """Number of the meeting of the nodes; by default a random one."""
-    workload_check_interval: _Seconds | None = None
+    workload_check_interval: Seconds | None = None
     """Seconds between looks at the ranks."""
-    initial_rank_heartbeat_timeout: _Seconds | None = None
+    initial_rank_heartbeat_timeout: Seconds | None = None
     """Seconds until the first sign of life of a rank."""
-    rank_heartbeat_timeout: _Seconds | None = None
+    rank_heartbeat_timeout: Seconds | None = None
     """Seconds between signs of life of a rank."""
-    rank_termination_signal: _Text | None = None
+    rank_termination_signal: Text | None = None
     """Signal that ends a rank, e.g. `SIGKILL`."""
-    log_level: _Text | None = None
+    log_level: Text | None = None
     """Level of the launcher's log, e.g. `INFO`."""
-    max_restarts: _NotNegative | None = None
+    max_restarts: NotNegative | None = None
     """Times that the ranks are started again inside one job."""
 
 
@@ -88,9 +83,9 @@ class SlurmTemplateLauncher(LauncherSection):
 
     kind: Literal["slurm_template"]
     """`slurm_template`"""
-    template_path: _Text | None = None
+    template_path: Text | None = None
     """File with the template: an absolute path, or the name of one that nemo-run brings."""
-    template_inline: _Text | None = None
+    template_inline: Text | None = None
     """The template itself. nemo-run escapes what it fills in as if for HTML: write `{{ command | safe }}`."""
     template_vars: dict[str, Any] = Field(default_factory=dict)
     """Values of the template's variables besides `command`."""
@@ -108,27 +103,27 @@ class SlurmRayLauncher(LauncherSection):
 
     kind: Literal["slurm_ray"]
     """`slurm_ray`"""
-    gcs_server_port: _Port = 6379
+    gcs_server_port: Port = 6379
     """Port of Ray's head."""
-    dashboard_port: _Port = 8265
+    dashboard_port: Port = 8265
     """Port of the dashboard."""
-    object_manager_port: _Port = 8076
+    object_manager_port: Port = 8076
     """Port of the object manager."""
-    node_manager_port: _Port = 8077
+    node_manager_port: Port = 8077
     """Port of the node manager."""
-    dashboard_agent_port: _Port = 52365
+    dashboard_agent_port: Port = 52365
     """Port of the dashboard agent."""
-    dashboard_agent_grpc_port: _Port = 52366
+    dashboard_agent_grpc_port: Port = 52366
     """Port of the dashboard agent's gRPC server."""
-    metrics_port: _Port = 9002
+    metrics_port: Port = 9002
     """Port of the metrics."""
-    display_nvidia_smi_output: _Switch = False
+    display_nvidia_smi_output: Switch = False
     """Print what nvidia-smi says on each node first."""
-    head_setup: _Text | None = None
+    head_setup: Text | None = None
     """Shell commands on the head once all workers are there."""
-    head_init_wait_time: _NotNegative = 10
+    head_init_wait_time: NotNegative = 10
     """Seconds between looks whether all workers are there."""
-    worker_init_wait_time: _NotNegative = 60
+    worker_init_wait_time: NotNegative = 60
     """Seconds that a worker waits for the head to start."""
     env_vars: dict[str, str] | None = None
     """Environment variables of the Ray processes."""

@@ -14,8 +14,7 @@ from bridgepack.config.cluster.base import ExecutorSection, Facts
 from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
-from bridgepack.config.cluster.slurm import SlurmJobDetails
-from bridgepack.config.cluster.tunnels import Tunnel
+from bridgepack.config.cluster.slurm import SlurmJobDetails, Tunnel
 from bridgepack.config.section import meanings_of
 from bridgepack.config.walking import alternatives
 
@@ -119,7 +118,7 @@ def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None
                 type=type_in_words(field.annotation),
                 default=_default(field),
                 is_required=field.is_required() or (facts is not None and name in facts.needs),
-                meaning=" ".join((field.description or meanings_of(model).get(name, "")).split()),
+                meaning=field.description or meanings_of(model).get(name, ""),
             )
             for name, field in model.model_fields.items()
             if name != "kind"

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.errors import did_you_mean, shown
 from bridgepack.config.reading import parse_overrides, read_sections
 from bridgepack.errors import ConfigError
 
 #: Clusters that need no file: this machine.
 BUILT_IN = ("local", "torchrun")
-_SUFFIXES = (".yaml", ".yml", ".toml")
 
 
 def load_cluster(target: str | Path | ClusterConfig, overrides: Mapping[str, Any] | None = None) -> ClusterConfig:
@@ -31,11 +30,7 @@ def load_cluster(target: str | Path | ClusterConfig, overrides: Mapping[str, Any
 
 
 def parse_cluster_overrides(items: tuple[str, ...], *, option: str = "--cluster-set") -> dict[str, Any]:
-    """Return `path=value` strings as a mapping; values are read as YAML.
-
-    Raises:
-        ConfigError: for a string without `=` or with a value that is not YAML.
-    """
+    """Return `path=value` strings as a mapping, as `parse_overrides` does."""
     return parse_overrides(items, option=option, example="executor.nodes=4")
 
 
@@ -43,8 +38,7 @@ def _load(target: str) -> ClusterConfig:
     if target in BUILT_IN:
         return ClusterConfig.from_mapping({"executor": {"kind": target}})
     path = Path(target)
-    if path.suffix.lower() not in _SUFFIXES:
-        nearest = nearest_name(target, BUILT_IN)
-        hint = f" Did you mean {nearest}?" if nearest else " Write a cluster file, or use one of these names."
-        raise ConfigError(f"cluster is {shown(target)}; allowed: FILE.yaml, FILE.toml, {' or '.join(BUILT_IN)}.{hint}")
+    if path.suffix.lower() not in {".yaml", ".yml", ".toml"}:
+        hint = did_you_mean(target, BUILT_IN, "Write a cluster file, or use one of these names.")
+        raise ConfigError(f"cluster is {shown(target)}; allowed: FILE.yaml, FILE.toml, {' or '.join(BUILT_IN)}. {hint}")
     return ClusterConfig.from_mapping(read_sections(path, what="cluster", fields="executor, workspace, ..."))

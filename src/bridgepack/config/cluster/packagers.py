@@ -6,20 +6,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bridgepack.config.cluster.values import MaybeEmpty, Switch, Text
 from bridgepack.config.section import Section
-
-_Text = Annotated[str, Field(min_length=1)]
-_MaybeEmpty = Annotated[str, Field(min_length=0)]
-_Switch = Annotated[bool, Field(strict=True)]
 
 
 class PackagerSection(Section):
     """Fields that every packager of nemo-run has."""
 
-    debug: _Switch = False
+    debug: Switch = False
     """Start the task with PyTorch's flags for debugging: CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and others. Only
     with the launchers torchrun and fault_tolerance. Slow."""
-    symlink_from_remote_dir: _Text | None = None
+    symlink_from_remote_dir: Text | None = None
     """Folder on the cluster that already has the code; it is linked instead of packaging anything. Only on Slurm; not
     with `none`."""
 
@@ -36,21 +33,21 @@ class GitArchivePackager(PackagerSection):
 
     kind: Literal["git_archive"]
     """`git_archive`"""
-    basepath: _MaybeEmpty = ""
+    basepath: MaybeEmpty = ""
     """Repository to package; by default that of the current folder."""
-    subpath: _MaybeEmpty = ""
+    subpath: MaybeEmpty = ""
     """Folder of the repository to package; it becomes the working folder of the task."""
-    ref: _Text = "HEAD"
+    ref: Text = "HEAD"
     """Branch, tag or commit."""
-    include_submodules: _Switch = True
+    include_submodules: Switch = True
     """Package submodules too."""
-    include_pattern: _MaybeEmpty | tuple[_MaybeEmpty, ...] = ""
+    include_pattern: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
     """Files to package besides the committed ones: what `find` is given, or a list of these."""
-    include_pattern_relative_path: _MaybeEmpty | tuple[_MaybeEmpty, ...] = ""
+    include_pattern_relative_path: MaybeEmpty | tuple[MaybeEmpty, ...] = ""
     """Folder that the paths of `include_pattern` are relative to; as many as there are patterns."""
-    check_uncommitted_changes: _Switch = False
+    check_uncommitted_changes: Switch = False
     """Refuse when the repository has changes that are not committed."""
-    check_untracked_files: _Switch = False
+    check_untracked_files: Switch = False
     """Refuse when the repository has files that git does not know."""
 
     @model_validator(mode="after")
@@ -65,9 +62,9 @@ class PatternPackager(PackagerSection):
 
     kind: Literal["pattern"]
     """`pattern`"""
-    include_pattern: _Text | Annotated[tuple[_Text, ...], Field(min_length=1)]
+    include_pattern: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """What `find` is given: best an absolute path; or a list of these."""
-    relative_path: _Text | Annotated[tuple[_Text, ...], Field(min_length=1)]
+    relative_path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """Folder that the paths in the package are relative to; as many as there are patterns."""
 
     @model_validator(mode="after")
@@ -81,9 +78,9 @@ class HybridPackager(PackagerSection):
 
     kind: Literal["hybrid"]
     """`hybrid`"""
-    sub_packagers: Annotated[dict[_Text, SubPackager], Field(min_length=1)]
+    sub_packagers: Annotated[dict[Text, SubPackager], Field(min_length=1)]
     """Folder in the package -> the packager that fills it."""
-    extract_at_root: _Switch = False
+    extract_at_root: Switch = False
     """Put the files of every packager at the root of the package, not into its folder."""
 
 

@@ -40,15 +40,6 @@ class Processes:
         return self.num_nodes * self.num_per_node
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Written:
-    """What the file says: nodes, processes of a node, GPUs of a node; each or None."""
-
-    nodes: int | None
-    processes: int | None
-    gpus: int | None
-
-
 def processes_of(
     executor: Executor, task: Task, num_gpus: int | None, *, own_fields: Collection[str], place: str
 ) -> Processes:
@@ -66,18 +57,23 @@ def processes_of(
     """
     if task != "train":
         return _one_process(executor, task, own_fields, place)
-    nodes: int | None
-    per_node: int | None
     is_launched = executor.launcher.kind in PROCESS_LAUNCHERS
-    said = _as_written(executor, is_launched)
+    nodes, processes, gpus = _as_written(executor, is_launched)
+    num_nodes: int | None
+    num_per_node: int | None
+    per_node = processes or gpus
     if not is_launched and not isinstance(executor, SlurmExecutor):
-        nodes, per_node = said.nodes or 1, 1  # nothing there starts more than one process on a node
+        num_nodes, num_per_node = nodes or 1, 1  # nothing there starts more than one process on a node
+    elif num_gpus is None or (nodes and per_node):
+        num_nodes, num_per_node = nodes, per_node
+    elif nodes is None and per_node is not None and num_gpus <= per_node:
+        num_nodes, num_per_node = 1, processes or num_gpus
     else:
-        nodes, per_node = _filled(said, num_gpus, executor, place)
+        num_nodes, num_per_node = _filled(nodes, per_node, num_gpus, executor, place)
     return Processes(
-        num_nodes=nodes,
-        num_per_node=per_node,
-        gpus_per_node=_gpus_to_ask_for(executor, said, per_node),
+        num_nodes=num_nodes,
+        num_per_node=num_per_node,
+        gpus_per_node=_gpus_to_ask_for(executor, processes, num_per_node),
         has_process_launcher=is_launched,
     )
 
@@ -88,20 +84,16 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
     Raises:
         ConfigError: more processes were asked for this task.
     """
-    launcher = executor.launcher.kind
-    facts = executor.facts
-    limited = {facts.processes, "torchrun_nproc_per_node"}
-    if launcher != "slurm_ray":
-        limited.add(facts.nodes)
+    launcher, facts = executor.launcher.kind, executor.facts
+    limited = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
     for name in sorted(limited & set(own_fields)):
         value = executor.value(name)
-        if value is not None and value != 1:
+        if value not in {None, 1}:
             raise ConfigError(
                 f"{place}.{name} is {value}; allowed: 1. {task} is one process; more would write the same files. "
                 f"Remove it."
             )
-    nodes = executor.value(facts.nodes) if facts.nodes in own_fields else None
-    gpus = executor.value(facts.gpus) if facts.gpus in own_fields else None
+    nodes, gpus = (executor.value(name) if name in own_fields else None for name in (facts.nodes, facts.gpus))
     return Processes(
         num_nodes=nodes or 1,
         num_per_node=1,
@@ -110,65 +102,54 @@ def _one_process(executor: Executor, task: Task, own_fields: Collection[str], pl
     )
 
 
-def _as_written(executor: Executor, is_launched: bool) -> _Written:
+def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int | None, int | None]:
+    """Return what the file says: nodes, processes of a node, GPUs of a node; each or None."""
     facts = executor.facts
-    nodes = executor.value(facts.nodes)
+    nodes, processes, gpus = (executor.value(name) for name in (facts.nodes, facts.processes, facts.gpus))
     if executor.kind in LOCAL_KINDS or not facts.nodes:
         nodes = nodes or 1
-    processes = executor.value(facts.processes)
-    if isinstance(executor, SlurmExecutor) and is_launched:
-        processes = executor.torchrun_nproc_per_node or processes
-    gpus = executor.value(facts.gpus)
     gpus = gpus if gpus is not None and gpus > 0 else None
     if isinstance(executor, SlurmExecutor):
         gpus = gpus or executor.gpus_in_gres()
+        processes = (executor.torchrun_nproc_per_node if is_launched else None) or processes
     if facts.class_name in ONE_FOR_EACH_GPU and gpus:
         processes = gpus  # the order in which nemo-run looks
-    return _Written(nodes=nodes, processes=processes, gpus=gpus)
+    return nodes, processes, gpus
 
 
-def _filled(said: _Written, num_gpus: int | None, executor: Executor, place: str) -> tuple[int | None, int | None]:
-    """Return nodes and processes of a node, with what the file leaves open worked out from the recipe's GPUs."""
-    per_node = said.processes or said.gpus
-    if num_gpus is None or (said.nodes is not None and per_node is not None):
-        return said.nodes, per_node
-    if said.nodes is not None:
-        return said.nodes, _whole(num_gpus, said.nodes, f"{place}.{executor.facts.nodes} is {said.nodes}", executor)
-    if per_node is None:
-        return 1, _of_one_node(num_gpus, executor, place)
-    if num_gpus <= per_node:
-        return 1, said.processes or num_gpus
-    return _whole(num_gpus, per_node, f"{place} has {per_node} GPUs or processes on a node", executor), per_node
+def _filled(nodes: int | None, per_node: int | None, num_gpus: int, executor: Executor, place: str) -> tuple[int, int]:
+    """Return nodes and processes of a node where the file leaves one or both to the recipe's GPUs.
 
-
-def _whole(num_gpus: int, divisor: int, what: str, executor: Executor) -> int:
-    if num_gpus % divisor:
-        fields = f"{executor.facts.nodes} and {executor.facts.processes}"
+    Raises:
+        ConfigError: they do not fill equal nodes, or are more than one node has.
+    """
+    facts = executor.facts
+    if nodes is None and per_node is None and (num_gpus <= MOST_GPUS_OF_A_NODE or executor.kind in LOCAL_KINDS):
+        return 1, num_gpus
+    if nodes is None and per_node is None:
         raise ConfigError(
-            f"{what}; the recipe is made for {num_gpus} GPUs, which do not fill equal nodes of that. Set {fields}, or "
-            f"change the recipe's topology."
+            f"{place}.{facts.gpus} is not set; the recipe is made for {num_gpus} GPUs, which are more than "
+            f"one node has in general. Set it to the GPUs of a node, e.g. {facts.gpus}: 8."
         )
-    return num_gpus // divisor
-
-
-def _of_one_node(num_gpus: int, executor: Executor, place: str) -> int:
-    if num_gpus > MOST_GPUS_OF_A_NODE and executor.kind not in LOCAL_KINDS:
+    known = nodes or per_node or 1
+    if num_gpus % known:
+        what = f"{place}.{facts.nodes} is {nodes}" if nodes else f"{place} has {known} GPUs or processes on a node"
         raise ConfigError(
-            f"{place}.{executor.facts.gpus} is not set; the recipe is made for {num_gpus} GPUs, which are more than "
-            f"one node has in general. Set it to the GPUs of a node, e.g. {executor.facts.gpus}: 8."
+            f"{what}; the recipe is made for {num_gpus} GPUs, which do not fill equal nodes of that. Set "
+            f"{facts.nodes} and {facts.processes}, or change the recipe's topology."
         )
-    return num_gpus
+    return (known, num_gpus // known) if nodes else (num_gpus // known, known)
 
 
-def _gpus_to_ask_for(executor: Executor, said: _Written, per_node: int | None) -> int | None:
+def _gpus_to_ask_for(executor: Executor, processes: int | None, per_node: int | None) -> int | None:
     """Return the GPUs of a node to ask for; processes without GPUs in the file are a cluster that counts none."""
     if not executor.facts.gpus:
         return None
-    written: int | None = executor.value(executor.facts.gpus)
-    if written is not None:
-        return written or None
+    gpus: int | None = executor.value(executor.facts.gpus)
+    if gpus is not None:
+        return gpus or None
     if isinstance(executor, SlurmExecutor) and (executor.gpus_per_task or executor.gpus_in_gres()):
         return None
     if executor.facts.class_name in SKYPILOT:
         return per_node if executor.value("gpus") is not None else None
-    return None if said.processes else per_node
+    return None if processes else per_node

@@ -8,8 +8,6 @@ from typing import Any
 
 from bridgepack.errors import ConfigError
 
-#: What a secret is shown as.
-HIDDEN = "***"
 #: A value that is named.
 REFERENCE = re.compile(r"\$\{env:[^}]*\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,11 +41,7 @@ def is_secret_name(name: str) -> bool:
 
 def hide_secrets(value: Any) -> Any:
     """Return plain values with every secret replaced by `***`; references stay, they tell only a name."""
-
-    def hide(text: str, path: str) -> str:
-        return HIDDEN if _is_secret(text, path) else text
-
-    return _with_texts(value, "", hide)
+    return _with_texts(value, "", lambda text, path: "***" if _is_secret(text, path) else text)
 
 
 def plain_secrets(value: Any) -> list[str]:
@@ -55,8 +49,7 @@ def plain_secrets(value: Any) -> list[str]:
     found: list[str] = []
 
     def look(text: str, path: str) -> str:
-        if text and _is_secret(text, path):
-            found.append(path)
+        found.extend([path] if text and _is_secret(text, path) else [])
         return text
 
     _with_texts(value, "", look)
@@ -70,6 +63,7 @@ def _is_secret(text: str, path: str) -> bool:
 
 
 def _with_texts(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
+    """Return plain values with each text changed; `change` takes it and its dotted path."""
     if isinstance(value, str):
         return change(value, path)
     if isinstance(value, Mapping):
@@ -84,12 +78,12 @@ def _with_texts(value: Any, path: str, change: Callable[[str, str], str]) -> Any
 
 
 def _variable(match: re.Match[str], environment: Mapping[str, str], path: str) -> str:
-    name = match.group(0)[len("${env:") : -1]
+    name = match[0][len("${env:") : -1]
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{path} has {match.group(0)!r}; allowed: ${{env:NAME}}, the name of a variable. Correct it.")
+        raise ConfigError(f"{path} has {match[0]!r}; allowed: ${{env:NAME}}, the name of a variable. Correct it.")
     if name not in environment:
         raise ConfigError(
-            f"{path} is {match.group(0)!r}; the environment has no variable {name}. Set it before the launch: "
+            f"{path} is {match[0]!r}; the environment has no variable {name}. Set it before the launch: "
             f"export {name}=VALUE."
         )
     return environment[name]

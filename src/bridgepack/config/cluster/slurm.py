@@ -1,16 +1,63 @@
-"""The Slurm executor."""
+"""The Slurm executor, and how Slurm's commands are reached."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from bridgepack.config.cluster.base import Count, ExecutorSection, Facts, NotNegative, Switch, Text, TextOrNumber
-from bridgepack.config.cluster.mounts import check_array, check_job, check_mount, check_slurm_time
-from bridgepack.config.cluster.tunnels import LocalTunnel, Tunnel
+from pydantic import Field
+
+from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.values import (
+    AbsolutePath,
+    Count,
+    MaybeAbsolutePath,
+    Mount,
+    NotNegative,
+    Port,
+    SlurmArray,
+    SlurmJob,
+    SlurmTime,
+    Switch,
+    Text,
+    TextOrNumber,
+)
 from bridgepack.config.section import Section
 
 _GRES_GPUS = re.compile(r"(?:^|,)\s*gpu(?::[^:,]+)??(?::(\d+))?(?:\([^)]*\))?\s*(?=,|$)")
+
+
+class LocalTunnel(Section):
+    """The launching machine is a login node: sbatch is called on it."""
+
+    kind: Literal["local"]
+    """`local`"""
+    job_dir: MaybeAbsolutePath = ""
+    """Folder of the jobs that all nodes see, absolute; by default `$NEMORUN_HOME/experiments`."""
+
+
+class SSHTunnel(Section):
+    """Slurm's commands are called over SSH on another machine."""
+
+    kind: Literal["ssh"]
+    """`ssh`"""
+    host: Text
+    """Login node."""
+    user: Text
+    """User on it."""
+    job_dir: AbsolutePath
+    """Folder of the jobs on the cluster, absolute, that all nodes see."""
+    port: Port | None = None
+    """Port of SSH; by default 22."""
+    identity: Text | None = None
+    """File of the private key; without it, and where no agent has a key, nemo-run asks for a password."""
+    shell: Text | None = None
+    """Shell on the login node."""
+    pre_command: Text | None = None
+    """Command before each of nemo-run's, e.g. `source /etc/profile`."""
+
+
+Tunnel = Annotated[LocalTunnel | SSHTunnel, Field(discriminator="kind")]
 
 
 class SlurmJobDetails(Section):
@@ -48,7 +95,7 @@ class SlurmExecutor(ExecutorSection):
     """Partition, or several with commas."""
     job_name_prefix: Text | None = None
     """Start of the names of the jobs."""
-    time: Annotated[TextOrNumber, check_slurm_time] = "00:10:00"
+    time: SlurmTime = "00:10:00"
     """Longest time of a job, as sbatch takes it. nemo-run's default is ten minutes."""
     nodes: Count | None = None
     """Nodes of the training job; by default as many as the recipe's GPUs fill. `build` and `check` take one."""
@@ -83,14 +130,14 @@ class SlurmExecutor(ExecutorSection):
     """Signal before the time is over, e.g. `TERM@60`."""
     exclusive: Switch | Text | None = None
     """`true` for whole nodes, or the way of sharing: `user`, `mcs`, `topo`."""
-    array: Annotated[TextOrNumber, check_array] | None = None
+    array: SlurmArray | None = None
     """Job array of the training job. `0-9%1` is ten jobs one after the other, each resumes from the last checkpoint;
     several at once would write the same files."""
     open_mode: Literal["append", "truncate"] = "append"
     """What happens to the output of a job that starts again."""
     container_image: Text | None = None
     """Image for pyxis: a registry path or a .sqsh file; without it the job runs in the environment of the nodes."""
-    container_mounts: tuple[Annotated[str, check_mount], ...] = ()
+    container_mounts: tuple[Mount, ...] = ()
     """Folders in the container: `SOURCE:TARGET[:FLAGS]`. A source `/$nemo_run/...` is in the job's folder."""
     container_env: tuple[Text, ...] | None = None
     """Variables of the node that win over those of the image."""
@@ -106,7 +153,7 @@ class SlurmExecutor(ExecutorSection):
     """Name and output of the jobs."""
     tunnel: Tunnel = LocalTunnel(kind="local")
     """How Slurm's commands are reached."""
-    dependencies: tuple[Annotated[TextOrNumber, check_job], ...] = ()
+    dependencies: tuple[SlurmJob, ...] = ()
     """Slurm jobs that the first task waits for; the tasks wait for one another in any case."""
     dependency_type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "afterburstbuffer"] = "afterok"
     """What the first task waits for in `dependencies`. The tasks themselves always wait for the success of the one

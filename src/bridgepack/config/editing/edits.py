@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -68,12 +67,13 @@ def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
     Raises:
         CannotEditError: always.
     """
-    if edit.value is REMOVE:
-        found, typed = f"{edit.path} cannot be removed", f"Remove {edit.path} by hand."
-    else:
-        found = f"{edit.path} cannot be set to {shown(edit.value)}"
-        typed = f"Set {edit.path} to {shown(edit.value)} by hand."
-    raise CannotEditError(f"{found}: {reason}. {by_hand or typed}", edit)
+    value = shown(edit.value)
+    found, typed = (
+        ("removed", f"Remove {edit.path} by hand.")
+        if edit.value is REMOVE
+        else (f"set to {value}", f"Set {edit.path} to {value} by hand.")
+    )
+    raise CannotEditError(f"{edit.path} cannot be {found}: {reason}. {by_hand or typed}", edit)
 
 
 def applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
@@ -87,21 +87,19 @@ def applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
     node: dict[str, Any] = result
     for index, name in enumerate(sections):
         below = node.get(name)
-        if below is None and edit.value is REMOVE:
-            return result
         if below is not None and not isinstance(below, dict):
             refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
         node[name] = dict(below or {})  # a copy: an alias may lead to the same section
         node = node[name]
     if edit.value is REMOVE:
-        node.pop(leaf, None)
+        del node[leaf]
     else:
         node[leaf] = edit.value
     return result
 
 
 def leaf_edits(values: Mapping[str, Any], edit: Edit) -> Iterator[Edit]:
-    """Give the edits that make a change key by key, so that what stays in a section keeps its text."""
+    """Yield the edits that make a change key by key, so that what stays in a section keeps its text."""
     found: Any = values
     for key in edit.keys:
         if not isinstance(found, Mapping) or key not in found:
@@ -110,10 +108,9 @@ def leaf_edits(values: Mapping[str, Any], edit: Edit) -> Iterator[Edit]:
             return
         found = found[key]
     if _is_section(found) and _is_section(edit.value):
-        for key, value in edit.value.items():
-            yield from leaf_edits(values, Edit(path=f"{edit.path}.{key}", value=value))
-        for key in [key for key in found if key not in edit.value]:
-            yield Edit(path=f"{edit.path}.{key}", value=REMOVE)
+        new = dict.fromkeys(found, REMOVE) | edit.value
+        for key in [*edit.value, *(key for key in found if key not in edit.value)]:
+            yield from leaf_edits(values, Edit(path=f"{edit.path}.{key}", value=new[key]))
     elif not is_same(found, edit.value):
         yield edit
 
@@ -137,4 +134,4 @@ def nested(names: Sequence[str], value: Any) -> Any:
 
 def newline_of(text: str) -> str:
     """Return the line ending of a text: that of its first line."""
-    return "\r\n" if re.match(r"[^\n]*\r\n", text) else "\n"
+    return "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"

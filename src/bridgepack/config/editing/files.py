@@ -33,9 +33,8 @@ class FileEdit:
 
     def diff(self) -> str:
         """Return the change as a unified diff; empty when there is none."""
-        old, new = (text.split("\n") for text in (self.old_text, self.new_text))
-        lines = difflib.unified_diff(_ended(old), _ended(new), str(self.path), str(self.path))
-        return "".join(lines)
+        old, new = (_diff_lines(text) for text in (self.old_text, self.new_text))
+        return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
 
 
 def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> FileEdit:
@@ -49,8 +48,8 @@ def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> Fi
     Raises:
         CannotEditError: when the file cannot be read, or for the first edit that cannot be made.
     """
-    file, separator, function = place.rpartition(":")
-    if not separator or not file.lower().endswith(".py"):
+    file, _, function = place.rpartition(":")
+    if not file.lower().endswith(".py"):
         file, function = place, ""
     path = Path(file)
     old_text = read_text(path)
@@ -80,16 +79,21 @@ def edited_text(
         if not all(edit.keys):
             refuse(edit, "the path has an empty name", "Correct the path.")
     edits = [replace(edit, value=_plain(edit.value, kind)) for edit in edits]
-    if suffix == ".py":
-        for edit in edits:
-            refuse_python(text, edit, function, kind)
-        return text
-    if suffix not in {".yaml", ".yml", ".toml"}:
-        raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml, .yml or .toml.")
-    _check_no_file_paths(edits)
     body = text.removeprefix(_BYTE_ORDER_MARK)
-    edited = edited_toml(body, edits) if suffix == ".toml" else edited_yaml(body, edits)
-    return text[: len(text) - len(body)] + edited
+    match suffix:
+        case ".py":
+            for edit in edits:
+                refuse_python(body, edit, function, kind)
+            return text
+        case ".yaml" | ".yml":
+            edited = edited_yaml
+        case ".toml":
+            edited = edited_toml
+        case _:
+            raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml, .yml or .toml.")
+    for edit in edits:
+        _check_no_file_path(edit, edit.value)
+    return text[: len(text) - len(body)] + edited(body, edits)
 
 
 def read_text(path: Path) -> str:
@@ -115,28 +119,23 @@ def _plain(value: Any, kind: Kind) -> Any:
     return [_plain(item, kind) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _check_no_file_paths(edits: Sequence[Edit]) -> None:
+def _check_no_file_path(edit: Edit, value: Any) -> None:
     """Refuse a `Path` in a saved configuration.
 
     Source: megatron-bridge 0.6.2 `utils/instantiate_utils.py`: pathlib is not among the allowed `_target_`s, and
         `to_yaml` writes a Path as `{_call_: true, _target_: pathlib.PosixPath}`, without the path.
     """
-    for edit in edits:
-        if _has_file_path(edit.value):
-            refuse(
-                edit,
-                "a saved configuration cannot hold a Path, which Megatron-Bridge refuses to load from YAML",
-                f"Set {edit.path} to a Path in Python, or write it as text where text is allowed.",
-            )
+    if isinstance(value, PurePath):
+        refuse(
+            edit,
+            "a saved configuration cannot hold a Path, which Megatron-Bridge refuses to load from YAML",
+            f"Set {edit.path} to a Path in Python, or write it as text where text is allowed.",
+        )
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _check_no_file_path(edit, item)
 
 
-def _has_file_path(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_file_path, value.values()))
-    return isinstance(value, PurePath) or (isinstance(value, list) and any(map(_has_file_path, value)))
-
-
-def _ended(lines: list[str]) -> list[str]:
-    """Return the pieces between line feeds as lines of a diff."""
-    *whole, rest = lines
+def _diff_lines(text: str) -> list[str]:
+    """Return the lines of a text as a diff has them; only a line feed ends one."""
+    *whole, rest = text.split("\n")
     return [f"{line}\n" for line in whole] + ([rest + _NO_NEWLINE] if rest else [])

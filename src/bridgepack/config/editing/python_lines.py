@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import NoReturn
 
 from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
 
 
-def refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> None:
+def refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> NoReturn:
     """Raise for an edit of a Python file, with the lines that give its value now, or the line to add.
 
     Args:
@@ -23,27 +23,39 @@ def refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> No
         CannotEditError: always.
     """
     try:
-        tree: ast.AST = ast.parse(text.removeprefix("\ufeff"))
+        tree: ast.AST = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise CannotEditError(f"the file is not Python: {error}. Correct it first.") from None
     named = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
-    found = [value for path, value in _values(next(named, tree), "", edit.keys[0]) if path == edit.path]
-    refuse(edit, "Python is not rewritten", _lines(found, edit) or _line_to_add(edit, kind))
+    found = [
+        f"line {value.lineno}, which has {ast.unparse(value)}"
+        for path, value in _values(next(named, tree), "", edit.keys[0])
+        if path == edit.path
+    ]
+    new = f"Path({str(edit.value)!r})" if isinstance(edit.value, PurePath) else repr(edit.value)
+    if found:
+        advice = f"Write {new} in {' and '.join(found)}."
+    elif kind == "recipe":
+        advice = f"Return the recipe with .override({{{edit.path!r}: {new}}})."
+    else:
+        advice = f"Before the config is returned, write cfg.{edit.path} = {new}, cfg being the config."
+    refuse(edit, "Python is not rewritten", advice)
 
 
 def _values(node: ast.AST, path: str, section: str) -> Iterator[tuple[str, ast.expr]]:
-    """Give (dotted path, value) of each keyword, entry of a dict, and assignment below a node.
+    """Yield (dotted path, value) of each keyword, entry of a dict, and assignment below a node.
 
     Example: `cfg.a.b = C(d=1)` -> `("a.b", C(d=1))`, `("a.b.d", 1)`.
     """
+    prefix = f"{path}." if path else ""
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            below = _joined(path, key.value) if isinstance(key, ast.Constant) else path
+            below = prefix + str(key.value) if isinstance(key, ast.Constant) else path
             yield below, value
             yield from _values(value, below, section)
         return
     if isinstance(node, ast.keyword) and node.arg:
-        path = _joined(path, node.arg)
+        path = f"{prefix}{node.arg}"
         yield path, node.value
     elif isinstance(node, ast.Assign):
         name, _, attributes = ast.unparse(node.targets[0]).partition(".")
@@ -51,23 +63,3 @@ def _values(node: ast.AST, path: str, section: str) -> Iterator[tuple[str, ast.e
         yield path, node.value
     for child in ast.iter_child_nodes(node):
         yield from _values(child, path, section)
-
-
-def _joined(path: str, name: Any) -> str:
-    return f"{path}.{name}" if path else str(name)
-
-
-def _lines(found: list[ast.expr], edit: Edit) -> str:
-    listed = " and ".join(f"line {value.lineno}, which has {ast.unparse(value)}" for value in found)
-    return f"Write {_literal(edit.value)} in {listed}." if found else ""
-
-
-def _line_to_add(edit: Edit, kind: Kind) -> str:
-    value = _literal(edit.value)
-    if kind == "recipe":
-        return f"Return the recipe with .override({{{edit.path!r}: {value}}})."
-    return f"Before the config is returned, write cfg.{edit.path} = {value}, cfg being the config."
-
-
-def _literal(value: Any) -> str:
-    return f"Path({str(value)!r})" if isinstance(value, PurePath) else repr(value)

@@ -33,30 +33,23 @@ def edited_toml(text: str, edits: Sequence[Edit]) -> str:
     if newline == "\r\n" and text.count("\n") != text.count("\r\n"):
         raise CannotEditError("the file mixes two kinds of line endings. Convert it to one of them first.")
     lines = text.replace("\r\n", "\n")
-    values = _parse(lines)
+    try:
+        values = tomllib.loads(lines)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise CannotEditError(f"the file is not TOML: {error}. Edit it by hand.") from None
     for edit in edits:
-        _check_value(edit, edit.value)
+        _check_no_null(edit, edit.value)
         for step in leaf_edits(values, edit):
             values = applied(values, step)
             lines = _changed(lines, step, values)
     return lines.replace("\n", newline)
 
 
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CannotEditError(f"the file is not TOML: {error}. Edit it by hand.") from None
-
-
-def _check_value(edit: Edit, value: Any) -> None:
+def _check_no_null(edit: Edit, value: Any) -> None:
     if value is None:
         refuse(edit, "TOML has no null", f"Remove {edit.path} by hand, so that its default applies.")
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            _check_value(edit, item)
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _check_no_null(edit, item)
 
 
 def _changed(text: str, edit: Edit, wanted: dict[str, Any]) -> str:
@@ -68,18 +61,16 @@ def _changed(text: str, edit: Edit, wanted: dict[str, Any]) -> str:
         else:
             _set(document, edit)
         result = tomlkit.dumps(document)
-        is_right = is_same(tomllib.loads(result), wanted)
+        is_right = is_same(tomllib.loads(result), wanted) and _comments(text) == _comments(result)
     except (TOMLKitError, tomllib.TOMLDecodeError) as error:
         refuse(edit, f"its TOML cannot be taken apart: {error}")
-    if not is_right or not _keeps_comments(text, result):
+    if not is_right:
         refuse(edit, "its table is laid out in a way that would lose entries or comments")
     return result
 
 
-def _keeps_comments(text: str, result: str) -> bool:
-    """Say whether all comment lines of a text are in another, in their order."""
-    before, after = ([line for line in one.split("\n") if line.lstrip().startswith("#")] for one in (text, result))
-    return before == after
+def _comments(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.lstrip().startswith("#")]
 
 
 def _remove(document: tomlkit.TOMLDocument, edit: Edit) -> None:
@@ -94,38 +85,35 @@ def _remove(document: tomlkit.TOMLDocument, edit: Edit) -> None:
 
 def _set(document: tomlkit.TOMLDocument, edit: Edit) -> None:
     table: Any = document
+    *sections, leaf = edit.keys
     for depth, name in enumerate(edit.keys):
         if name not in table:
             _add(document, table, name, nested(edit.keys[depth + 1 :], edit.value))
             return
-        if depth < len(edit.keys) - 1:
+        if depth < len(sections):
             table = table[name]
-    leaf = edit.keys[-1]
     old = table[leaf]
     rendering = old.as_string() if isinstance(old, Item) else ""
     if isinstance(old, Table | AoT) or ("\n" in rendering and "#" in rendering):
         refuse(edit, "its old value is a table, or a list with comments")
-    table[leaf] = _item(edit.value, old)
-
-
-def _item(value: Any, old: Item) -> Item:
-    """Return a value in the quotes of the one it replaces, where they can hold it."""
-    is_literal = isinstance(old, String) and old.as_string().startswith("'")
-    if is_literal and isinstance(value, str) and "'" not in value and value.isprintable():
-        return tomlkit.string(value, literal=True)
-    return _inline(value)
+    keeps_quotes = isinstance(old, String) and rendering.startswith("'") and isinstance(edit.value, str)
+    if keeps_quotes and "'" not in edit.value and edit.value.isprintable():
+        table[leaf] = tomlkit.string(edit.value, literal=True)
+    else:
+        table[leaf] = _inline(edit.value)
 
 
 def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> None:
     """Put a new key right after the last one of its table, before the comments that follow it."""
-    place = _last_entry(document, table)
-    may_hold_tables = table is document or (isinstance(table, Table) and table.is_super_table())
-    if may_hold_tables and isinstance(value, Mapping):
+    is_super = isinstance(table, Table) and table.is_super_table()
+    if isinstance(value, Mapping) and (table is document or is_super):
         table[name] = tomlkit.item(value)
         return
+    place = _last_entry(document, table)
     if place is None:
         item = _inline(value)
-        item.trivia.indent = " " if isinstance(table, InlineTable) and table else item.trivia.indent
+        if isinstance(table, InlineTable) and table:
+            item.trivia.indent = " "
         table[name] = item
         return
     line = tomlkit.document()
@@ -135,6 +123,7 @@ def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> N
 
 
 def _inline(value: Any) -> Item:
+    """Return a value on one line: mappings become inline tables, also in lists."""
     if isinstance(value, list):
         array = tomlkit.array()
         for item in value:

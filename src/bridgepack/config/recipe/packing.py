@@ -71,6 +71,11 @@ class ParallelismConfig(Section):
     sequence_parallel: Annotated[bool, Field(strict=True)] = False
     """Split activations over the tensor-parallel ranks along the sequence."""
 
+    @property
+    def ranks_of_copy(self) -> int:
+        """Ranks that share one copy of the model."""
+        return self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
+
     @model_validator(mode="after")
     def _check_sequence_parallel(self) -> Self:
         if self.sequence_parallel and self.tensor_model_parallel_size == 1:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from bridgepack import geometry
-from bridgepack.config.errors import config_error, unknown_path_error
+from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
-from bridgepack.config.recipe.guarding import GuardConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
     FullMethod,
+    GuardConfig,
     LoggingConfig,
     Method,
     ModelConfig,
@@ -27,12 +25,7 @@ from bridgepack.config.recipe.training import (
     PrecisionConfig,
     ScheduleConfig,
 )
-from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
-
-_KINDS = ("preprocessing.kind", "method.kind")
-#: A section whose names are the host's.
-_FREE_FORM = "bridge_overrides"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +61,11 @@ class ResolvedRecipe:
         return {name: {"value": item.value, "because": item.because} for name, item in fields.items()}
 
 
-class SFTRecipe(Section):
+class SFTRecipe(Document):
     """Everything a packed SFT run is made of; frozen. Change it with `override`, never in place."""
+
+    WHAT = "recipe"
+    OPTION = "--set"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)
     """Name of the recipe; letters, digits, `.`, `_` and `-`. The default output folder carries it."""
@@ -114,33 +110,6 @@ class SFTRecipe(Section):
     """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
     not known, and one that nothing is found for, are reported."""
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> SFTRecipe:
-        """Return the recipe that plain values describe.
-
-        Raises:
-            ConfigError: naming every wrong field, its value, what is allowed and what to do.
-        """
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise config_error(error, cls) from None
-
-    def override(self, changes: Mapping[str, Any]) -> SFTRecipe:
-        """Return a recipe with some fields changed, validated as a whole again.
-
-        Args:
-            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
-                below it. Another `preprocessing.kind` starts from that kind's defaults; only `over_long` stays.
-
-        Raises:
-            ConfigError: for an unknown path or an impossible value.
-        """
-        values = self.model_dump(mode="python")
-        for path in sorted(changes, key=lambda path: (path.count("."), path not in _KINDS)):
-            _assign(values, path, changes[path])
-        return type(self).from_mapping(_as_written(values, self, tuple(changes)))
-
     def to_bridge(self, artifact: str | Path | None = None) -> Any:
         """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
 
@@ -150,9 +119,7 @@ class SFTRecipe(Section):
         Raises:
             ConfigError: the model cannot be loaded here, or a setting is nothing that the host has.
         """
-        from bridgepack.bridge.writing.write import (
-            to_bridge,  # a layer above: this method is a recipe's door to the host
-        )
+        from bridgepack.bridge.writing.write import to_bridge  # a layer above: this is a recipe's door to the host
 
         return to_bridge(self, artifact=artifact)
 
@@ -167,9 +134,7 @@ class SFTRecipe(Section):
         Raises:
             ConfigError: the config trains something that no recipe can say.
         """
-        from bridgepack.bridge.adopting.adopt import (
-            from_bridge,  # a layer above: this method is a recipe's door from the host
-        )
+        from bridgepack.bridge.adopting.adopt import from_bridge  # a layer above: a recipe's door from the host
 
         return from_bridge(config, **fields)
 
@@ -183,21 +148,17 @@ class SFTRecipe(Section):
         size = self.packing.packed_sequence_size
         if size % multiple.value:
             raise ConfigError(_misaligned_size(size, multiple))
+        field = "packing.max_sequence_length" if self.packing.max_sequence_length else "packing.packed_sequence_size"
         longest = self.packing.max_sequence_length or size
         whole = geometry.floor_to_multiple(longest, multiple.value)
         if whole == 0:
             raise ConfigError(
-                f"packing.max_sequence_length is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
+                f"{field} is {longest}; allowed: at least pad_seq_to_mult, {multiple.value} "
                 f"({multiple.because}). Raise it or lower the parallelism."
             )
-        because = (
-            f"{'packing.max_sequence_length' if self.packing.max_sequence_length else 'packing.packed_sequence_size'}"
-            f" {longest} rounded down to a multiple of {multiple.value}"
-        )
+        because = f"{field} {longest} rounded down to a multiple of {multiple.value}"
         return ResolvedRecipe(
-            recipe=self,
-            pad_seq_to_mult=multiple,
-            max_sequence_length=Derived(value=whole, because=because),
+            recipe=self, pad_seq_to_mult=multiple, max_sequence_length=Derived(value=whole, because=because)
         )
 
     def _derived_multiple(self) -> Derived:
@@ -235,41 +196,3 @@ def _misaligned_size(size: int, multiple: Derived) -> str:
         f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
         f"({multiple.because}). Set it to {nearest}."
     )
-
-
-def _as_written(values: dict[str, Any], section: Section, changed: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
-    """Return what was written by the user or changed, without the defaults; `kind` always stays."""
-    written: dict[str, Any] = {}
-    for name, value in values.items():
-        path = f"{prefix}{name}"
-        is_changed = any(f"{change}.".startswith(f"{path}.") or path.startswith(f"{change}.") for change in changed)
-        if name in section.model_fields_set or is_changed or name == "kind":
-            inner = getattr(section, name, None)
-            if isinstance(inner, Section) and isinstance(value, dict) and path not in changed:
-                value = _as_written(value, inner, changed, f"{path}.")
-            written[name] = value
-    return written
-
-
-def _assign(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set one dotted path in nested plain values.
-
-    Raises:
-        ConfigError: when a section on the way does not exist.
-    """
-    *sections, leaf = path.split(".")
-    node: Any = values
-    for index, section in enumerate(sections):
-        if isinstance(node, dict) and index > 0 and sections[0] == _FREE_FORM:
-            node.setdefault(section, {})
-        if not isinstance(node, dict) or section not in node:
-            raise unknown_path_error(path, ".".join(sections[: index + 1]), node)
-        if node[section] is None:
-            node[section] = {}
-        node = node[section]
-    if not isinstance(node, dict):
-        raise unknown_path_error(path, path, node)
-    if path in _KINDS and value != node.get("kind"):
-        for name in set(node) - {"over_long"}:
-            del node[name]
-    node[leaf] = copy.deepcopy(value)

@@ -90,33 +90,26 @@ class Model:
             overrides: the recipe's `bridge_overrides`.
             sizes: parallel sizes, `TP=2`; those of 1 may be left out.
         """
+        is_full, shares = task == "sft", {_SIZES[short]: size for short, size in sizes.items()}
         mark = f"_{variant}" if variant else ""
         name = f"{self.stem}_{task}_{num_gpus}gpu_h100_bf16{mark}{_SUFFIXES[packed_sequence_size]}_recipe"
-        base = base or (self.full if task == "sft" else self.lora)
+        base = base or (self.full if is_full else self.lora)
+        exchange = {"cp_comm_type": self.cp_comm_type} if self.cp_comm_type and "CP" in sizes else {}
+        targets = {"target_modules": self.lora_targets} if self.lora_targets else {}
         values = {
             "name": name,
             "data": {"train": "data/chats.jsonl", "validation_fraction": 0.05},
             "tokenizer": {"name_or_path": self.hub_id, **self.tokenizer},
             "packing": {"packed_sequence_size": packed_sequence_size},
-            "parallelism": self._parallelism(num_gpus, sizes),
+            "parallelism": {"num_gpus": num_gpus, "sequence_parallel": sizes.get("TP", 1) > 1, **shares, **exchange},
             "batch": {"tokens_per_step": self.step_factor * max(_STEP_TOKENS, _STEP_PACKS * packed_sequence_size)},
             "model": {"name": base, "recompute": recompute},
-            "method": self._method(task),
+            "method": {"kind": "full"} if is_full else {"kind": "lora", **targets},
             "checkpoint": {"pretrained": f"checkpoints/{self.hub_id.rpartition('/')[2]}", "folder": f"runs/{name}"},
             **({"bridge_overrides": overrides} if overrides else {}),
             **self.sections,
         }
         return self._function(name, self._docstring(values, why, state_gib), values)
-
-    def _parallelism(self, num_gpus: int, sizes: Mapping[str, int]) -> dict[str, Any]:
-        exchange = {"cp_comm_type": self.cp_comm_type} if self.cp_comm_type and "CP" in sizes else {}
-        shares = {_SIZES[short]: size for short, size in sizes.items()}
-        return {"num_gpus": num_gpus, "sequence_parallel": sizes.get("TP", 1) > 1, **shares, **exchange}
-
-    def _method(self, task: str) -> dict[str, Any]:
-        if task == "sft":
-            return {"kind": "full"}
-        return {"kind": "lora", **({"target_modules": self.lora_targets} if self.lora_targets else {})}
 
     def _function(self, name: str, docstring: str, values: Mapping[str, Any]) -> Callable[[], SFTRecipe]:
         def recipe() -> SFTRecipe:
@@ -143,10 +136,26 @@ class Model:
         return f"{summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), _DOCSTRING_COLUMNS)}"
 
 
+def more_tp(size: int, upstream: int) -> str:
+    """Return why a row has more tensor-parallel ranks than upstream."""
+    return f"TP {size} instead of upstream's {upstream} splits activations and logits."
+
+
+def more_ep(size: int, upstream: int) -> str:
+    """Return why a row has more expert-parallel ranks than upstream."""
+    return f"EP {size} instead of upstream's {upstream} spreads the experts wider."
+
+
+def more_gpus(kept: str, upstream: int, state_gib: int) -> str:
+    """Return why a row has more GPUs than upstream, whose other sizes are `kept` and whose state is `state_gib`."""
+    gpus = "1 GPU" if upstream == 1 else f"{upstream} GPUs"
+    return f"Upstream's {kept}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
+
+
 def _topology(parallelism: Mapping[str, Any]) -> str:
     """Return parallel sizes over 1 as a docstring has them: `TP 2 x CP 4 x DP 1, EP 8`."""
-    sizes = {short: parallelism.get(_SIZES[short], 1) for short in ("TP", "PP", "CP")}
+    sizes = {short: parallelism.get(field, 1) for short, field in _SIZES.items()}
     ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
-    shared = [f"{short} {size}" for short, size in sizes.items() if size > 1]
-    experts = parallelism.get("expert_model_parallel_size", 1)
-    return " x ".join([*shared, f"DP {parallelism['num_gpus'] // ranks}"]) + (f", EP {experts}" if experts > 1 else "")
+    shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]
+    experts = f", EP {sizes['EP']}" if sizes["EP"] > 1 else ""
+    return " x ".join([*shared, f"DP {parallelism['num_gpus'] // ranks}"]) + experts

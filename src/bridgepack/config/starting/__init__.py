@@ -3,77 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.starting.commented import commented_yaml
-from bridgepack.config.starting.nearest import starting_recipe
+from bridgepack.config.starting.nearest import SHIPPED_MARKS, MethodKind, Wish, starting_recipe
 from bridgepack.config.write import written_values
 from bridgepack.errors import ConfigError
 
-type MethodKind = Literal["full", "lora", "dora"]
+__all__ = ["SHIPPED_MARKS", "MethodKind", "Wish", "recipe_text", "values_like", "write_new"]
 
 #: Token slots of an optimiser step.
 TOKENS_PER_STEP = 1 << 19
 _VALIDATION_FRACTION = 0.02
-#: Recipes of Megatron-Bridge have this in their names.
-SHIPPED_MARKS = ("_sft_", "_peft_")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
-    """What a new recipe is for.
-
-    Attributes:
-        name: of the recipe.
-        model: id on the hub, folder, recipe of Megatron-Bridge or of the catalogue.
-        num_gpus: of the run.
-        seq_length: runtime tokens of a pack.
-        method: what is trained; None for what the model's name says, else every weight.
-        data: training data.
-        tokenizer: id on the hub or folder; None for the model's.
-    """
-
-    name: str
-    model: str
-    num_gpus: int
-    seq_length: int
-    method: MethodKind | None = None
-    data: str = "data/chats.jsonl"
-    tokenizer: str | None = None
-
-    @property
-    def kind(self) -> MethodKind:
-        """What is trained."""
-        return self.method or ("lora" if "_peft_" in self.model else "full")
 
 
 def values_like(same: Sequence[CatalogueEntry], wish: Wish) -> tuple[dict[str, Any], str]:
     """Return the values of the recipe of the catalogue that fits a wish, and in words where they are from.
 
-    Args:
-        same: the recipes for the wanted model.
-        wish: what the new recipe is for.
-
     Raises:
         ConfigError: none fits the GPUs, the length or the method.
     """
-    entry = starting_recipe(
-        same, wish.model, is_full=wish.kind == "full", num_gpus=wish.num_gpus, seq_length=wish.seq_length
-    )
-    return _from_entry(entry, wish), f"topology and settings as in {entry.name} of the catalogue"
+    name, recipe = starting_recipe(same, wish)
+    values = {name: value for name, value in written_values(recipe).items() if name != "artifact"}
+    if "/" in wish.model or Path(wish.model).is_dir():
+        values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
+    elif wish.model.endswith("_config"):
+        values["model"] = {**values["model"], "name": wish.model.removeprefix("bridge:")}
+    return values, f"topology and settings as in {name} of the catalogue"
 
 
 def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
-    """Return the YAML text of a recipe with what a wish says, and comments.
-
-    Args:
-        wish: what it is for.
-        values: of the other fields.
-        origin: where its topology is from.
+    """Return the YAML text of a recipe with what a wish says, the values of the other fields, and comments.
 
     Raises:
         ConfigError: the values do not fit each other.
@@ -102,17 +65,6 @@ def write_new(path: Path, text: str) -> Path:
             f"--output is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
         ) from None
     return path
-
-
-def _from_entry(entry: CatalogueEntry, wish: Wish) -> dict[str, Any]:
-    assert entry.recipe is not None
-    values = {name: value for name, value in written_values(entry.recipe).items() if name != "artifact"}
-    is_hub_id = "/" in wish.model or Path(wish.model).is_dir()
-    if is_hub_id:
-        values["tokenizer"] = {**values["tokenizer"], "name_or_path": wish.model}
-    elif wish.model.endswith("_config"):
-        values["model"] = {**values["model"], "name": wish.model.removeprefix("bridge:")}
-    return values
 
 
 def _completed(values: Mapping[str, Any], wish: Wish) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from bridgepack.config.editing.yaml_values import flow
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import YAML_HEADER, written_values
 
-_STEP = "  "
 _COMMENTS: Mapping[str, str] = MappingProxyType(
     {
         "data.train": "a file, a folder, a glob or a list; .jsonl[.gz|.zst], .json, .parquet, .arrow",
@@ -21,11 +20,11 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
         "preprocessing.over_long": "conversations longer than a pack; or truncate, or error",
         "packing.packed_sequence_size": "runtime tokens of a pack; seq_length of the model",
         "model.recompute": "whole layers are computed again in the backward pass, to save memory",
-        "method.kind": "or full, lora, dora",
         "schedule.num_epochs": "passes over the packs; train_iters follows from their number",
         "checkpoint.folder": "checkpoints of this run",
     }
 )
+_METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora": "LoRA", "dora": "DoRA"})
 
 
 def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
@@ -35,57 +34,41 @@ def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
         recipe: the recipe.
         origin: where its topology is from.
     """
+    assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
+    num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size
+    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
     head = [
         YAML_HEADER,
-        f"# {_title(recipe)}",
+        f"# {_METHODS[recipe.method.kind]} of {recipe.model.name} on {gpus} in packs of {size:,} tokens.",
         f"# Made by `bridgepack recipes new`: {origin}.",
         f"# Next: bridgepack build {file} --output {folder}; bridgepack check {file} --artifact {folder}",
     ]
-    values = _without_nulls(written_values(recipe))
-    return "\n".join([*head, *_lines(values, {**_COMMENTS, **_numbers(recipe)}, "")]) + "\n"
+    values = written_values(recipe, keeps_null=False)
+    return "\n".join([*head, *_lines(values, {**_COMMENTS, **_own_comments(recipe)}, "")]) + "\n"
 
 
-def _title(recipe: SFTRecipe) -> str:
-    assert recipe.model is not None
-    what = "Full training" if recipe.method.kind == "full" else {"lora": "LoRA", "dora": "DoRA"}[recipe.method.kind]
-    size = recipe.packing.packed_sequence_size
-    num_gpus = recipe.parallelism.num_gpus
-    gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
-    return f"{what} of {recipe.model.name} on {gpus} in packs of {size:,} tokens."
-
-
-def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_nulls(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _numbers(recipe: SFTRecipe) -> dict[str, str]:
-    """Return the comments that have numbers of this recipe."""
+def _own_comments(recipe: SFTRecipe) -> dict[str, str]:
+    """Return the comments that have names and numbers of this recipe."""
     topology, size = recipe.parallelism, recipe.packing.packed_sequence_size
-    ranks = topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * topology.context_parallel_size
-    slots = recipe.batch.tokens_per_step
     assert topology.num_gpus is not None
     assert recipe.model is not None
-    source = recipe.tokenizer.name_or_path
+    ranks = topology.ranks_of_copy
     base = "the architecture; weights come from checkpoint.pretrained"
-    others = [kind for kind in ("full", "lora", "dora") if kind != recipe.method.kind]
+    weights = f"{recipe.tokenizer.name_or_path} in Megatron's format, as AutoBridge.import_ckpt writes it"
     return {
-        "method.kind": f"or {', or '.join(others)}",
+        "method.kind": f"or {', or '.join(kind for kind in _METHODS if kind != recipe.method.kind)}",
         "model.name": base if "/" in recipe.model.name else f"a recipe of Megatron-Bridge: {base}",
         "parallelism.context_parallel_size": f"{size // topology.context_parallel_size:,} tokens on each rank",
         "parallelism.num_gpus": f"copies of the model: {topology.num_gpus // ranks}, each on {ranks}",
-        "batch.tokens_per_step": f"some {max(round((slots or 0) / size), 1):,} packs",
-        "checkpoint.pretrained": f"{source} in Megatron's format, as AutoBridge.import_ckpt writes it",
+        "batch.tokens_per_step": f"some {max(round((recipe.batch.tokens_per_step or 0) / size), 1):,} packs",
+        "checkpoint.pretrained": weights,
     }
 
 
 def _lines(values: Mapping[str, Any], comments: Mapping[str, str], path: str) -> Iterator[str]:
     for name, value in values.items():
-        here, indent = f"{path}{name}", _STEP * path.count(".")
+        here, indent = f"{path}{name}", "  " * path.count(".")
         comment = f" # {comments[here]}" if here in comments else ""
         if isinstance(value, Mapping) and value:
             yield f"{indent}{flow(name)}:{comment}"

@@ -1,31 +1,59 @@
-"""The recipe of the catalogue that a new recipe can start from."""
+"""What a new recipe is for, and the recipe of the catalogue that it can start from."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from bridgepack.config.catalogue import CatalogueEntry
 from bridgepack.config.reading import RECIPE_SUFFIX
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
+type MethodKind = Literal["full", "lora", "dora"]
+
+#: Recipes of Megatron-Bridge have this in their names.
+SHIPPED_MARKS = ("_sft_", "_peft_")
 #: Words of a hub id that do not tell architectures apart.
 _WORDS_OF_VARIANTS = frozenset({"instruct", "it", "chat", "base", "bf16", "meta", "nvidia"})
-_METHOD_MARKS = ("_sft_", "_peft_")
 _DECIMAL = re.compile(r"(?<=\d)p(?=\d)")
 _PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
 
 
-def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
-    """Return the offline recipes for a model's architecture.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What a new recipe is for.
 
-    Args:
-        entries: the catalogue.
-        model: id on the hub, recipe of Megatron-Bridge, or recipe of the catalogue.
+    Attributes:
+        name: of the recipe.
+        model: id on the hub, folder, recipe of Megatron-Bridge or of the catalogue.
+        num_gpus: of the run.
+        seq_length: runtime tokens of a pack.
+        method: what is trained; None for what the model's name says, else every weight.
+        data: training data.
+        tokenizer: id on the hub or folder; None for the model's.
     """
+
+    name: str
+    model: str
+    num_gpus: int
+    seq_length: int
+    method: MethodKind | None = None
+    data: str = "data/chats.jsonl"
+    tokenizer: str | None = None
+
+    @property
+    def kind(self) -> MethodKind:
+        """What is trained."""
+        return self.method or ("lora" if "_peft_" in self.model else "full")
+
+
+def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[CatalogueEntry]:
+    """Return the offline recipes of the catalogue for a model's architecture; `model` is as in a `Wish`."""
     plain = [entry for entry in entries if entry.recipe and entry.recipe.model and _is_plain(entry.recipe)]
     named = [entry for entry in plain if entry.name in {model, f"{model}{RECIPE_SUFFIX}"}]
     if named:
@@ -36,40 +64,38 @@ def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[Cata
     return [entry for entry in found if len(_architecture(entry)) == longest]
 
 
-def starting_recipe(
-    entries: Sequence[CatalogueEntry], model: str, *, is_full: bool, num_gpus: int, seq_length: int
-) -> CatalogueEntry:
-    """Return the recipe of a model whose topology takes the sequences and divides the GPUs, the shortest first.
+def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str, SFTRecipe]:
+    """Return name and recipe of the one whose topology takes the sequences and divides the GPUs, the shortest first.
 
     Args:
-        entries: recipes of one model.
-        model: as the user named it.
-        is_full: whether every weight is trained.
-        num_gpus: of the run.
-        seq_length: runtime tokens of a pack.
+        entries: recipes of the wanted model.
+        wish: what the new recipe is for.
 
     Raises:
         ConfigError: there is none.
     """
-    same = [
-        (entry, entry.recipe) for entry in entries if entry.recipe and (entry.recipe.method.kind == "full") == is_full
-    ]
-    long_enough = [pair for pair in same if pair[1].packing.packed_sequence_size >= seq_length]
+    is_full = wish.kind == "full"
     method = "full" if is_full else "lora"
+    recipes = {entry.name: entry.recipe for entry in entries if entry.recipe}
+    same = {name: recipe for name, recipe in recipes.items() if (recipe.method.kind == "full") == is_full}
     if not same:
         raise ConfigError(
-            f"--method is {method}; the catalogue has none for {model}. Use the other, or name the model's folder."
+            f"--method is {method}; the catalogue has none for {wish.model}. Use the other, or name the model's folder."
         )
-    if not long_enough:
-        longest = max(recipe.packing.packed_sequence_size for _, recipe in same)
+    longest = max(recipe.packing.packed_sequence_size for recipe in same.values())
+    if longest < wish.seq_length:
         raise ConfigError(
-            f"--seq-length is {seq_length}; allowed for {model}: at most {longest}, the longest in the catalogue. "
-            "Start there, and change the file where the model takes more."
+            f"--seq-length is {wish.seq_length}; allowed for {wish.model}: at most {longest}, the longest in the "
+            "catalogue. Start there, and change the file where the model takes more."
         )
-    fitting = [pair for pair in long_enough if _divides(pair[1], num_gpus, seq_length)]
+    enough = {name: one for name, one in same.items() if one.packing.packed_sequence_size >= wish.seq_length}
+    fitting = {name: recipe for name, recipe in enough.items() if _divides(recipe, wish)}
     if not fitting:
-        raise ConfigError(_does_not_divide(model, method, num_gpus, seq_length, [recipe for _, recipe in long_enough]))
-    return min(fitting, key=lambda pair: (pair[1].packing.packed_sequence_size, _num_ranks(pair[1]), pair[0].name))[0]
+        raise ConfigError(_does_not_divide(wish, method, list(enough.values())))
+    return min(
+        fitting.items(),
+        key=lambda item: (item[1].packing.packed_sequence_size, item[1].parallelism.ranks_of_copy, item[0]),
+    )
 
 
 def name_words(name: str) -> tuple[str, ...]:
@@ -103,25 +129,17 @@ def _is_base(entry: CatalogueEntry, model: str) -> bool:
 
 
 def _stem(name: str) -> str:
-    for mark in _METHOD_MARKS:
-        before, found, _ = name.partition(mark)
-        if found:
-            return before.removeprefix(_PREFIX)
-    return ""
+    stems = (name.partition(mark)[0].removeprefix(_PREFIX) for mark in SHIPPED_MARKS if mark in name)
+    return next(stems, "")
 
 
 def _contains(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     return any(words[index : index + len(wanted)] == wanted for index in range(len(words) - len(wanted) + 1))
 
 
-def _divides(recipe: SFTRecipe, num_gpus: int, seq_length: int) -> bool:
-    is_enough = num_gpus >= (recipe.parallelism.num_gpus or 1)
-    return is_enough and num_gpus % _unit(recipe) == 0 and seq_length % recipe.resolve().pad_seq_to_mult.value == 0
-
-
-def _num_ranks(recipe: SFTRecipe) -> int:
-    topology = recipe.parallelism
-    return topology.tensor_model_parallel_size * topology.pipeline_model_parallel_size * topology.context_parallel_size
+def _divides(recipe: SFTRecipe, wish: Wish) -> bool:
+    is_enough = wish.num_gpus >= (recipe.parallelism.num_gpus or 1) and wish.num_gpus % _unit(recipe) == 0
+    return is_enough and wish.seq_length % recipe.resolve().pad_seq_to_mult.value == 0
 
 
 def _unit(recipe: SFTRecipe) -> int:
@@ -129,19 +147,18 @@ def _unit(recipe: SFTRecipe) -> int:
     topology = recipe.parallelism
     tensor = topology.expert_tensor_parallel_size or topology.tensor_model_parallel_size
     experts = tensor * topology.expert_model_parallel_size * topology.pipeline_model_parallel_size
-    return math.lcm(_num_ranks(recipe), experts)
+    return math.lcm(topology.ranks_of_copy, experts)
 
 
-def _does_not_divide(model: str, method: str, num_gpus: int, seq_length: int, recipes: list[SFTRecipe]) -> str:
-    multiples = sorted({recipe.resolve().pad_seq_to_mult.value for recipe in recipes})
-    if not any(seq_length % multiple == 0 for multiple in multiples):
-        multiple = multiples[0]
-        upper = -(-seq_length // multiple) * multiple
-        return f"--seq-length is {seq_length}; allowed: multiples of {multiple}, what its ranks share. Use {upper}."
+def _does_not_divide(wish: Wish, method: str, recipes: list[SFTRecipe]) -> str:
+    size, multiples = wish.seq_length, sorted({recipe.resolve().pad_seq_to_mult.value for recipe in recipes})
+    if all(size % multiple for multiple in multiples):
+        upper = -(-size // multiples[0]) * multiples[0]
+        return f"--seq-length is {size}; allowed: multiples of {multiples[0]}, what its ranks share. Use {upper}."
     recipe = min(recipes, key=lambda one: (one.packing.packed_sequence_size, one.parallelism.num_gpus or 1))
     unit, least = _unit(recipe), recipe.parallelism.num_gpus or 1
     return (
-        f"--gpus is {num_gpus}; allowed for {model}, method {method}, at {seq_length} tokens: multiples of {unit} from "
-        f"{-(-least // unit) * unit}, as {recipe.name} of the catalogue has it. Use one of these, or a shorter "
+        f"--gpus is {wish.num_gpus}; allowed for {wish.model}, method {method}, at {size} tokens: multiples of {unit} "
+        f"from {-(-least // unit) * unit}, as {recipe.name} of the catalogue has it. Use one of these, or a shorter "
         "--seq-length."
     )

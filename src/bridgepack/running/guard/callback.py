@@ -15,7 +15,7 @@ from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.environment import environment_here
-from bridgepack.config.recipe.guarding import GuardConfig
+from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import BridgepackError
 from bridgepack.records import RunConfig
 from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFacts

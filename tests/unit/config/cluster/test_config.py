@@ -96,7 +96,7 @@ def test_overrides_are_validated_as_a_whole() -> None:
     [
         ("executor.nods", "executor.nods is not a field of slurm;"),
         ("executor.tunel.host", "executor.tunel is not a field of slurm;"),
-        ("executor.account.name", "it would lie below a plain value"),
+        ("executor.account.name", "executor.account is a plain value, and the path would lie below it"),
         ("executr.nodes", "executr is not a field; allowed: executor,"),
         ("executor..nodes", "'executor..nodes' is no path of a field"),
     ],

@@ -1,0 +1,106 @@
+"""What a whole file holds, a recipe or a cluster: read from plain values, changed by dotted path, written again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ValidationError
+
+from bridgepack.config.errors import config_error
+from bridgepack.config.section import Section
+from bridgepack.errors import ConfigError
+
+#: Field of a section that stays when the section becomes one of another kind.
+_KEPT = "over_long"
+
+
+class Document(Section):
+    """The outermost section of a file."""
+
+    #: What the file is called in messages, and the option that sets a field of it.
+    WHAT: ClassVar[str]
+    OPTION: ClassVar[str]
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Return what plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise config_error(error, cls, what=cls.WHAT, option=cls.OPTION) from None
+
+    def override(self, changes: Mapping[str, Any]) -> Self:
+        """Return it with some fields changed, validated as a whole again.
+
+        Args:
+            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
+                below it. Another `kind` starts from that kind's defaults; of preprocessing only `over_long` stays.
+
+        Raises:
+            ConfigError: for an unknown path or an impossible value.
+        """
+        values = written(self)
+        for path in sorted(changes, key=lambda path: (path.count("."), not path.endswith(".kind"))):
+            *sections, leaf = path.split(".")
+            if not all([*sections, leaf]):
+                raise ConfigError(f"{path!r} is no path of a field; allowed: names with dots between them. Correct it.")
+            node = _section_at(values, self, path, sections)
+            if leaf == "kind" and node.get("kind") != changes[path]:
+                for name in set(node) - {_KEPT}:
+                    del node[name]
+            node[leaf] = copy.deepcopy(changes[path])
+        return type(self).from_mapping(values)
+
+
+def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> dict[str, Any]:
+    """Return the section of plain values that a path leads through; where none is written it is made.
+
+    Raises:
+        ConfigError: a plain value stands there.
+    """
+    node: Any = values
+    here: Any = document
+    for index, name in enumerate(sections):
+        here = getattr(here, name, None) if isinstance(here, BaseModel) else None
+        if node.get(name) is None:
+            node[name] = {"kind": here.kind} if isinstance(here, BaseModel) and hasattr(here, "kind") else {}
+        node = node[name]
+        if not isinstance(node, dict):
+            raise ConfigError(
+                f"{path}: {'.'.join(sections[: index + 1])} is a plain value, and the path would lie below it. "
+                "Set the value as a whole."
+            )
+    found: dict[str, Any] = node
+    return found
+
+
+def written(value: Any, *, keeps_null: bool = True) -> Any:
+    """Return a section as its author wrote it: plain values without defaults, in the order of the fields.
+
+    A section keeps its `kind`; one that says nothing is left out.
+
+    Args:
+        value: a section, or what a field of one holds.
+        keeps_null: whether a field stays that says null where that is its default.
+    """
+    if isinstance(value, Mapping):
+        return {name: written(item, keeps_null=keeps_null) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [written(item, keeps_null=keeps_null) for item in value]
+    if not isinstance(value, BaseModel):
+        return value
+    values = {}
+    for name, field in type(value).model_fields.items():
+        item = getattr(value, name)
+        is_said = name in value.model_fields_set or name == "kind"
+        if is_said and (keeps_null or item is not None or field.default is not None):
+            inner = written(item, keeps_null=keeps_null)
+            if inner or not isinstance(item, BaseModel):
+                values[field.alias or name] = inner
+    return values | written(value.model_extra or {}, keeps_null=keeps_null)
