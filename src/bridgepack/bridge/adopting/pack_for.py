@@ -37,7 +37,6 @@ class PackedConfig:
     """A config that trains packed rows.
 
     Attributes:
-        config: a corrected copy.
         changes: what is different, each path once.
         findings: errors and warnings that are left, which no safe change mends.
     """

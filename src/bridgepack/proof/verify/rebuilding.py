@@ -28,9 +28,7 @@ class Rebuilt:
     """What an artifact that was built anew says of the one that is verified.
 
     Attributes:
-        checks: of every file.
         packs: split -> the packs that differ; those that cannot be read, or that only one of both has, among them.
-        notes: what became of sequences.
     """
 
     checks: list[Check] = field(default_factory=list)

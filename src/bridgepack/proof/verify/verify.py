@@ -34,7 +34,6 @@ class VerifyOptions:
         origin: what packs are derived from, `sources` or `store`.
         store: folder of the token store; by default that of the artifact.
         num_packs: size of the sample; None for everything, by building it anew.
-        seed: of the sample.
         overrides: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`,
             `tokenizer.revision`, `tokenizer.chat_template`.
         num_workers: most processes of the build.
