@@ -89,9 +89,8 @@ def _compare_split(artifact: Artifact, rebuilt: Artifact, split: str, result: Re
 
 def _differing_packs(artifact: Artifact, rebuilt: Artifact, split: str) -> Iterator[int]:
     for pack, (ours, theirs) in enumerate(zip_longest(_rows(artifact, split), _rows(rebuilt, split))):
-        if ours is None or theirs is None:
-            yield pack
-        elif not all(np.array_equal(getattr(ours, column), getattr(theirs, column)) for column in ROW_COLUMNS):
+        is_in_both = ours is not None and theirs is not None
+        if not (is_in_both and all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in ROW_COLUMNS)):
             yield pack
 
 

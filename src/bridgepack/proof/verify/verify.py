@@ -184,8 +184,8 @@ class _Verification:
 
     def _other_pack(self, split: str, pack: int) -> RowDifference:
         """Return the difference of a pack whose sequences are what they should be, each by itself."""
-        found = {"column": "", "token": None, "in_artifact": "a pack", "from_source": "another pack, or none"}
-        return difference_at(self._artifact, split, pack, None, **found)
+        found: dict[str, Any] = {"in_artifact": "a pack", "from_source": "another pack, or none"}
+        return difference_at(self._artifact, split, pack, None, column="", token=None, **found)
 
     def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
         what = "packs" if num_sequences is None else f"{num_sequences} sequences"
