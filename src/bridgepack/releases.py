@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
@@ -164,21 +163,6 @@ def release_of(bridge_version: str) -> HostRelease:
             "parallelism. Upgrade megatron-bridge."
         )
     return found
-
-
-def installed_host() -> str:
-    """Return the version of Megatron-Bridge that is installed; nothing is imported.
-
-    Raises:
-        ConfigError: none is.
-    """
-    try:
-        return version(BRIDGE)
-    except PackageNotFoundError:
-        raise ConfigError(
-            "bridge_version is not given and megatron-bridge is not installed here; allowed: a version such as 0.6.2. "
-            "Name one."
-        ) from None
 
 
 def packed_file_name(split: str, packed_sequence_size: int) -> str:

@@ -17,9 +17,11 @@ from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.versions import VersionSettings, configured, packing_objects, settings_for
-from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.bridge.wiring import Packs, Setting, host_settings
+from bridgepack.bridge.writing.host_fields import value_at
+from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.releases import RELEASES, HostRelease, release_of
 from tests.support.hub_configs import offline_hub
 
 #: Shipped by every version, and what the recipes of the tests are laid over.
@@ -42,10 +44,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def mapped_settings(case: Mapping[str, Any], bridge_version: str) -> VersionSettings:
-    """Return the settings of a case for a version."""
-    packs = Packs(folder=case["packs"], num_packs=case["num_packs"])
-    return settings_for(host_settings(SFTRecipe.from_mapping(case["recipe"]), packs=packs), bridge_version)
+def settings_of(case: Mapping[str, Any], bridge_version: str) -> tuple[Setting, ...]:
+    """Return the settings of a case under the names of a version."""
+    packs, release = Packs(folder=case["packs"], num_packs=case["num_packs"]), release_of(bridge_version)
+    settings = host_settings(SFTRecipe.from_mapping(case["recipe"]), packs=packs)
+    return settings if release is RELEASES[-1] else older_settings(settings, release)
 
 
 def _import_error(module: str) -> str | None:
@@ -57,22 +60,24 @@ def _import_error(module: str) -> str | None:
 
 
 def _case(request: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:
-    mapped = mapped_settings(case, request["bridge_version"])
-    objects = packing_objects(mapped)
-    datasets = _datasets(mapped, objects.dataset, _tokenizer(request["tokenizer"]))
+    release = release_of(request["bridge_version"])
+    with offline_hub(Path(request["folder"]) / "hub"):
+        config = SFTRecipe.from_mapping(case["recipe"]).to_bridge(case["packs"])
+    specs = value_at(config, release.specs_path)
+    datasets = [one for one in _datasets(release, config.dataset, _tokenizer(request["tokenizer"])) if one is not None]
     return {
-        "specs": _named(objects.specs),
-        "dataset": {**_named(objects.dataset), mapped.release.specs_path.rpartition(".")[2]: _paths(objects.specs)},
-        "readers": [_name(type(dataset)) for dataset in datasets if dataset is not None],
-        "splits": [_rows(dataset) for dataset in datasets if dataset is not None],
-        "batches": [_batches(dataset) for dataset in datasets if dataset is not None],
-        "container": _container(request, mapped),
+        "specs": _named(specs),
+        "dataset": {**_named(config.dataset), release.specs_path.rpartition(".")[2]: _paths(specs)},
+        "readers": [_name(type(dataset)) for dataset in datasets],
+        "splits": [_rows(dataset) for dataset in datasets],
+        "batches": [_batches(dataset) for dataset in datasets],
+        "container": _container(request, config),
     }
 
 
-def _datasets(mapped: VersionSettings, config: Any, tokenizer: Any) -> Any:
+def _datasets(release: HostRelease, config: Any, tokenizer: Any) -> Any:
     """Return training, validation and test data as the version's own training builds them."""
-    if mapped.release.specs_path.endswith("offline_packing_specs"):
+    if release is RELEASES[-1]:
         from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetBuilder
 
         return GPTSFTDatasetBuilder(config, tokenizer).build()
@@ -103,13 +108,10 @@ def _batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in batch.items()}
 
 
-def _container(request: Mapping[str, Any], mapped: VersionSettings) -> dict[str, Any]:
-    """Return the settings in a ConfigContainer of the version's own recipe, and what its own checks say."""
-    import megatron.bridge.recipes.llama as recipes
+def _container(request: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return what a ConfigContainer holds, and what the version's own checks say of it."""
     from megatron.bridge.training.config import runtime_config_update
 
-    with offline_hub(Path(request["folder"]) / "hub"):
-        config = configured(getattr(recipes, BASE)(), mapped)
     values = plain_values(config)
     config.checkpoint.pretrained_checkpoint = request["folder"]
     config.model.apply_rope_fusion = False  # a kernel of TransformerEngine, whose absence the checks refuse

@@ -130,11 +130,6 @@ def _change(values: dict[str, Any], path: str, value: Any) -> None:
 def check_section(place: str, name: str, value: Any) -> None:
     """Accept the value of a section: named fields, or None for those that a run can be without.
 
-    Args:
-        place: what to call it in the message.
-        name: of the section.
-        value: its value.
-
     Raises:
         ConfigError: it is something else.
     """

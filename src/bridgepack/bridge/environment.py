@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from packaging.utils import canonicalize_name
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import Environment
@@ -22,14 +24,11 @@ _CONDA_NAMES: Mapping[str, str] = {"pytorch": "torch"}
 #: Folder of a checkout -> its distribution, where they are called otherwise.
 _CHECKOUTS: Mapping[str, str] = {"megatron-lm": "megatron-core"}
 
-_NAME = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
-_EXTRAS = r"(?:\s*\[[^\]]*\])?"
-_PINNED = re.compile(rf"^{_NAME}{_EXTRAS}\s*={{2,3}}\s*(?P<version>[^\s;,#*]++)(?!\*)")
-_FROM_PLACE = re.compile(rf"^{_NAME}{_EXTRAS}\s*@\s*(?P<place>\S+)")
-_ARCHIVE = re.compile(r"^[^-]+-(?P<version>[^-]+)(?:-[^-]+)*\.(?:whl)$|^.+-(?P<source_version>\d[^-]*)\.tar\.gz$")
-_COLUMNS = re.compile(rf"^{_NAME}\s+(?P<version>\d\S*)(?:\s+\S+)?$")
+_COLUMNS = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s+(?P<version>\d\S*)(?:\s+\S+)?$")
 _EGG = re.compile(r"[#&]egg=(?P<name>[A-Za-z0-9._-]+)")
-_EDITABLE_NOTE = re.compile(rf"^# Editable .*\({_NAME}==(?P<version>[^\s)]+)\)")
+_EDITABLE_NOTE = re.compile(r"^# Editable .*\((?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s)]+)\)")
+#: What may follow a requirement: a comment, options, a line that goes on.
+_BEHIND = re.compile(r"\s+(?:#|--|\\)")
 #: A distribution is there, but the line does not tell its version.
 _UNKNOWN_VERSION = "unknown"
 
@@ -113,11 +112,15 @@ def _line_pair(line: str) -> tuple[str, str] | None:
         egg = _EGG.search(line)
         name = egg["name"] if egg else canonicalize_name(re.split(r"[/\\]", line.rstrip("/\\"))[-1])
         return _CHECKOUTS.get(name, name), _UNKNOWN_VERSION
-    found = _PINNED.match(line) or _COLUMNS.match(line)
-    if found:
-        return found["name"], found["version"]
-    placed = _FROM_PLACE.match(line)
-    return (placed["name"], _version_in(placed["place"])) if placed else None
+    try:
+        requirement = Requirement(_BEHIND.split(line)[0])
+    except InvalidRequirement:
+        found = _COLUMNS.match(line)
+        return (found["name"], found["version"]) if found else None
+    if requirement.url:
+        return requirement.name, _version_in(requirement.url)
+    exact = (one.version for one in requirement.specifier if one.operator in ("==", "==="))
+    return next(((requirement.name, text) for text in exact if not text.endswith("*")), None)
 
 
 def _is_editable(line: str) -> bool:
@@ -126,6 +129,9 @@ def _is_editable(line: str) -> bool:
 
 def _version_in(place: str) -> str:
     """Return the version that the name of a wheel or source archive tells: `x-1.2-py3-none-any.whl` -> `1.2`."""
-    file_name = re.split(r"[?#]", place)[0].rpartition("/")[2].replace("%2B", "+")
-    found = _ARCHIVE.match(file_name)
-    return (found["version"] or found["source_version"]) if found else _UNKNOWN_VERSION
+    file_name = unquote(urlsplit(place).path.rpartition("/")[2])
+    parse = parse_wheel_filename if file_name.endswith(".whl") else parse_sdist_filename
+    try:
+        return str(parse(file_name)[1])
+    except ValueError:
+        return _UNKNOWN_VERSION

@@ -12,7 +12,7 @@ from bridgepack.bridge.wiring import Packs, host_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, RunConfig
-from bridgepack.releases import release_of
+from bridgepack.releases import HostRelease, release_of
 from bridgepack.replay.evaluation import EvaluationSchedule
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
@@ -44,14 +44,34 @@ def replay_settings(
     Raises:
         ConfigError: a setting is missing, or the host does not run with it.
     """
-    values, version = _Values(source, num_packs), _counted(version)
+    values, version, release = _Values(source, num_packs), _counted(version), release_of(version)
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
-    ranks = _world_size(source, world_size)
-    if split == TRAIN:
-        return _training(values, num_packs[split], ranks, version, resume_step)
-    schedule = _schedule(values, num_packs.get(TRAIN, 0), version)
-    return _evaluation(values, num_packs[split], ranks, version, schedule.batches_until(resume_step))
+    is_training = split == TRAIN
+    context = values.integer("model.context_parallel_size", 1)
+    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
+    if not is_training and release.has_eval_sizes:
+        context = values.integer("dist.eval_context_parallel_size", context)
+        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
+        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
+    max_samples = _max_samples(values, "dataset.max_train_samples" if is_training else None)
+    if is_training:
+        others = _of_training(values, release, max_samples or num_packs[split]) | {"resume_step": resume_step}
+    else:
+        schedule = _schedule(values, num_packs.get(TRAIN, 0), release)
+        others = {"is_evaluation": True, "resume_step": schedule.batches_until(resume_step)}
+    return ReplaySettings(
+        version=version,
+        num_packs=num_packs[split],
+        topology=_topology(values, _world_size(source, world_size), context),
+        loader=values.value("dataset.dataloader_type", "batch"),
+        micro_batch_size=micro_batch,
+        global_batch_size=global_batch,
+        seed=_seed(values, max_samples),
+        data_sharding=values.flag("dataset.data_sharding", default=True),
+        max_samples=max_samples,
+        **others,
+    )
 
 
 def evaluation_schedule(
@@ -62,52 +82,43 @@ def evaluation_schedule(
     Raises:
         ConfigError: a setting is missing or of the wrong kind.
     """
-    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), _counted(version))
+    return _schedule(_Values(source, num_packs), num_packs.get(TRAIN, 0), release_of(version))
 
 
 class _Values:
     """Typed reads by the host's path; what is left out or null has the default."""
 
     def __init__(self, source: SFTRecipe | RunConfig, num_packs: Mapping[str, int]) -> None:
-        self.place = source.place if isinstance(source, RunConfig) else source.name
-        if isinstance(source, SFTRecipe):
-            if source.packing.mode != "offline":
-                raise ConfigError(
-                    f"packing.mode is {source.packing.mode}; allowed: offline. Only packs on disk have an order that "
-                    "can be replayed."
-                )
-            packs = Packs(folder=source.artifact or "", num_packs=num_packs)
-            self._flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
-        else:
+        self._place = source.place if isinstance(source, RunConfig) else source.name
+        if isinstance(source, RunConfig):
             self._flat = _flattened(source.values)
+            return
+        if source.packing.mode != "offline":
+            raise ConfigError(
+                f"packing.mode is {source.packing.mode}; allowed: offline. Only packs on disk have an order that "
+                "can be replayed."
+            )
+        packs = Packs(folder=source.artifact or "", num_packs=num_packs)
+        self._flat = {setting.path: setting.value for setting in host_settings(source, packs=packs)}
+
+    def value(self, path: str, default: Any = None, *, kinds: tuple[type, ...] = (), allowed: str = "") -> Any:
+        found = self._flat.get(path)
+        if found is not None and kinds and type(found) not in kinds:
+            raise ConfigError(f"{path} is {found!r}; allowed: {allowed}.")
+        return default if found is None else found
 
     def integer(self, path: str, default: int | None = None) -> int:
-        value = self._flat.get(path)
-        value = default if value is None else value
+        value = self.integer_or_none(path, default)
         if value is None:
-            raise ConfigError(f"{self.place} does not state {path}, which the order of packs depends on. Set it.")
-        if type(value) is not int:
-            raise ConfigError(f"{path} is {value!r}; allowed: a whole number.")
+            raise ConfigError(f"{self._place} does not state {path}, which the order of packs depends on. Set it.")
         return value
 
-    def integer_or_none(self, path: str) -> int | None:
-        return None if self._flat.get(path) is None else self.integer(path)
+    def integer_or_none(self, path: str, default: int | None = None) -> int | None:
+        found: int | None = self.value(path, default, kinds=(int,), allowed="a whole number")
+        return found
 
     def flag(self, path: str, *, default: bool) -> bool:
-        value = self._flat.get(path)
-        if value is not None and type(value) is not bool:
-            raise ConfigError(f"{path} is {value!r}; allowed: true or false.")
-        return default if value is None else value
-
-    def number_or_none(self, path: str) -> float | None:
-        value = self._flat.get(path)
-        if value is not None and type(value) not in (int, float):
-            raise ConfigError(f"{path} is {value!r}; allowed: a number.")
-        return None if value is None else float(value)
-
-    def value(self, path: str, default: Any = None) -> Any:
-        found = self._flat.get(path)
-        return default if found is None else found
+        return bool(self.value(path, default, kinds=(bool,), allowed="true or false"))
 
     def has_null(self, path: str) -> bool:
         return path in self._flat and self._flat[path] is None
@@ -118,66 +129,26 @@ class _Values:
         return self.integer_or_none(f"validation.{name}") if old is None else old
 
 
-def _training(values: _Values, num_packs: int, world_size: int, version: str, resume_step: int) -> ReplaySettings:
-    has_epochs = values.value("train.num_epochs") is not None
-    drop_last = not has_epochs and values.flag("dataset.drop_last", default=True)
-    ramp_up = values.value("train.rampup_batch_size") if release_of(version).ramps_up_batches else None
-    max_samples = _max_samples(values, "dataset.max_train_samples")
-    return ReplaySettings(
-        version=version,
-        num_packs=num_packs,
-        topology=_topology(values, world_size, values.integer("model.context_parallel_size", 1)),
-        loader=values.value("dataset.dataloader_type", "batch"),
-        micro_batch_size=values.integer("train.micro_batch_size"),
-        global_batch_size=values.integer("train.global_batch_size"),
-        seed=_seed(values, max_samples),
-        drop_last=drop_last or not release_of(version).has_drop_last,
-        data_sharding=values.flag("dataset.data_sharding", default=True),
-        max_samples=max_samples,
-        decrease_batch_size_if_needed=values.flag("train.decrease_batch_size_if_needed", default=False),
-        ramp_up=_three(ramp_up),
-        num_steps=_num_steps(values, max_samples or num_packs),
-        resume_step=resume_step,
-    )
+def _of_training(values: _Values, release: HostRelease, num_samples: int) -> dict[str, Any]:
+    drops_last = values.value("train.num_epochs") is None and values.flag("dataset.drop_last", default=True)
+    ramp_up = values.value("train.rampup_batch_size") if release.ramps_up_batches else None
+    return {
+        "drop_last": drops_last or not release.has_drop_last,
+        "decrease_batch_size_if_needed": values.flag("train.decrease_batch_size_if_needed", default=False),
+        "ramp_up": _three(ramp_up),
+        "num_steps": _num_steps(values, num_samples),
+    }
 
 
-def _evaluation(
-    values: _Values, num_packs: int, world_size: int, version: str, num_batches_done: int
-) -> ReplaySettings:
-    context = values.integer("model.context_parallel_size", 1)
-    global_batch, micro_batch = values.integer("train.global_batch_size"), values.integer("train.micro_batch_size")
-    if release_of(version).has_eval_sizes:
-        context = values.integer("dist.eval_context_parallel_size", context)
-        global_batch = values.integer("validation.eval_global_batch_size", global_batch)
-        micro_batch = values.integer("validation.eval_micro_batch_size", micro_batch)
-    max_samples = _max_samples(values)
-    return ReplaySettings(
-        version=version,
-        num_packs=num_packs,
-        topology=_topology(values, world_size, context),
-        loader=values.value("dataset.dataloader_type", "batch"),
-        micro_batch_size=micro_batch,
-        global_batch_size=global_batch,
-        seed=_seed(values, max_samples),
-        data_sharding=values.flag("dataset.data_sharding", default=True),
-        max_samples=max_samples,
-        is_evaluation=True,
-        resume_step=num_batches_done,
-    )
-
-
-def _schedule(values: _Values, num_packs: int, version: str) -> EvaluationSchedule:
-    max_samples = _max_samples(values, "dataset.max_train_samples")
+def _schedule(values: _Values, num_packs: int, release: HostRelease) -> EvaluationSchedule:
     eval_iters = values.evaluation("eval_iters")
-    is_skipped = values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False))
+    first = values.integer_or_none("validation.start_eval_at_iter") if release.has_eval_sizes else None
     return EvaluationSchedule(
         eval_interval=values.evaluation("eval_interval") or None,
         eval_iters=_EVAL_ITERS if eval_iters is None else eval_iters,
-        start_eval_at_iter=(
-            values.integer_or_none("validation.start_eval_at_iter") if release_of(version).has_eval_sizes else None
-        ),
-        num_steps=_num_steps(values, max_samples or num_packs),
-        skips_training=is_skipped,
+        start_eval_at_iter=first,
+        num_steps=_num_steps(values, _max_samples(values, "dataset.max_train_samples") or num_packs),
+        skips_training=values.flag("train.skip_train", default=values.flag("validation.skip_train", default=False)),
     )
 
 
@@ -200,13 +171,13 @@ def _topology(values: _Values, world_size: int, context_parallel_size: int) -> T
     )
 
 
-def _max_samples(values: _Values, field: str = "") -> int | None:
+def _max_samples(values: _Values, field: str | None) -> int | None:
     """Return how many packs the dataset is limited to; `dataset_kwargs` wins, and goes to every split.
 
     Source: megatron-bridge 0.6.2, data/builders/gpt_sft.py (_build_datasets).
     """
     both = values.integer_or_none("dataset.dataset_kwargs.max_num_samples")
-    return values.integer_or_none(field) if both is None and field else both
+    return both if both is not None or field is None else values.integer_or_none(field)
 
 
 def _seed(values: _Values, max_samples: int | None) -> int:
@@ -226,7 +197,8 @@ def _num_steps(values: _Values, num_samples: int) -> int | None:
 
     Source: megatron-bridge 0.6.2, training/config.py (TrainingConfig.finalize, _resolve_num_epochs).
     """
-    epochs, samples = values.number_or_none("train.num_epochs"), values.integer_or_none("train.train_samples")
+    epochs: float | None = values.value("train.num_epochs", kinds=(int, float), allowed="a number")
+    samples = values.integer_or_none("train.train_samples")
     size = values.integer("train.global_batch_size")
     if epochs is not None:
         return math.ceil(epochs * math.ceil(num_samples / size))

@@ -44,7 +44,6 @@ class Target:
 
     Attributes:
         kind: a recipe of ours, a live ConfigContainer, a saved one, or an artifact alone.
-        place: what the user named.
         config: the run's settings; None for an artifact alone.
         recipe: the recipe; None for the other kinds.
         artifact: the artifact; None for the other kinds.

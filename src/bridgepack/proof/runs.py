@@ -38,7 +38,6 @@ class RunOptions:
         overrides: dotted path -> value, changes to it.
         world_size: processes of the run; None for what the recipe says.
         context: context-parallel ranks; None for what the recipe says.
-        bridge_version: of megatron-bridge.
         resume_step: steps that the loaded checkpoint had done.
     """
 

@@ -86,7 +86,6 @@ class SourceRows:
     """Gives the rows of a split from its input files.
 
     Attributes:
-        recipe: how sequences are made.
         names: of the inputs, as the manifest has them.
         files: the inputs as they are now; None where one is gone.
     """

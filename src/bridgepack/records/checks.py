@@ -19,13 +19,8 @@ class Finding:
         code: of the rule, `BP` and three digits.
         name: of the wrong thing, e.g. `row-wider-than-pack`.
         severity: `error` or `warning`.
-        where: file, row or field.
-        found: the value.
-        allowed: what it may be.
         why: what happens otherwise, in one line.
-        fix: what to do.
         num_occurrences: how many places of this kind there are; `where` names the first.
-        examples: the first few places.
         changes: settings that would mend it; empty where a person must decide.
         noticed: when the host itself notices, e.g. `validate()`, `first step`, `never`.
         file: the user's file that `where` lies in; empty where there is none.
@@ -54,7 +49,6 @@ class ShardFacts:
 
     Attributes:
         path: relative to the artifact, as in `ShardRecord`.
-        exists: the file is there.
         num_bytes: its size; None where it is missing.
         sha256: of its bytes, hexadecimal; None where it is missing or was not computed.
         columns: column name -> Arrow type as text, e.g. `list<element: int32>`; empty where the footer is unreadable.
@@ -89,8 +83,6 @@ class MetadataFacts:
     """The host's metadata file as it lies on disk; nothing in it is checked.
 
     Attributes:
-        path: relative to the artifact.
-        exists: the file is there.
         content: the parsed JSON; None where the file is missing or is no JSON.
         read_error: why it could not be parsed, in one line; None where it could.
     """

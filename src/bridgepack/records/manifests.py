@@ -15,8 +15,6 @@ class ShardRecord:
 
     Attributes:
         path: relative to the artifact, e.g. `training/shard-00000-of-00008.idx.parquet`.
-        num_rows: packs in it.
-        num_bytes: size of the file.
         sha256: of the file's bytes, hexadecimal.
     """
 
@@ -33,9 +31,7 @@ class SplitStatistics:
     Attributes:
         num_rows_in: input rows read (blank lines are not rows).
         num_blank_lines: empty lines skipped in JSON Lines files.
-        num_sequences: sequences packed.
         num_truncated: sequences among them that were cut.
-        num_packs: rows of the artifact.
         num_tokens: logical runtime tokens, alignment padding not counted.
         num_alignment_tokens: padding inside sequences, to the multiple.
         num_trained_tokens: ones of the stored loss mask.
@@ -70,9 +66,7 @@ class InputRecord:
 
     Attributes:
         path: as the recipe names it; for files found in a directory or by a glob, the file's own path.
-        num_bytes: size of the file.
         sha256: of the file's bytes, hexadecimal.
-        num_rows: rows read from it.
     """
 
     path: str
@@ -88,8 +82,6 @@ class SplitRecord:
     Attributes:
         name: `training` or `validation`.
         inputs: files read, in order; `file_index` elsewhere counts into this.
-        shards: files written, in order.
-        statistics: what they hold.
         drops: number of dropped rows per reason, all reasons that occurred.
         drop_examples: the first few drops of each reason.
     """
@@ -107,14 +99,11 @@ class Manifest:
     """What an artifact is; written last, so a folder without one is no artifact.
 
     Attributes:
-        format_version: of the artifact's layout.
         fingerprint: sha256, hexadecimal, of everything that can change a row.
         packed_sequence_size: runtime tokens a pack can hold.
         pad_seq_to_mult: multiple of every sequence's physical runtime length.
         tokenizer: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
         recipe: the recipe as written, every field.
-        resolved: derived values and why.
-        splits: training first.
         versions: bridgepack and the libraries whose version can change a row.
     """
 

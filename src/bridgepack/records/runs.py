@@ -37,19 +37,26 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A safe change of one setting.
+    """A changed setting: one that a rule proposes, or that was made.
 
     Attributes:
         path: of the setting, as in `RunConfig.values`, dotted.
         value: what to set; plain, or a `pathlib.Path`.
-        why: in one line.
+        why: in one line; of one that was made, with the code of the rule that asks for it where one does.
         needs_repack: whether packs that exist already must be built again.
+        old: value before, of a change that was made.
     """
 
     path: str
     value: Any
     why: str
     needs_repack: bool = False
+    old: Any = None
+
+    @property
+    def new(self) -> Any:
+        """The value, beside `old`."""
+        return self.value
 
 
 class Files(Protocol):

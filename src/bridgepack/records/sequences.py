@@ -56,7 +56,6 @@ class Example:
     Attributes:
         file_index: position of its file in the split's list of inputs.
         row: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array.
-        columns: the row as read.
     """
 
     file_index: int
@@ -96,8 +95,6 @@ class Drop:
     Attributes:
         file_index: position of its file in the split's list of inputs.
         row: 1-based, as in `Example`.
-        reason: why.
-        detail: what was found.
     """
 
     file_index: int

@@ -17,7 +17,6 @@ class RowDrop(NamedTuple):
     Attributes:
         row_offset: 0-based row within its range.
         reason: value of a `DropReason`.
-        detail: what was found.
     """
 
     row_offset: int

@@ -14,10 +14,8 @@ class EvaluationSchedule:
 
     Attributes:
         eval_interval: steps between evaluations; None for none during training.
-        eval_iters: batches of each evaluation.
         start_eval_at_iter: first step after which there may be one; None for any.
         num_steps: steps of the run; None where that is not known.
-        skips_training: the run only evaluates.
     """
 
     eval_interval: int | None

@@ -34,7 +34,6 @@ class Pass:
     Attributes:
         consumed: samples that the sampler had counted when it began.
         first_draw: number of draws before it, since the loader was made.
-        num_draws: draws in it.
     """
 
     consumed: int

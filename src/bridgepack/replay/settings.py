@@ -19,12 +19,9 @@ class ReplaySettings:
     """What one split's loader is built from. The order of packs depends on nothing else.
 
     Attributes:
-        version: of Megatron-Bridge.
-        num_packs: rows of the split.
         topology: of training, or of evaluation where that has another context parallelism.
         loader: `dataset.dataloader_type`.
         micro_batch_size: packs per forward on one data-parallel rank.
-        global_batch_size: packs per step.
         seed: `dataset.seed`.
         drop_last: whether packs that fill no global batch are left out; before 0.6 the host always does.
         data_sharding: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`.

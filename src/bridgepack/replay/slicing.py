@@ -33,7 +33,6 @@ class RankSlices:
         tokens: the same shape, int64; so `labels`, `loss_mask` and `position_ids`.
         labels: the token after each of `tokens` in its sequence.
         loss_mask: 1 where the label is trained.
-        position_ids: in the sequence.
     """
 
     positions: IntArray

@@ -16,7 +16,6 @@ class RankCoordinates:
         tensor: rank among those that share each layer's weights.
         context: rank among those that share each sequence.
         data: data-parallel rank: which copy of the model, so which packs.
-        pipeline: pipeline stage.
     """
 
     tensor: int
@@ -36,9 +35,7 @@ class Topology:
     _create_pg_collection); megatron-core 0.19.2, core/parallel_state.py (RankGenerator).
 
     Attributes:
-        world_size: number of processes.
         tensor_model_parallel_size: ranks that share each layer's weights.
-        pipeline_model_parallel_size: pipeline stages.
         context_parallel_size: ranks that share each sequence.
         pipeline_before_data: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`.
 

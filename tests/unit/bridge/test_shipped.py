@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridgepack.bridge.shipped import shipped_name
-from bridgepack.bridge.writing.base_config import is_shipped_model
+from bridgepack.bridge.writing.bases import is_shipped_model
 from bridgepack.config.recipe.training import ModelConfig
 
 

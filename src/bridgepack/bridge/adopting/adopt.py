@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import BaseModel
+
 from bridgepack.bridge.adopting.differences import MISSING, as_written, differences, is_representable, without_classes
 from bridgepack.bridge.adopting.pack_for import PackedConfig, pack_for
 from bridgepack.bridge.adopting.recipe_of import sections_of
@@ -38,6 +40,10 @@ _FIELDS: Mapping[str, str] = {
     "logger.wandb_exp_name": "logging.wandb_exp_name",
     "logger.mlflow_experiment": "logging.mlflow_experiment",
     "logger.mlflow_run_name": "logging.mlflow_run_name",
+}
+_CHOICES: Mapping[str, tuple[type[BaseModel], str]] = {
+    "model.attention_backend": (ModelConfig, "attention_backend"),
+    "model.cp_comm_type": (ParallelismConfig, "cp_comm_type"),
 }
 #: What a recipe always does differently: data is read from packs, or by the class that its packing mode needs.
 _ALWAYS_OURS = re.compile(
@@ -83,7 +89,8 @@ def from_bridge(
         )
     base = _base(config, name, model)
     sections = sections_of(config, num_gpus=num_gpus, data=data)
-    recipe = SFTRecipe.from_mapping({"name": name or _named_after(base["name"]), "model": base, **sections})
+    by_default = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(base["name"]).name) or "adopted"
+    recipe = SFTRecipe.from_mapping({"name": name or by_default, "model": base, **sections})
     recipe = _with_the_rest(recipe, config)
     left = dict(_undecided(host_config(recipe), config))
     if left:
@@ -103,10 +110,6 @@ def _base(config: Any, name: str | None, model: str | Mapping[str, Any] | None) 
             "Face hub."
         )
     return {"name": str(identity)}
-
-
-def _named_after(model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name) or "adopted"
 
 
 def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
@@ -131,11 +134,11 @@ def _with_the_rest(recipe: SFTRecipe, config: Any) -> SFTRecipe:
 
 
 def _fits(path: str, value: Any) -> bool:
-    allowed = {
-        "model.attention_backend": get_args(get_args(ModelConfig.model_fields["attention_backend"].annotation)[0]),
-        "model.cp_comm_type": get_args(get_args(ParallelismConfig.model_fields["cp_comm_type"].annotation)[0]),
-    }
-    return value is not None and value in allowed.get(path, (value,))
+    """Say whether a recipe's field takes a value; choices that only the host has are overrides."""
+    if path not in _CHOICES:
+        return value is not None
+    section, name = _CHOICES[path]
+    return value in get_args(get_args(section.model_fields[name].annotation)[0])
 
 
 def _undecided(host: HostConfig, config: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -163,10 +166,9 @@ def _is_declared(config: Any, path: str) -> bool:
 
 
 def _unsayable(left: Mapping[str, tuple[Any, Any]]) -> str:
-    path, (ours, wanted) = next(iter(left.items()))
+    path, values = next(iter(left.items()))
+    base, found = ("missing" if value is MISSING else repr(as_written(value))[:80] for value in values)
     others = f" (and {len(left) - 1} more: {', '.join(list(left)[1:6])})" if len(left) > 1 else ""
-    found = "missing" if wanted is MISSING else repr(as_written(wanted))[:80]
-    base = "missing" if ours is MISSING else repr(as_written(ours))[:80]
     return (
         f"{path} is {found}, the base has {base}, and no recipe can say that{others}. Name a base that has it with "
         "model=, or keep the ConfigContainer and call pack_for on it."

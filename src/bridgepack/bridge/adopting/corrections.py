@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container
@@ -22,53 +22,25 @@ from bridgepack.rules.registry import RUN_RULES
 _MAX_ROUNDS = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Correction:
-    """A setting that was changed.
-
-    Attributes:
-        path: dotted, in the ConfigContainer.
-        old: value before.
-        new: value now.
-        why: in one line, with the code of the rule that asks for it where one does.
-    """
-
-    path: str
-    old: Any
-    new: Any
-    why: str
-
-
 def correct(
-    config: Any,
-    *,
-    may_change: Callable[[str], bool] | None = None,
-    world_size: int | None = None,
-) -> tuple[Correction, ...]:
-    """Make the changes that errors and warnings propose, in the config itself, and return them, each path once.
-
-    Args:
-        config: a ConfigContainer.
-        may_change: whether a path may be changed; any by default.
-        world_size: number of GPUs, where it is known.
+    config: Any, *, may_change: Callable[[str], bool] = lambda _: True, world_size: int | None = None
+) -> tuple[Change, ...]:
+    """Make the changes that errors and warnings propose, in a ConfigContainer itself, and return them, each path once.
 
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
     """
-    made: dict[str, Correction] = {}
+    made: dict[str, Change] = {}
     for changes in rounds_of_changes(lambda: _proposed(config, world_size, may_change)):
-        for path, (code, change) in changes.items():
+        for path, change in changes.items():
             old = made[path].old if path in made else value_at(config, path)
             assign(config, [derived(path, change.value, change.why)])
-            made[path] = Correction(path=path, old=old, new=change.value, why=f"{code}: {change.why}")
+            made[path] = replace(change, old=old)
     return tuple(made.values())
 
 
 def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Mapping[str, T]]:
-    """Yield what is proposed, to be made before the next is asked for, until nothing is.
-
-    Args:
-        proposed: gives path -> change.
+    """Yield what is proposed, path -> change, to be made before the next is asked for, until nothing is.
 
     Raises:
         ConfigError: it never ends.
@@ -93,14 +65,12 @@ def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding,
     return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
 
 
-def _proposed(
-    config: Any, world_size: int | None, may_change: Callable[[str], bool] | None
-) -> dict[str, tuple[str, Change]]:
-    """Return path -> (code, change); of several the one of the first finding. Changes of one finding go together."""
-    proposed: dict[str, tuple[str, Change]] = {}
+def _proposed(config: Any, world_size: int | None, may_change: Callable[[str], bool]) -> dict[str, Change]:
+    """Return path -> change; of several that of the first finding. Changes of one finding go together."""
+    proposed: dict[str, Change] = {}
     for finding in findings_on(config, world_size=world_size):
-        if may_change is None or all(may_change(change.path) for change in finding.changes):
+        if all(may_change(change.path) for change in finding.changes):
             for change in finding.changes:
                 if value_at(config, change.path) != change.value:
-                    proposed.setdefault(change.path, (finding.code, change))
+                    proposed.setdefault(change.path, replace(change, why=f"{finding.code}: {change.why}"))
     return proposed

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.adopting.corrections import Correction, correct, findings_on
+from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
 from bridgepack.bridge.writing.assign import assign
+from bridgepack.bridge.writing.bases import prediction_settings
 from bridgepack.bridge.writing.host_fields import value_at
-from bridgepack.bridge.writing.inherited import prediction_settings
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
-from bridgepack.records import TRAIN, VALIDATION, Finding
+from bridgepack.records import TRAIN, VALIDATION, Change, Finding
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _OFFLINE, _IN_BATCH = "dataset.enable_offline_packing", "dataset.enable_in_batch_packing"
@@ -37,13 +37,12 @@ class PackedConfig:
     """A config that trains packed rows.
 
     Attributes:
-        config: a corrected copy.
         changes: what is different, each path once.
         findings: errors and warnings that are left, which no safe change mends.
     """
 
     config: Any
-    changes: tuple[Correction, ...]
+    changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
 
 
@@ -74,19 +73,18 @@ def pack_for(config: Any, artifact: str | Path | None = None, world_size: int | 
     made |= {item.path: item for item in _write(packed, prediction_settings(packed))}
     _check_model_takes_packs(findings_on(packed, world_size=world_size))
     for item in correct(packed, world_size=world_size):
-        old = made[item.path].old if item.path in made else item.old
-        made[item.path] = Correction(path=item.path, old=old, new=item.new, why=item.why)
-    changes = tuple(item for item in made.values() if item.old != item.new)
+        made[item.path] = replace(item, old=made.get(item.path, item).old)
+    changes = tuple(item for item in made.values() if item.old != item.value)
     return PackedConfig(config=packed, changes=changes, findings=findings_on(packed, world_size=world_size))
 
 
-def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Correction]:
+def _write(config: Any, settings: Iterator[Setting]) -> Iterator[Change]:
     """Write what is different, and yield it."""
     for setting in settings:
         old = value_at(config, setting.path)
         if old != setting.value or type(old) is not type(setting.value):
             assign(config, [setting])
-            yield Correction(path=setting.path, old=old, new=setting.value, why=setting.because)
+            yield Change(path=setting.path, old=old, value=setting.value, why=setting.because)
 
 
 def _offline_settings(config: Any, artifact: Path | None) -> Iterator[Setting]:

@@ -10,7 +10,6 @@ from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
-_SOURCES = "megatron.bridge.data.sources.hf"
 #: Columns of rows that the host takes for prompt and completion where nothing is said.
 #: Source: megatron/bridge/data/builders/gpt_sft.py of 0.6.2, _default_gpt_sft_preprocessing.
 _LEGACY = {"prompt_column": "input", "completion_column": "output", "separator": " "}
@@ -32,24 +31,18 @@ def data_section(dataset: Any) -> dict[str, Any]:
     source = dataset.hf_dataset if is_text else dataset.source
     if source is None:
         raise ConfigError("dataset names no data. Pass the inputs as data={'train': ...}.")
-    proportion = dataset.hf_validation_proportion if is_text else None
-    given = dataset.hf_validation_dataset if is_text else dataset.validation_source
-    return _of_sources(source, given, proportion if dataset.do_validation else None, dataset)
-
-
-def _of_sources(source: Any, validation: Any, proportion: float | None, dataset: Any) -> dict[str, Any]:
     by_host = not getattr(dataset, "enable_offline_packing", False)
     train = _source(source, by_host=by_host)
     if not dataset.do_validation:
         return {"train": train}
-    if validation is not None:
+    validation = dataset.hf_validation_dataset if is_text else dataset.validation_source
+    proportion = dataset.hf_validation_proportion if is_text else None
+    if validation is not None or proportion is None:
+        validation = source.with_split("validation") if validation is None else validation
         return {"train": train, "validation": _source(validation, by_host=by_host)}
-    if proportion is None:
-        return {"train": train, "validation": _source(source.with_split("validation"), by_host=by_host)}
     if not by_host or not isinstance(train, dict):
         return {"train": train, "validation_fraction": proportion}
-    percent = round(100 * proportion)
-    split = train["split"].partition("[")[0]
+    percent, split = round(100 * proportion), train["split"].partition("[")[0]
     return {
         "train": train | {"split": f"{split}[{percent}%:]"},
         "validation": train | {"split": f"{split}[:{percent}%]"},
@@ -59,7 +52,7 @@ def _of_sources(source: Any, validation: Any, proportion: float | None, dataset:
 def _source(source: Any, *, by_host: bool) -> dict[str, Any] | str:
     """Return a source; one that the host reads keeps the name that the host has for it."""
     try:
-        resolved = import_host(_SOURCES).resolve_hf_dataset_source(source)
+        resolved = import_host("megatron.bridge.data.sources.hf").resolve_hf_dataset_source(source)
     except ValueError as error:
         raise ConfigError(f"dataset: {error} Pass the inputs as data={{'train': ...}}.") from error
     options = resolved.load_kwargs or {}
@@ -111,6 +104,6 @@ def preprocessing_section(dataset: Any) -> dict[str, Any]:
         return {"kind": "chat"} if is_chat else {"kind": "prompt_completion", **_LEGACY}
     if type(preprocessing).__name__ == "ChatSFTPreprocessingConfig":
         return {"kind": "chat", "loss_mode": preprocessing.loss_mode}
-    known = PromptCompletionPreprocessing.model_fields
     values = dataclasses.asdict(preprocessing)
+    known = PromptCompletionPreprocessing.model_fields
     return {"kind": "prompt_completion"} | {name: value for name, value in values.items() if name in known}

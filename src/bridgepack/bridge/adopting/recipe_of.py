@@ -1,4 +1,4 @@
-"""What a ConfigContainer says, as sections of a recipe."""
+"""What a ConfigContainer says, as sections of a recipe; what it reads stands in `recipe_data`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bridgepack.errors import ConfigError
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 
 _DIRECT = "DirectHFSFTDatasetConfig"
+_ADAPTERS = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
 _TOPOLOGY = (
     "tensor_model_parallel_size",
     "pipeline_model_parallel_size",
@@ -53,73 +54,43 @@ def sections_of(config: Any, *, num_gpus: int | None, data: Mapping[str, Any] | 
         "artifact": _artifact(config),
         "method": _method(config.peft),
         "schedule": _schedule(config),
-        "optimizer": _optimizer(config.optimizer),
+        "optimizer": {name: getattr(config.optimizer, name) for name in _OPTIMIZER}
+        | {"min_lr": min(config.optimizer.min_lr or 0.0, config.optimizer.lr)},
         "precision": {"recipe": _precision(config.mixed_precision)},
         "cuda_graphs": _graphs(config.model),
         "logging": {"log_interval": config.logger.log_interval},
     }
 
 
-def _precision(value: Any) -> str:
-    """Return the registered mixed precision that has the formats of a config's; `bf16_mixed` where none has."""
-    names = get_args(PrecisionConfig.model_fields["recipe"].annotation)
-    value = named_precision(value) if isinstance(value, str) else value
-    matching = (name for name in names if value is not None and has_formats_of(value, named_precision(name)))
-    return str(next(matching, PrecisionConfig().recipe))
-
-
-def _train_iters(config: Any) -> int | None:
-    """Return the optimiser steps of a run; None where they follow from epochs."""
-    train = config.train
-    if train.num_epochs is not None:
-        return None
-    if train.train_samples is not None:
-        return max(int(train.train_samples) // int(train.global_batch_size), 1)
-    return int(train.train_iters)
-
-
 def _packing(config: Any) -> dict[str, Any]:
     dataset = config.dataset
-    offline = bool(getattr(dataset, "enable_offline_packing", False))
-    in_batch = bool(getattr(dataset, "enable_in_batch_packing", False))
-    size = value_at(config, f"{SPECS}.packed_sequence_size") if offline else dataset.seq_length
-    section: dict[str, Any] = {
-        "mode": "offline" if offline else "in_batch" if in_batch else "none",
-        "packed_sequence_size": size,
-    }
-    if not offline:
-        return section
-    longest, multiple = (
-        value_at(config, f"{SPECS}.{name}") for name in ("max_single_sequence_length", "pad_seq_to_mult")
+    if not getattr(dataset, "enable_offline_packing", False):
+        in_batch = getattr(dataset, "enable_in_batch_packing", False)
+        return {"mode": "in_batch" if in_batch else "none", "packed_sequence_size": dataset.seq_length}
+    names = ("packed_sequence_size", "max_single_sequence_length", "pad_seq_to_mult", "pad_cu_seqlens")
+    size, longest, multiple, pads = (value_at(config, f"{SPECS}.{name}") for name in names)
+    needed = geometry.pad_seq_to_mult(
+        context_parallel_size=config.model.context_parallel_size,
+        tensor_model_parallel_size=config.model.tensor_model_parallel_size,
+        sequence_parallel=bool(config.model.sequence_parallel),
+        eval_context_parallel_size=config.dist.eval_context_parallel_size,
     )
-    needed = _needed_multiple(config)
+    section = {"mode": "offline", "packed_sequence_size": size, "pad_cu_seqlens": bool(pads), "seed": dataset.seed}
     if longest is not None and longest < size:
         section["max_sequence_length"] = longest
     if multiple is not None and multiple != needed and multiple % needed == 0:
         section["pad_seq_to_mult"] = multiple
-    section["pad_cu_seqlens"] = bool(value_at(config, f"{SPECS}.pad_cu_seqlens"))
-    section["seed"] = dataset.seed
     return section
-
-
-def _needed_multiple(config: Any) -> int:
-    model = config.model
-    return geometry.pad_seq_to_mult(
-        context_parallel_size=model.context_parallel_size,
-        tensor_model_parallel_size=model.tensor_model_parallel_size,
-        sequence_parallel=bool(model.sequence_parallel),
-        eval_context_parallel_size=config.dist.eval_context_parallel_size,
-    )
 
 
 def _parallelism(config: Any, num_gpus: int | None) -> dict[str, Any]:
     model = config.model
-    section = {name: getattr(model, name, None) for name in _TOPOLOGY}
-    section["expert_model_parallel_size"] = getattr(model, "expert_model_parallel_size", None) or 1
-    section["sequence_parallel"] = bool(model.sequence_parallel) and model.tensor_model_parallel_size > 1
-    section["eval_context_parallel_size"] = config.dist.eval_context_parallel_size
-    section["num_gpus"] = num_gpus
-    return section
+    return {name: getattr(model, name, None) for name in _TOPOLOGY} | {
+        "expert_model_parallel_size": getattr(model, "expert_model_parallel_size", None) or 1,
+        "sequence_parallel": bool(model.sequence_parallel) and model.tensor_model_parallel_size > 1,
+        "eval_context_parallel_size": config.dist.eval_context_parallel_size,
+        "num_gpus": num_gpus,
+    }
 
 
 def _batch(config: Any) -> dict[str, Any]:
@@ -145,29 +116,25 @@ def _artifact(config: Any) -> str | None:
 def _method(peft: Any) -> dict[str, Any]:
     if peft is None:
         return {"kind": "full"}
-    kinds = {"LoRA": "lora", "VLMLoRA": "lora", "DoRA": "dora"}
-    if type(peft).__name__ not in kinds:
+    name = type(peft).__name__
+    if name not in _ADAPTERS:
         raise ConfigError(
-            f"peft is a {type(peft).__name__}, which no recipe can say; allowed: LoRA and DoRA. "
-            "Use the ConfigContainer as it is."
+            f"peft is a {name}, which no recipe can say; allowed: LoRA and DoRA. Use the ConfigContainer as it is."
         )
-    return {
-        "kind": kinds[type(peft).__name__],
-        "target_modules": list(peft.target_modules),
-        "dim": peft.dim,
-        "alpha": peft.alpha,
-        "dropout": peft.dropout,
-    }
+    values = {field: getattr(peft, field) for field in ("dim", "alpha", "dropout")}
+    return {"kind": _ADAPTERS[name], "target_modules": list(peft.target_modules), **values}
 
 
 def _schedule(config: Any) -> dict[str, Any]:
-    scheduler, train = config.scheduler, config.train
-    iters = _train_iters(config)
+    train, iters = config.train, None
+    if train.num_epochs is None:
+        samples = train.train_samples
+        iters = train.train_iters if samples is None else max(samples // train.global_batch_size, 1)
     return {
         "num_epochs": train.num_epochs,
         "train_iters": iters,
-        "warmup_fraction": _warmup_fraction(scheduler, iters),
-        "lr_decay_style": scheduler.lr_decay_style,
+        "warmup_fraction": _warmup_fraction(config.scheduler, iters),
+        "lr_decay_style": config.scheduler.lr_decay_style,
         "eval_interval": _evaluation(config, "eval_interval") or None,
         "eval_iters": _evaluation(config, "eval_iters"),
     }
@@ -190,10 +157,12 @@ def _warmup_fraction(scheduler: Any, iters: int | None) -> float:
     return float(fraction if math.ceil(fraction * iters) == warmup else (warmup - 0.5) / iters)
 
 
-def _optimizer(optimizer: Any) -> dict[str, Any]:
-    section = {name: getattr(optimizer, name) for name in _OPTIMIZER}
-    section["min_lr"] = min(optimizer.min_lr or 0.0, optimizer.lr)
-    return section
+def _precision(value: Any) -> str:
+    """Return the registered mixed precision that has the formats of a config's; `bf16_mixed` where none has."""
+    names = get_args(PrecisionConfig.model_fields["recipe"].annotation)
+    value = named_precision(value) if isinstance(value, str) else value
+    matching = (name for name in names if value is not None and has_formats_of(value, named_precision(name)))
+    return str(next(matching, PrecisionConfig().recipe))
 
 
 def _graphs(model: Any) -> dict[str, Any]:

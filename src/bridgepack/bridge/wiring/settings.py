@@ -16,7 +16,6 @@ class Packs:
     """Packs that a run will read, as their manifest has them.
 
     Attributes:
-        folder: of the artifact.
         num_packs: split -> rows.
     """
 
@@ -30,7 +29,6 @@ class Setting:
 
     Attributes:
         path: dotted, in the ConfigContainer.
-        value: plain.
         origin: the recipe says so, a default of the recipe's schema, or derived from other values.
         field: field of the recipe that decides it; empty where none does alone.
         because: how it follows, for derived values.
@@ -53,7 +51,6 @@ class Scope:
     """What settings are made from.
 
     Attributes:
-        recipe: the recipe.
         packs: what the run will read; None where that is not known.
     """
 

@@ -8,55 +8,58 @@ from typing import Any
 
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.errors import shown
-from bridgepack.config.recipe.data import HuggingFaceDataset, Source, Sources, as_sources
+from bridgepack.config.recipe.data import HuggingFaceDataset, Source, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.releases import HostRelease
 
 _BUILDERS = "megatron.bridge.data.builders"
-_PACKING = "megatron.bridge.data.packing"
 #: How rows are loaded, whatever they hold; kept from the base.
 _LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 #: Suffix of a file -> script-free builder of `datasets` that reads it.
 _FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".csv": "csv"}
 
 
-def dataset_config(recipe: SFTRecipe, base: Any) -> Any:
+def dataset_config(recipe: SFTRecipe, base: Any, release: HostRelease) -> Any:
     """Return a new dataset config of the class that the packing mode needs; settings complete it.
 
-    Args:
-        recipe: the recipe.
-        base: dataset config of the base; how it loads rows is kept, and all of it where it reads from the hub too.
+    How the base's dataset config loads rows is kept, and all of it where it reads from the hub too.
 
     Raises:
         ConfigError: the data cannot be read that way.
     """
-    size = recipe.packing.packed_sequence_size
+    size, mode = recipe.packing.packed_sequence_size, recipe.packing.mode
     loader = {name: getattr(base, name) for name in _LOADER_FIELDS if hasattr(base, name)}
-    if recipe.packing.mode == "offline":
-        specs = import_host(_PACKING).PackedSequenceSpecs(packed_sequence_size=size)
-        return import_host(_BUILDERS).GPTSFTDatasetConfig(seq_length=size, offline_packing_specs=specs, **loader)
+    if mode == "offline":
+        specs = _host_class(release.specs_class)(packed_sequence_size=size)
+        field = release.specs_path.rpartition(".")[2]
+        return _host_class(release.dataset_class)(seq_length=size, **{field: specs}, **loader)
     if recipe.preprocessing.kind == "tokenized":
         raise ConfigError(
-            f"preprocessing.kind is tokenized; with packing.mode {recipe.packing.mode} the host tokenises the data "
-            "itself. Set it to chat or prompt_completion, or set packing.mode to offline."
+            f"preprocessing.kind is tokenized; with packing.mode {mode} the host tokenises the data itself. Set it to "
+            "chat or prompt_completion, or set packing.mode to offline."
+        )
+    if recipe.data.validation_fraction > 0:
+        raise ConfigError(
+            f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {mode} the host reads "
+            "the data itself and splits nothing. Name the validation data in data.validation."
         )
     sources = {"source": _source(recipe, "train"), "validation_source": None, "test_source": None}
     if recipe.data.validation is not None:
         sources["validation_source"] = _source(recipe, "validation")
-    if recipe.data.validation_fraction > 0:
-        raise ConfigError(
-            f"data.validation_fraction is {recipe.data.validation_fraction}; with packing.mode {recipe.packing.mode} "
-            "the host reads the data itself and splits nothing. Name the validation data in data.validation."
-        )
     kind = import_host(_BUILDERS).DirectHFSFTDatasetConfig
     if type(base) is kind:
         return dataclasses.replace(base, seq_length=size, **sources)
     return kind(seq_length=size, **loader, **sources)
 
 
+def _host_class(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_host(module), attribute)
+
+
 def _source(recipe: SFTRecipe, split: str) -> Any:
-    sources: Sources | None = getattr(recipe.data, split)
-    found = as_sources(sources)
+    found = as_sources(getattr(recipe.data, split))
     if len(found) != 1:
         raise ConfigError(
             f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "

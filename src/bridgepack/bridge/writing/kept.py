@@ -38,10 +38,6 @@ _DEPENDENT: Mapping[str, tuple[str, Any]] = {
 def check_is_kept(config: Any, setting: Setting) -> None:
     """Raise where the host itself writes another value over a setting when the run starts, or looks at it nowhere.
 
-    Args:
-        config: a ConfigContainer that has the setting.
-        setting: an override.
-
     Raises:
         ConfigError: naming what to set instead.
     """

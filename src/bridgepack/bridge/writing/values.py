@@ -8,15 +8,15 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.errors import ConfigError
 
-#: Origins of annotations of containers -> what a plain value must be.
 _LISTS = (list, tuple, set, frozenset)
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a mapping"}
 
 
 class _NoFit(Exception):
@@ -24,13 +24,11 @@ class _NoFit(Exception):
 
 
 def host_value(value: Any, annotation: Any, *, field: str) -> Any:
-    """Return a plain value as the declared type has it.
-
-    Example: `"flash"` for an enum of attention kernels -> its member `flash`.
+    """Return a plain value as the declared type has it: `"flash"` for an enum of kernels -> its member `flash`.
 
     Args:
         value: plain, or already of that type.
-        annotation: as `declared_type` gives it; `Any` takes everything.
+        annotation: as `declared_types` gives it; `Any` takes everything.
         field: what the user wrote it in, for the message.
 
     Raises:
@@ -42,13 +40,7 @@ def host_value(value: Any, annotation: Any, *, field: str) -> Any:
         raise ConfigError(f"{field} is {shown(value)}; allowed: {allowed}. Use one of these.") from None
 
 
-def declared_types(kind: Any) -> Mapping[str, Any]:
-    """Return the field names of a class -> declared types; one that cannot be resolved is `Any`."""
-    return _declared_types(kind)
-
-
-@lru_cache(maxsize=256)
-def _declared_types(kind: Any) -> Mapping[str, Any]:
+def _declared_types(kind: type) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for parent in reversed(kind.__mro__):
         namespace = vars(sys.modules[parent.__module__]) if parent.__module__ in sys.modules else {}
@@ -57,13 +49,14 @@ def _declared_types(kind: Any) -> Mapping[str, Any]:
     return found
 
 
+#: Class -> the names of its fields -> declared types; one that cannot be resolved is `Any`.
+declared_types: Callable[[type], Mapping[str, Any]] = cache(_declared_types)
+
+
 def _resolved(annotation: Any, namespace: Mapping[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return annotation
-
-    def holder() -> None: ...
-
-    holder.__annotations__ = {"value": annotation}
+    holder = types.SimpleNamespace(__annotations__={"value": annotation})
     try:
         return typing.get_type_hints(holder, globalns=dict(namespace))["value"]
     except (NameError, AttributeError, TypeError, SyntaxError):
@@ -72,85 +65,57 @@ def _resolved(annotation: Any, namespace: Mapping[str, Any]) -> Any:
 
 def dataclass_in(annotation: Any) -> type | None:
     """Return the one dataclass that an annotation allows, e.g. of `CommOverlapConfig | None`; None for others."""
-    kinds = [
-        option
-        for option in (typing.get_args(annotation) or (annotation,))
-        if isinstance(option, type) and dataclasses.is_dataclass(option)
-    ]
+    options = typing.get_args(annotation) or (annotation,)
+    kinds = [option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)]
     return kinds[0] if len(kinds) == 1 else None
 
 
 def _fitted(value: Any, annotation: Any) -> Any:
-    origin = typing.get_origin(annotation)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any or isinstance(annotation, (typing.TypeVar, typing.ForwardRef, str)):
         return value
     if origin in (typing.Union, types.UnionType):
-        return _of_union(value, typing.get_args(annotation))
+        return _of_union(value, arguments)
     if origin is typing.Literal:
-        return _of_literal(value, typing.get_args(annotation))
+        return _of_literal(value, arguments)
     if origin in (typing.Annotated, typing.ClassVar, typing.Final):
-        return _fitted(value, typing.get_args(annotation)[0])
+        return _fitted(value, arguments[0])
     if origin in _LISTS:
-        return _of_list(value, origin, typing.get_args(annotation))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return _of_kind(value, dict)
+        return _of_list(value, origin, arguments)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _of_class(value, dict)
     if annotation is Callable or origin in (Callable, type) or not isinstance(annotation, type):
-        return _of_callable(value)
+        if value is None or callable(value):
+            return value
+        raise _NoFit("a function or class, which a recipe cannot hold. Set it on the ConfigContainer in Python")
     return _of_class(value, annotation)
 
 
 def _of_class(value: Any, kind: type) -> Any:
-    if isinstance(value, kind):
-        return _not_a_truth_value(value, kind)
-    if value is None:
-        return _unset(kind)
-    if kind is bool and isinstance(value, int):
+    if isinstance(value, bool) and kind in (int, float):
+        raise _NoFit(_NAMES[kind])
+    if isinstance(value, kind) or (kind is bool and isinstance(value, int)):
         return value
+    if value is None and issubclass(kind, enum.Enum):
+        return None  # the host's own recipes leave choices unset, whatever is declared
     if issubclass(kind, enum.Enum):
         return _member(value, kind)
     if issubclass(kind, PurePath) and isinstance(value, str):
         return Path(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if kind is float and isinstance(value, int):
-        return float(_not_a_truth_value(value, float))
+    if (kind is int and isinstance(value, float) and value.is_integer()) or (kind is float and isinstance(value, int)):
+        return kind(value)
     if kind.__module__ == "torch" and kind.__name__ == "dtype":
         return _dtype(value, kind)
     if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
         return _object(value, kind)
-    raise _NoFit(_described(kind))
-
-
-def _unset(kind: type) -> None:
-    """Return None for a choice: the host's own recipes leave those unset, whatever is declared."""
-    if not issubclass(kind, enum.Enum):
-        raise _NoFit(_described(kind))
-
-
-def _not_a_truth_value(value: Any, kind: type) -> Any:
-    if isinstance(value, bool) and kind in (int, float):
-        raise _NoFit(_described(kind))
-    return value
-
-
-def _of_kind(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise _NoFit(_described(kind))
-    return value
-
-
-def _of_callable(value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise _NoFit("a function or class, which a recipe cannot hold. Set it on the ConfigContainer in Python")
-    return value
+    if issubclass(kind, PurePath):
+        raise _NoFit("a path")
+    raise _NoFit(_NAMES.get(kind, "null" if kind is types.NoneType else f"fields of {kind.__name__}"))
 
 
 def _of_literal(value: Any, options: tuple[Any, ...]) -> Any:
-    if value is None:
-        return None
-    for option in options:
-        if option == value and type(option) is type(value):
-            return option
+    if value is None or any(option == value and type(option) is type(value) for option in options):
+        return value
     raise _NoFit(", ".join(str(option) for option in options))
 
 
@@ -161,8 +126,7 @@ def _of_union(value: Any, options: tuple[Any, ...]) -> Any:
     target = value.get("_target_") if isinstance(value, Mapping) else None
     if isinstance(target, str):
         options = tuple(option for option in options if getattr(option, "__name__", "") == target.rpartition(".")[2])
-    exact = sorted(options, key=lambda option: not (isinstance(option, type) and type(value) is option))
-    for option in exact:
+    for option in sorted(options, key=lambda option: type(value) is not option):
         try:
             return _fitted(value, option)
         except _NoFit as reason:
@@ -173,15 +137,14 @@ def _of_union(value: Any, options: tuple[Any, ...]) -> Any:
 def _of_list(value: Any, origin: type, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, str) or not isinstance(value, _LISTS):
         raise _NoFit("a list")
-    item = arguments[0] if arguments and len(set(arguments) - {Ellipsis}) == 1 else Any
+    item = arguments[0] if len(set(arguments) - {Ellipsis}) == 1 else Any
     return origin(_fitted(one, item) for one in value)
 
 
 def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
-    if isinstance(value, Mapping):
-        value = value.get("_name_")
-    if isinstance(value, str) and value in kind.__members__:
-        return kind[value]
+    name = value.get("_name_") if isinstance(value, Mapping) else value
+    if isinstance(name, str) and name in kind.__members__:
+        return kind[name]
     raise _NoFit(", ".join(kind.__members__))
 
 
@@ -193,25 +156,12 @@ def _dtype(value: Any, kind: type) -> Any:
 
 
 def _object(values: Mapping[str, Any], kind: type) -> Any:
-    known = {field.name for field in dataclasses.fields(kind) if field.init}
-    for name in values:
-        if name not in known and name != "_target_":
-            nearest = nearest_name(name, known)
-            raise _NoFit(
-                f"fields of {kind.__name__}: {', '.join(sorted(known))}" + (f" ({nearest}?)" if nearest else "")
-            )
-    fields = declared_types(kind)
-    given = {name: _fitted(value, fields[name]) for name, value in values.items() if name != "_target_"}
+    known, declared = {field.name for field in dataclasses.fields(kind) if field.init}, declared_types(kind)
+    given = {name: value for name, value in values.items() if name != "_target_"}
+    for name in given.keys() - known:
+        nearest = nearest_name(name, known)
+        raise _NoFit(f"fields of {kind.__name__}: {', '.join(sorted(known))}" + (f" ({nearest}?)" if nearest else ""))
     try:
-        return kind(**given)
+        return kind(**{name: _fitted(value, declared[name]) for name, value in given.items()})
     except (TypeError, ValueError, AssertionError) as error:
         raise _NoFit(f"what {kind.__name__} takes: {error}") from error
-
-
-def _described(kind: type) -> str:
-    texts = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a mapping"}
-    if issubclass(kind, enum.Enum):
-        return ", ".join(kind.__members__)
-    if issubclass(kind, PurePath):
-        return "a path"
-    return texts.get(kind, "null" if kind is type(None) else f"fields of {kind.__name__}")

@@ -13,15 +13,13 @@ from bridgepack.bridge.recipe import as_host_type
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.base_config import base_config
+from bridgepack.bridge.writing.bases import base_config, check_topology, inherited_settings
 from bridgepack.bridge.writing.datasets import dataset_config
 from bridgepack.bridge.writing.host_fields import has_formats_of, named_precision
-from bridgepack.bridge.writing.inherited import inherited_settings
-from bridgepack.bridge.writing.topology import check_topology
+from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
-
-__all__ = ["HostConfig", "forward_step_for", "host_config", "to_bridge"]
+from bridgepack.releases import RELEASES, release_of
 
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
 _PRECISION = "mixed_precision"
@@ -29,12 +27,7 @@ _PRECISION = "mixed_precision"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostConfig:
-    """A recipe on the installed host.
-
-    Attributes:
-        config: the ConfigContainer.
-        settings: everything that was written into the base, each path once, with where it comes from.
-    """
+    """A ConfigContainer of the installed host, and everything that was written into its base, each path once."""
 
     config: Any
     settings: tuple[Setting, ...]
@@ -45,7 +38,8 @@ def to_bridge(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Any:
 
     Args:
         recipe: the recipe.
-        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet.
+        artifact: folder of the packs; by default the recipe's own, else `artifacts/NAME`. It need not exist yet, but
+            with megatron-bridge before 0.6, which reads what `bridgepack export` wrote for it.
 
     Raises:
         ConfigError: the base cannot be loaded here, a setting is nothing that the host has, or the model cannot be
@@ -71,29 +65,35 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     """Return the ConfigContainer of a recipe, and every setting that was written into the base.
 
     Values of the base that packed rows cannot take are corrected where a rule names a safe change and the recipe does
-    not decide the setting; others stay as they are, for `check` to report.
+    not decide the setting; others stay as they are, for `check` to report. Rules know the newest release alone, so with
+    an older one the recipe's settings are written and nothing is corrected.
 
     Raises:
         ConfigError: the base cannot be loaded here, or a setting is nothing that the host has.
     """
     config = base_config(recipe)
-    settings = _settings(config, recipe, artifact)
-    config.dataset = dataset_config(recipe, config.dataset)
+    release = release_of(import_host("megatron.bridge").__version__)
+    recipe, packs = _with_packs(recipe, artifact)
+    is_older = release is not RELEASES[-1]
+    if is_older:
+        settings = {one.path: one for one in older_settings(host_settings(recipe, packs=packs), release)}
+    else:
+        settings = _settings(config, recipe, packs)
+    config.dataset = dataset_config(recipe, config.dataset, release)
     config.peft = _adapter(config.peft, recipe)
     config.tokenizer = _tokenizer(config.tokenizer, recipe)
     assign(config, settings.values())
-    corrections = correct(
-        config,
-        may_change=lambda path: not _is_decided(path, settings),
-        world_size=recipe.parallelism.num_gpus,
-    )
-    for item in corrections:
-        settings[item.path] = derived(item.path, item.new, item.why)
+    if is_older:
+        look_up_packs(config, release)
+        return HostConfig(config=config, settings=tuple(settings.values()))
+    for change in correct(
+        config, may_change=lambda path: not _is_decided(path, settings), world_size=recipe.parallelism.num_gpus
+    ):
+        settings[change.path] = derived(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
 
 
-def _settings(base: Any, recipe: SFTRecipe, artifact: str | Path | None) -> dict[str, Setting]:
-    recipe, packs = _with_packs(recipe, artifact)
+def _settings(base: Any, recipe: SFTRecipe, packs: Packs | None) -> dict[str, Setting]:
     settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
     for setting in inherited_settings(base, recipe):
         if setting.path not in settings or settings[setting.path].origin != "recipe":

@@ -15,10 +15,8 @@ class SequencePlace:
     """Where a sequence lies in one artifact.
 
     Attributes:
-        file: it came from.
         row: of that file, from 1.
         pack: row of the split, from 0.
-        position: in the pack.
         runtime_length: without alignment padding.
     """
 
@@ -37,7 +35,6 @@ class MovedTokens:
         start: first token, stored, counted from the sequence's first.
         stop: one past the last.
         is_trained_now: the second artifact trains them.
-        text: of them.
     """
 
     start: int
@@ -51,7 +48,6 @@ class SequenceDifference:
     """One sequence that is not the same in both.
 
     Attributes:
-        fate: what became of it.
         first: in the first artifact; None where it was gained.
         second: in the second artifact; None where it was lost.
         is_same_input: its file has the same bytes in both.
@@ -78,7 +74,6 @@ class ValueDifference:
     Attributes:
         name: dotted.
         first: in the first artifact; None where it has none.
-        second: in the second.
     """
 
     name: str
@@ -99,7 +94,6 @@ class SplitDiff:
         num_lost: sequences that only the first has.
         num_gained: sequences that only the second has.
         num_repacked: unchanged ones that lie elsewhere: in another pack, or at another place in it.
-        statistics: every number of both.
         differences: the first few of each fate.
     """
 
@@ -136,11 +130,8 @@ class DiffReport:
     """How two artifacts differ.
 
     Attributes:
-        first: folder of the one.
-        second: folder of the other.
         settings: recipe, derived values, tokenizer and versions that differ.
         inputs: hashes of input files that differ, by name.
-        splits: of both artifacts.
     """
 
     first: str

@@ -173,9 +173,6 @@ class _Chat:
     """A conversation with its text.
 
     Attributes:
-        conversation: as it was read.
-        text: of it.
-        renders: of its beginnings.
         bounds: first and one past the last character of each token, shape [num_tokens, 2], int64.
     """
 

@@ -31,7 +31,6 @@ class MaskOptions:
 
     Attributes:
         num_rows: size of the sample over all files; None for every row.
-        seed: of the sample.
         split: `training` or `validation`; None for both.
         overrides: of the recipe; of an artifact's recipe only where its sources are.
         limit: most findings that are kept, besides the first of each kind; all are counted. 0 keeps none.

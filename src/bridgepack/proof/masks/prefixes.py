@@ -105,13 +105,7 @@ class _Start(NamedTuple):
 
 
 def derive_from_prefixes(text: str, roles: Sequence[str], renders: Renders) -> Derivation:
-    """Return what the assistant wrote of a rendered conversation.
-
-    Args:
-        text: of the whole conversation.
-        roles: of its messages.
-        renders: of its beginnings.
-    """
+    """Return what the assistant wrote of a rendered conversation."""
     return _Walk(text, roles, renders).derivation()
 
 

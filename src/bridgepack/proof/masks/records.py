@@ -25,13 +25,10 @@ class RowFinding:
     """One thing that is wrong with a row.
 
     Attributes:
-        kind: what.
         detail: what was found, in words.
-        advice: what to do.
         derivations: that disagree with the mask; empty where it is no matter of one.
         message: it is in, from 1; None where that is not known.
         token: first token it is about, from 0; None where it is about none.
-        num_tokens: it is about.
         texts: `mask` or a derivation -> the text around it, with what is trained between ⟦ and ⟧.
     """
 
@@ -52,7 +49,6 @@ class RowVerdict:
     Attributes:
         reasons: derivation -> why it could not judge all of the row; nothing where it judged every turn.
         silent: derivations that judged nothing of it.
-        findings: what is wrong.
     """
 
     reasons: Mapping[str, tuple[str, ...]]
@@ -76,10 +72,7 @@ class MaskFinding:
     """A finding and where it is.
 
     Attributes:
-        split: the row is of.
-        file: the row is of.
         row: of that file, from 1.
-        finding: what is wrong.
     """
 
     split: str
@@ -93,10 +86,7 @@ class DerivationCount:
     """How many sequences a derivation judged.
 
     Attributes:
-        name: of the derivation.
-        num_judged: every turn.
         num_in_part: some turns, or all but their headers.
-        num_not_judged: nothing of them.
         reasons: why not -> sequences.
     """
 
@@ -112,20 +102,14 @@ class MaskReport:
     """What a comparison found.
 
     Attributes:
-        target: recipe or artifact.
         mode: `all` rows, or a `sample`.
         seed: of the sample; None for all.
-        num_rows: of the sources.
-        num_rows_read: of these.
-        num_sequences: rows that became sequences.
         num_agreed: sequences whose mask is what every derivation that could judge it says.
         num_with_findings: sequences with one or more findings.
         num_not_judged: sequences that no derivation could judge.
         judged_by: number of derivations -> sequences that so many judged.
         drops: reason -> rows that gave no sequence.
-        derivations: counts of each.
         kinds: kind of finding -> sequences.
-        findings: the first few.
         notes: what else there is to know.
     """
 

@@ -25,7 +25,6 @@ class TrainedTurn:
 
     Attributes:
         message: from 1.
-        tokens: all of them, ascending.
         end: those of them that end the turn.
     """
 

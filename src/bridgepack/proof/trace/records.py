@@ -18,7 +18,6 @@ class TracedSequence:
         row: of that file, from 1.
         runtime_length: tokens that the model sees, alignment padding not counted.
         num_trained_tokens: tokens that the host trains.
-        is_truncated: it was cut.
     """
 
     position: int
@@ -51,7 +50,6 @@ class ContextSlice:
     Attributes:
         context_rank: among those that share the pack.
         num_tokens: tail and padding counted.
-        num_trained_tokens: of them.
         ranges: in the rank's own order.
     """
 
@@ -67,10 +65,8 @@ class TracedPack:
 
     Attributes:
         pack: row of the split, from 0.
-        shard: it is in.
         shard_row: of that shard, from 0.
         is_filler: it only fills the batch up: the host reads it with a loss mask of zeros.
-        num_sequences: in it.
         num_tokens: runtime tokens of its sequences, alignment padding not counted.
         num_trained_tokens: tokens that the host trains; 0 for a filler.
         sequences: in row order; empty where no rank or pack was asked for.
@@ -111,7 +107,6 @@ class TracedBatch:
     Attributes:
         batch: the step, or for validation the batch of evaluation, counted over the run from 1.
         epoch: from 1; None where that has no meaning.
-        ranks: by data-parallel rank.
     """
 
     batch: int
@@ -124,12 +119,9 @@ class StepTrace:
     """What ranks read at a step.
 
     Attributes:
-        artifact: folder.
         split: `training` or `validation`.
         step: as the host logs it; for validation the step after which it evaluates.
         num_steps: of the run; None where nothing says it.
-        data_parallel_size: copies of the model.
-        world_size: processes.
         rank: global rank that was asked for; None for all.
         batches: one for training; those of the evaluation after the step for validation.
         view: the pack that was asked for, with its text; None where none was.
@@ -172,7 +164,6 @@ class Schedule:
     """When a run reads a pack.
 
     Attributes:
-        num_times: within the run.
         num_steps: of the run; None where nothing says it.
         seen: the first of them, in order.
         note: why there are none, where that is known.
@@ -186,14 +177,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackTrace:
-    """A pack, and when it is read.
-
-    Attributes:
-        artifact: folder.
-        pack: with its sequences.
-        view: with its text.
-        schedule: when it is read.
-    """
+    """A pack, and when it is read."""
 
     artifact: str
     split: str
@@ -207,12 +191,8 @@ class Placement:
     """Where a source row lies in the artifact.
 
     Attributes:
-        split: of the pack.
         pack: row of the split, from 0.
-        shard: that pack is in.
         shard_row: of that shard, from 0.
-        is_truncated: the sequence was cut.
-        sequence: with its text.
         context: what each context-parallel rank gets of the sequence.
         schedule: when the pack is read.
     """
@@ -232,7 +212,6 @@ class SourceTrace:
     """Where a source row went.
 
     Attributes:
-        artifact: folder.
         file: as the manifest has it.
         row: of that file, from 1.
         placements: where it lies; a file that a recipe names twice gives two.

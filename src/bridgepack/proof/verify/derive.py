@@ -32,11 +32,9 @@ class DerivedPacks:
 
     Attributes:
         num_packs: compared, with all of their sequences.
-        num_sequences: compared.
         num_packs_different: of all packs that were compared.
         differences: of sequences and packs, in the order of packs; maybe not all.
         unread: inputs that could not be read, as messages.
-        num_unread_sequences: sequences of these.
     """
 
     num_packs: int = 0

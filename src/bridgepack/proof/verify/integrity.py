@@ -30,7 +30,6 @@ class Integrity:
     """What an artifact's files say of it.
 
     Attributes:
-        checks: what was compared.
         changed_shards: names of shards that are not what the manifest says, in order.
         is_manifest_changed: the manifest is not the one that the build wrote.
     """

@@ -33,7 +33,6 @@ class Origin:
         gives: what it does, for messages: `the sources give`.
         giver: split -> what gives its rows.
         whole: folder, most processes, progress -> the folder of the whole artifact, made anew.
-        checks: of itself.
         changed: what of it is not what it was.
         why_nothing: why nothing can be derived; None where something can.
         why_not_whole: why the whole artifact cannot be; None where it can.

@@ -17,9 +17,7 @@ class Check:
     """One thing that was compared.
 
     Attributes:
-        name: what.
         outcome: `same`, `differs`, or `could not run`.
-        detail: what was found.
     """
 
     name: str
@@ -32,9 +30,7 @@ class RowDifference:
     """A sequence that the sources do not give as the artifact has it.
 
     Attributes:
-        split: it is in.
         pack: row of the split, from 0.
-        shard: that pack is in.
         shard_row: of that shard, from 0.
         sequence: position in the pack; None where the pack as a whole differs.
         file: the sequence came from; None where that is not known.
@@ -42,9 +38,7 @@ class RowDifference:
         column: of the shard that differs; `plan` where the plan does.
         token: first stored token that differs, counted from the sequence's first; None where there is none.
         in_artifact: what the artifact has there.
-        from_source: what the sources give.
         causes: what can be the reason, most likely first.
-        cause: in words.
     """
 
     split: str
@@ -67,10 +61,8 @@ class Ingredient:
     """Something that rows depend on and that is not what it was.
 
     Attributes:
-        cause: what changed.
         name: of the file, the library, or the setting.
         then: as the manifest has it.
-        now: as it is.
     """
 
     cause: Cause
@@ -84,14 +76,9 @@ class VerifyReport:
     """What a verification found.
 
     Attributes:
-        artifact: folder.
         mode: `all` or `sample`.
         origin: what packs were derived from, `sources` or `store`.
         seed: of the sample; None for all.
-        num_packs: of the artifact.
-        num_packs_compared: with what they give.
-        num_sequences_compared: in them.
-        num_packs_different: of those compared.
         checks: what was compared, in order.
         changed: ingredients that are not what they were.
         differences: the first few rows that differ, in the order of packs.

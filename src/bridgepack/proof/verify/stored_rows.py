@@ -37,9 +37,6 @@ class StoredRows:
     """Gives the rows of a split from the token store.
 
     Attributes:
-        store: the store.
-        names: of the split's inputs.
-        ranges: of these inputs.
         policy: what becomes of sequences in the light of the recipe's sizes.
     """
 

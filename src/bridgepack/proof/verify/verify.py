@@ -11,10 +11,10 @@ from typing import Any, Literal
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
-from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.packs import opened_artifact, split_record
 from bridgepack.proof.runs import recorded_recipe
 from bridgepack.proof.sampling import drawn_of_each
-from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver
+from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
 from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
@@ -34,7 +34,6 @@ class VerifyOptions:
         origin: what packs are derived from, `sources` or `store`.
         store: folder of the token store; by default that of the artifact.
         num_packs: size of the sample; None for everything, by building it anew.
-        seed: of the sample.
         overrides: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`,
             `tokenizer.revision`, `tokenizer.chat_template`.
         num_workers: most processes of the build.
@@ -145,6 +144,7 @@ class _Verification:
         return total
 
     def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
+        packs = set(packs) & set(range(split_record(self._artifact, split).statistics.num_packs))
         return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
 
     def _rebuilt(self) -> DerivedPacks:
@@ -167,11 +167,25 @@ class _Verification:
             return DerivedPacks()
         self.checks += rebuilt.checks
         self.notes += rebuilt.notes
-        of_sequences = [
-            item for split, packs in rebuilt.changed_packs.items() for item in self._compared(split, packs).differences
-        ]
-        rebuilt.found.differences = of_sequences or rebuilt.found.differences
-        return rebuilt.found
+        total = DerivedPacks()
+        for record in self._artifact.manifest.splits:
+            packs, numbers = rebuilt.packs.get(record.name, []), record.statistics
+            total.num_packs += numbers.num_packs
+            total.num_sequences += numbers.num_sequences
+            total.num_packs_different += len(packs)
+            shown = packs[:_DIFFERENCES_KEPT]
+            if shown:
+                total.differences += self._compared(record.name, shown).differences
+            known = {(item.split, item.pack) for item in total.differences}
+            total.differences += [
+                self._other_pack(record.name, pack) for pack in shown if (record.name, pack) not in known
+            ]
+        return total
+
+    def _other_pack(self, split: str, pack: int) -> RowDifference:
+        """Return the difference of a pack whose sequences are what they should be, each by itself."""
+        found: dict[str, Any] = {"in_artifact": "a pack", "from_source": "another pack, or none"}
+        return difference_at(self._artifact, split, pack, None, column="", token=None, **found)
 
     def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
         what = "packs" if num_sequences is None else f"{num_sequences} sequences"
