@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.data.reading.rows import BlankLine, RowRead
+from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -36,7 +36,7 @@ def iter_token_batches(
     """
     batch = _Pending()
     for row, item in rows:
-        if isinstance(item, BlankLine):
+        if item is None:
             batch.num_blank_lines += 1
             continue
         batch.num_rows += 1
