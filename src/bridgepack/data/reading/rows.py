@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from bridgepack.data.reading.columns import arrow_table, parquet_cursor
@@ -13,13 +14,15 @@ from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.json_arrays import broken_array
 from bridgepack.data.reading.json_rows import BrokenJson, read_line, row_of
-from bridgepack.data.reading.ranges import InputRange, is_table
+from bridgepack.data.reading.ranges import InputRange, is_table, iter_ranges
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
 #: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
 #: rows has large ones.
 _BATCH_ROWS, _BATCHES = 256, 16
+#: Files that a sample of rows is taken from, and most rows of each.
+_SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
 #: Row, list of turns, turn.
 _TURN_DEPTH = 2
 
@@ -56,6 +59,28 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
     else:
         for offset, line in enumerate(io.BytesIO(_content(file, part))):
             yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
+
+
+def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
+    """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
+    chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
+    rows = [_first_rows(files[index], index, max_row_bytes) for index in sorted(chosen)]
+    while rows:
+        for of_file in list(rows):
+            row = next(of_file, None)
+            if row is None:
+                rows.remove(of_file)
+            else:
+                yield row
+
+
+def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[RowRead]:
+    try:
+        for part in islice(iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes), 1):
+            if not part.is_oversized:
+                yield from islice(read_range(file, part), _SAMPLED_ROWS)
+    except DataError:  # the build itself says so, where its turn comes
+        return
 
 
 def _content(file: InputFile, part: InputRange) -> bytes:
