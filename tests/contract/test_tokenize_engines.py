@@ -17,14 +17,8 @@ from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptComp
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizers.engine_checks import (
-    CheckedEngine,
-    EngineDiffersError,
-    check_texts,
-    probe_texts,
-    use_engine,
-)
-from bridgepack.data.tokenizers.engines import FlatIds, ReferenceEngine, joined
+from bridgepack.data.tokenizers.engine_checks import check_texts, checked_engine, probe_texts, use_engine
+from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, FlatIds, joined, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records import Example
@@ -35,18 +29,14 @@ DEEPSEEK_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<�
 LARGE = 1 << 30
 
 
-class Wrong:
-    """An engine that loses the last token of every text."""
+def _wrong(reference: Engine) -> Engine:
+    """Return an engine that loses the last token of every text."""
 
-    name = "gigatoken"
+    def encode(texts: Any) -> FlatIds:
+        flat = reference.encode_flat(texts)
+        return joined([part[:-1] for part in np.split(flat.input_ids, flat.offsets[1:-1])])
 
-    def __init__(self, reference: ReferenceEngine) -> None:
-        self._reference = reference
-
-    def encode_flat(self, texts: Any) -> FlatIds:
-        flat = self._reference.encode_flat(texts)
-        parts = np.split(flat.input_ids, flat.offsets[1:-1])
-        return joined([part[:-1] for part in parts])
+    return Engine("gigatoken", encode)
 
 
 def _load(folder: Path, loader: str = "tokenizer_json") -> ChatTokenizer:
@@ -107,21 +97,20 @@ def test_small_inputs_are_left_to_the_reference(tmp_path: Path) -> None:
 
 def test_engine_that_differs_on_the_data_is_dropped(tmp_path: Path) -> None:
     tokenizer = _load(write_tokenizer(tmp_path, CHATML))
-    reference = ReferenceEngine(tokenizer.backend)
-    tokenizer.engine = Wrong(reference)
+    tokenizer.engine = _wrong(reference_engine(tokenizer.backend))
 
     report = check_texts(tokenizer, ["a small text"])
 
     assert report.name == "tokenizers"
     assert report.message is not None
     assert "gigatoken gives other tokens" in report.message
-    assert isinstance(tokenizer.engine, ReferenceEngine)
+    assert tokenizer.engine.name == "tokenizers"
 
 
 def test_engine_that_differs_later_ends_the_build(tmp_path: Path) -> None:
     tokenizer = _load(write_tokenizer(tmp_path, CHATML))
-    reference = ReferenceEngine(tokenizer.backend)
-    engine = CheckedEngine(Wrong(reference), reference)
+    reference = reference_engine(tokenizer.backend)
+    engine = checked_engine(_wrong(reference), reference)
 
     with pytest.raises(EngineDiffersError, match=r"tokenizer\.engine: gigatoken"):
         engine.encode_flat(["a small text"] * 16)

@@ -122,7 +122,7 @@ def _prepared(
         stamps = {file.path: file_stamp(file.path) for members in files.values() for file in members}
         with hashing(files, options.num_workers) as hashes:
             tokenizer = loading.identity()
-            inputs = hashes.records(progress)
+            inputs = hashes(progress)
         digest = fingerprint(resolved, tokenizer, inputs)
         folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)

@@ -86,7 +86,7 @@ class Building:
 
     def _watch(self) -> Callable[[RangeResult], None]:
         """Return what is told of each range: it counts, and stops a build that the disks have no room for."""
-        space = SpaceWatch.of(self.plan.output, self.store.folder, self._files)
+        space = SpaceWatch(self.plan.output, self.store.folder, self._files)
         space.refuse_full_disks()
         self.kept.num_ranges_tokenized = self.kept.num_ranges_found = 0
 

@@ -16,15 +16,14 @@ TEMPORARY_SUFFIX = ".tmp"
 def replaced_when_whole(path: Path, *, is_shared: bool = False) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it to `path` once the block ends without an error.
 
-    Args:
-        path: file to write.
-        is_shared: other processes may be writing the same file; each gets a temporary path of its own.
+    `is_shared`: other processes may be writing the same file; each gets a temporary path of its own.
     """
     mark = f".{os.getpid()}-{secrets.token_hex(4)}" if is_shared else ""
     temporary = path.with_name(f".{path.name}{mark}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
-        sync_file(temporary)
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -40,12 +39,6 @@ def write_text(path: Path, text: str, *, is_shared: bool = False) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def sync_file(path: Path) -> None:
-    """Make a file's bytes durable."""
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
 def sync_folder(folder: Path) -> None:
     """Make a folder's entries durable."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -57,11 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 def make_folders(folder: Path) -> None:
     """Make a folder and those around it; their entries are durable afterwards."""
-    missing = []
-    place = folder
-    while not place.is_dir():
-        missing.append(place)
-        place = place.parent
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+    if not folder.is_dir():
+        make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)

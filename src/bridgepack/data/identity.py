@@ -22,9 +22,7 @@ def library_versions() -> dict[str, str]:
 
 
 def fingerprint(
-    resolved: ResolvedRecipe,
-    tokenizer: Mapping[str, Any],
-    inputs: Mapping[str, Sequence[InputRecord]],
+    resolved: ResolvedRecipe, tokenizer: Mapping[str, Any], inputs: Mapping[str, Sequence[InputRecord]]
 ) -> str:
     """Return the fingerprint, hexadecimal; the same on every machine.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bridgepack.data.reading.forecast import BYTES_PER_TOKEN, json_bytes
@@ -20,26 +19,13 @@ _MARGIN = 10.0
 _SURE_BYTES, _SURE_MARGIN = 1 << 26, 1.2
 
 
-@dataclass(kw_only=True)
 class SpaceWatch:
-    """Compares what a build will take with what is free.
+    """Compares what a build of some files takes, in the folders of its artifact and its store, with what is free."""
 
-    Attributes:
-        output: folder of the artifact.
-        store: folder of the token store.
-        num_input_bytes: of all inputs, as JSON.
-    """
-
-    output: Path
-    store: Path
-    num_input_bytes: float
-    _done_bytes: int = 0
-    _token_bytes: int = 0
-
-    @classmethod
-    def of(cls, output: Path, store: Path, files: Iterable[InputFile]) -> SpaceWatch:
-        """Return a watch over a build of some files."""
-        return cls(output=output, store=store, num_input_bytes=sum(map(json_bytes, files)))
+    def __init__(self, output: Path, store: Path, files: Iterable[InputFile]) -> None:
+        self._store, self._output = _existing(store), _existing(output.absolute().parent)
+        self._num_input_bytes = sum(map(json_bytes, files))
+        self._done_bytes = self._token_bytes = 0
 
     def refuse_full_disks(self) -> None:
         """Make sure that a build is not hopeless from the beginning.
@@ -47,8 +33,8 @@ class SpaceWatch:
         Raises:
             ArtifactError: when less than a tenth of what it should take is free.
         """
-        num_tokens = self.num_input_bytes / BYTES_PER_TOKEN
-        self._compare(num_tokens * _STORED_BYTES / _MARGIN, num_tokens * _PACKED_BYTES / _MARGIN, "at least ")
+        num_tokens = self._num_input_bytes / BYTES_PER_TOKEN / _MARGIN
+        self._compare(num_tokens * _STORED_BYTES, num_tokens * _PACKED_BYTES, "at least ")
 
     def add(self, result: RangeResult) -> None:
         """Take in what a range took.
@@ -62,18 +48,16 @@ class SpaceWatch:
         self._token_bytes += result.token_file.stat().st_size
         if self._done_bytes >= _SURE_BYTES:
             rate = self._token_bytes / self._done_bytes / _SURE_MARGIN
-            rest = max(self.num_input_bytes - self._done_bytes, 0) * rate
-            packed = self.num_input_bytes * rate * _PACKED_BYTES / _STORED_BYTES
+            rest = max(self._num_input_bytes - self._done_bytes, 0) * rate
+            packed = self._num_input_bytes * rate * _PACKED_BYTES / _STORED_BYTES
             self._compare(rest, packed, "about ")
 
     def _compare(self, token_bytes: float, packed_bytes: float, accuracy: str) -> None:
-        wanted = [(self.store, token_bytes, "--store"), (self.output.absolute().parent, packed_bytes, "--output")]
-        places = [_existing(place) for place, _, _ in wanted]
-        if places[0].stat().st_dev == places[1].stat().st_dev:
-            wanted = [(places[1], token_bytes + packed_bytes, "--output and --store")]
+        wanted = [(self._store, token_bytes, "--store"), (self._output, packed_bytes, "--output")]
+        if self._store.stat().st_dev == self._output.stat().st_dev:
+            wanted = [(self._output, token_bytes + packed_bytes, "--output and --store")]
         for place, num_bytes, option in wanted:
-            status = os.statvfs(_existing(place))
-            free = status.f_bavail * status.f_frsize
+            free = shutil.disk_usage(place).free
             if free < num_bytes:
                 raise ArtifactError(
                     f"{str(place)!r} has {_gigabytes(free)} free; this build takes {accuracy}{_gigabytes(num_bytes)} "

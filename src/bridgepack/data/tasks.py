@@ -25,15 +25,12 @@ class Progress(Protocol):
 
     def start(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
-        ...
 
     def advance(self, num_items: int, work: int | None = None) -> None:
         """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
-        ...
 
     def finish(self) -> None:
         """End the stage."""
-        ...
 
 
 class SilentProgress:
@@ -105,8 +102,8 @@ def in_order[T, R](
     try:
         while True:
             most_under_way, most_unread = most()
-            num_under_way = sum(not future.done() for _, future in begun)
-            room = min(most_under_way - num_under_way, most_unread - len(begun))
+            under_way = [future for _, future in begun if not future.done()]
+            room = min(most_under_way - len(under_way), most_unread - len(begun))
             begun += [(task, submit(task)) for task in islice(waiting_for, max(room, 0))]
             if not begun:
                 return
@@ -134,18 +131,13 @@ class InThisProcess:
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
         """Return what becomes of a task."""
-        last = -1
-
-        def beat(number: int) -> None:
-            nonlocal last
-            last = number
-
+        beats = deque([-1], maxlen=1)
         try:
-            return function(task, beat)
+            return function(task, beats.append)
         except BaseException as error:  # Rust code that panics raises no Exception
             if is_meant_for_users(error):
                 raise
-            return failure_of(error, task, last)
+            return failure_of(error, task, beats[0])
 
 
 def result_of[R](outcome: R | TaskFailure) -> R:

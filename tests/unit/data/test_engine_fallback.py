@@ -11,12 +11,12 @@ import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.reading.inputs import find_inputs
+from bridgepack.data.reading.rows import sampled_rows
 from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
 from bridgepack.data.tokenizers import engine_checks
-from bridgepack.data.tokenizers.engine_sample import sampled_rows
-from bridgepack.data.tokenizers.engines import EngineDiffersError, EngineReport, FlatIds, ReferenceEngine
+from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.records import Example
 from tests.support.small_builds import build, chat_row, file_bytes, tokenized_recipe, write_json_lines
@@ -25,22 +25,19 @@ NUM_ROWS, NUM_COMPARED = 1200, 500
 MESSAGE = "gigatoken gives other tokens"
 
 
-class Deceitful:
-    """Passes every probe, and changes the first id of a text with a word in it."""
+def _deceitful(tokenizer: Path, word: str) -> Engine:
+    """Return an engine that passes every probe, and changes the first id of a text with a word in it."""
+    reference = reference_engine(load_tokenizer(TokenizerConfig(name_or_path=str(tokenizer))).backend)
 
-    name = "gigatoken"
-
-    def __init__(self, reference: ReferenceEngine, word: str) -> None:
-        self._reference = reference
-        self._word = word
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        flat = self._reference.encode_flat(texts)
+    def encode(texts: Sequence[str]) -> FlatIds:
+        flat = reference.encode_flat(texts)
         ids = flat.input_ids.copy()
         for index, text in enumerate(texts):
-            if self._word in text:
+            if word in text:
                 ids[flat.offsets[index]] += 1
         return FlatIds(ids, flat.offsets)
+
+    return Engine("gigatoken", encode)
 
 
 @pytest.mark.parametrize("word", ["question 3?", "late"])
@@ -53,8 +50,8 @@ def test_tokens_stay_those_of_the_reference(
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256}
     recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer, **changes)
     expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
-    reference = ReferenceEngine(load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer))).backend)
-    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: Deceitful(reference, word))
+    deceitful = _deceitful(chatml_tokenizer, word)
+    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
     forget_stage()
 
     found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
@@ -95,8 +92,8 @@ def test_tokens_of_an_engine_that_is_found_out_are_not_read_again(
         {"data.train": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]}
     )
     expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
-    reference = ReferenceEngine(load_tokenizer(TokenizerConfig(name_or_path=str(chatml_tokenizer))).backend)
-    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: Deceitful(reference, "late"))
+    deceitful = _deceitful(chatml_tokenizer, "late")
+    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
     monkeypatch.setattr(stages, "check_texts", lambda tokenizer, texts: EngineReport(tokenizer.engine.name))
     monkeypatch.setattr("bridgepack.data.build.InThisProcess", Eager)
     forget_stage()
@@ -117,11 +114,9 @@ def test_rows_come_from_several_files_in_turn(tmp_path: Path) -> None:
         write_json_lines(tmp_path / f"{index:02}.jsonl", [{"file": index, "row": row} for row in range(3)])
     (tmp_path / "20.jsonl").write_text("")
 
-    rows = [
-        item
-        for _, item in sampled_rows(find_inputs((str(tmp_path),), "data.train", "train", tmp_path / "scratch"), 1 << 20)
-    ]
+    files = find_inputs((str(tmp_path),), "data.train", "train", tmp_path / "scratch")
 
-    columns = [item.columns for item in rows if isinstance(item, Example)]
+    columns = [item.columns for _, item in sampled_rows(files, 1 << 20) if isinstance(item, Example)]
+
     assert np.unique([item["file"] for item in columns]).size == 8
     assert [item["row"] for item in columns] == [0] * 8 + [1] * 8 + [2] * 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +17,13 @@ from tests.support.small_builds import build, tokenized_recipe, tokenized_row, w
 
 
 def _free(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=num_bytes, f_frsize=1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=num_bytes))
 
 
 def test_build_that_is_hopeless_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x" * 1_000_000)
     file = InputFile(path=tmp_path / "a.jsonl", label="a.jsonl", kind=JSON_LINES)
-    watch = SpaceWatch.of(tmp_path / "out", tmp_path / "store", [file])
+    watch = SpaceWatch(tmp_path / "out", tmp_path / "store", [file])
 
     _free(monkeypatch, 160_000)
     watch.refuse_full_disks()

@@ -62,13 +62,7 @@ class ParquetCursor:
         self._group_starts: list[int] = []
 
     def batches(self, file: InputFile, start: int, stop: int, *, max_rows: int) -> Iterator[Any]:
-        """Yield record batches of some rows of a file, 0-based, in order.
-
-        Args:
-            file: a Parquet file.
-            start: first row of the file.
-            stop: one past the last row.
-            max_rows: most rows that are decoded together.
+        """Yield record batches of rows `start` (0-based) to `stop`, in order, decoded `max_rows` together at most.
 
         Raises:
             DataError: when they cannot be read.
@@ -87,11 +81,12 @@ class ParquetCursor:
 
     def _open(self, file: InputFile, start: int, max_rows: int) -> None:
         parquet = parquet_file(file)
-        counts = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
-        self._group_starts = [0, *accumulate(counts)]
+        num_groups = parquet.metadata.num_row_groups
+        counts = (parquet.metadata.row_group(index).num_rows for index in range(num_groups))
+        self._group_starts = [*accumulate(counts, initial=0)]
         group = self._group_of(start)
         self._position, self._rest = self._group_starts[group], None
-        self._batches = parquet.iter_batches(batch_size=max_rows, row_groups=range(group, len(counts)))
+        self._batches = parquet.iter_batches(batch_size=max_rows, row_groups=range(group, num_groups))
 
     def _group_of(self, row: int) -> int:
         return max(bisect_right(self._group_starts, row) - 1, 0)
@@ -99,16 +94,14 @@ class ParquetCursor:
     def _next(self, file: InputFile) -> Any:
         import pyarrow as pa
 
-        group = self._group_of(self._position)
+        key, self._key = self._key, None  # what fails is opened again
         try:
-            return next(self._batches)
-        except MemoryError:
-            self._key = None
-            raise
+            batch = next(self._batches)
         except (pa.ArrowException, OSError, StopIteration) as error:
-            self._key = None
-            reason = error if str(error) else "it ends early"
+            group, reason = self._group_of(self._position), str(error) or "it ends early"
             raise DataError(f"{file.label}: row group {group} cannot be read: {reason}. Write it again.") from None
+        self._key = key
+        return batch
 
 
 @lru_cache(maxsize=1)

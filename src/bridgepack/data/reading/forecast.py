@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
-from bridgepack.config.recipe.data import HuggingFaceDataset, Source, as_sources
+from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import GZIP, ZSTANDARD, InputFile, find_inputs
 from bridgepack.errors import ConfigError, DataError
@@ -25,14 +25,8 @@ _SHRINKAGE: Mapping[str, float] = MappingProxyType({GZIP: 3.5, ZSTANDARD: 3.5, "
 FILL_FRACTION = 0.98
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackForecast:
-    """What a build is expected to make.
-
-    Attributes:
-        num_packs: split -> packs.
-        because: how they were worked out, or why not.
-    """
+class PackForecast(NamedTuple):
+    """The packs of each split that a build is expected to make, and how they were worked out, or why not."""
 
     num_packs: Mapping[str, int]
     because: str
@@ -40,17 +34,15 @@ class PackForecast:
 
 def forecast_packs(recipe: SFTRecipe) -> PackForecast:
     """Return the number of packs of each split by the bytes of the input files; nothing for data that is not here."""
-    splits = {TRAIN: as_sources(recipe.data.train), VALIDATION: as_sources(recipe.data.validation)}
     sizes: dict[str, float] = {}
-    for split, sources in splits.items():
+    for split, field in ((TRAIN, "train"), (VALIDATION, "validation")):
+        sources = as_sources(getattr(recipe.data, field))
         if any(isinstance(source, HuggingFaceDataset) for source in sources):
-            return PackForecast(
-                num_packs={}, because="no forecast: the size of data on the hub is not known before a build"
-            )
+            return PackForecast({}, "no forecast: the size of data on the hub is not known before a build")
         try:
-            sizes[split] = sum(_json_bytes(sources, split))
+            sizes[split] = sum(map(json_bytes, find_inputs(sources, f"data.{field}", split, Path())))
         except (ConfigError, DataError) as error:
-            return PackForecast(num_packs={}, because=f"no forecast: {error}")
+            return PackForecast({}, f"no forecast: {error}")
     if recipe.data.validation_fraction:
         sizes[VALIDATION] = sizes[TRAIN] * recipe.data.validation_fraction
         sizes[TRAIN] -= sizes[VALIDATION]
@@ -61,13 +53,9 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
         f"forecast: {sum(sizes.values()) / 1e6:,.1f} MB as JSON, {ratio:g} bytes for a token, packs filled to "
         f"{FILL_FRACTION:.0%}; the build counts"
     )
-    return PackForecast(num_packs=num_packs, because=because)
+    return PackForecast(num_packs, because)
 
 
 def json_bytes(file: InputFile) -> float:
     """Return about how large a file's rows are as JSON."""
     return file.num_bytes * _SHRINKAGE.get(file.compression or file.kind, 1.0)
-
-
-def _json_bytes(sources: tuple[Source, ...], split: str) -> Iterator[float]:
-    yield from map(json_bytes, find_inputs(sources, f"data.{'train' if split == TRAIN else split}", split, Path()))

@@ -2,65 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from bridgepack.data.reading.inputs import InputFile, iter_blocks
+from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.records import InputRecord
 
 _MAX_THREADS = 8
-
-
-class Hashing:
-    """Hashes that are being worked out."""
-
-    def __init__(self, futures: Mapping[str, Sequence[tuple[InputFile, Future[str]]]]) -> None:
-        self._futures = futures
-
-    def records(self, progress: Progress) -> dict[str, tuple[InputRecord, ...]]:
-        """Return split -> records of its files, once all are hashed; numbers of rows are filled in by the build.
-
-        Raises:
-            DataError: when a file cannot be read.
-        """
-        total = sum(file.num_bytes for members in self._futures.values() for file, _ in members)
-        progress.start("Hashing inputs", total, "files")
-        records: dict[str, tuple[InputRecord, ...]] = {}
-        for split, members in self._futures.items():
-            records[split] = ()
-            for file, future in members:
-                sha256 = future.result()
-                records[split] += (InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=sha256, num_rows=0),)
-                progress.advance(1, work=file.num_bytes)
-        progress.finish()
-        return records
+Records = dict[str, tuple[InputRecord, ...]]
 
 
 @contextmanager
-def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Iterator[Hashing]:
-    """Begin to hash files; what is not done at the end is given up."""
+def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Iterator[Callable[[Progress], Records]]:
+    """Begin to hash the files of each split; what is not done at the end is given up.
+
+    What is given returns split -> records of its files, once all are hashed; the build fills in the numbers of rows. It
+    raises `DataError` when a file cannot be read.
+    """
     is_over = threading.Event()
     executor = ThreadPoolExecutor(max_workers=max(1, min(num_threads, _MAX_THREADS)))
+    hashes = {
+        split: [executor.submit(hash_file, file.path, is_over) for file in members] for split, members in files.items()
+    }
+
+    def records(progress: Progress) -> Records:
+        progress.start("Hashing inputs", sum(file.num_bytes for members in files.values() for file in members), "files")
+        found: Records = {}
+        for split, members in files.items():
+            found[split] = ()
+            for file, sha256 in zip(members, hashes[split], strict=True):
+                record = InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=sha256.result(), num_rows=0)
+                found[split] += (record,)
+                progress.advance(1, work=file.num_bytes)
+        progress.finish()
+        return found
+
     try:
-        yield Hashing(
-            {
-                split: [(file, executor.submit(_sha256, file, is_over)) for file in members]
-                for split, members in files.items()
-            }
-        )
+        yield records
     finally:
         is_over.set()
         executor.shutdown(wait=True, cancel_futures=True)
-
-
-def _sha256(file: InputFile, is_over: threading.Event) -> str:
-    digest = hashlib.sha256()
-    for block in iter_blocks(file.path):
-        if is_over.is_set():
-            break
-        digest.update(block)
-    return digest.hexdigest()

@@ -7,13 +7,15 @@ import hashlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import HuggingFaceDataset, Source
+from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError
 
@@ -79,18 +81,22 @@ def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Pa
 
 def file_stamp(path: Readable) -> tuple[int, int]:
     """Return size and time of the last change in nanoseconds: equal stamps mean that nobody wrote to the file."""
+    if isinstance(path, CloudFile):
+        return path.stamp()
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def hash_file(path: Readable) -> str:
-    """Return the sha256 of a file's bytes, hexadecimal.
+def hash_file(path: Readable, is_given_up: threading.Event | None = None) -> str:
+    """Return the sha256 of a file's bytes, hexadecimal; of some of them, once it is given up.
 
     Raises:
         DataError: when it cannot be read.
     """
     digest = hashlib.sha256()
     for block in iter_blocks(path):
+        if is_given_up is not None and is_given_up.is_set():
+            break
         digest.update(block)
     return digest.hexdigest()
 
@@ -101,22 +107,37 @@ def iter_blocks(path: Readable) -> Iterator[bytes]:
     Raises:
         DataError: when it cannot be read.
     """
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                yield block
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. Check the file and its permissions.") from None
+    with open_stream(path, None) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
 
 
 def _files_of(source: str, field: str, split: str) -> list[InputFile]:
-    if scheme_of(source) is not None:
-        return _files_in_cloud(source, field)
+    is_url = scheme_of(source) is not None
     try:
+        if is_url:
+            return _files_in_cloud(source, field)
         return _files_at(Path(source).expanduser(), source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check the path.") from None
+        advice = "the bucket and the key, the credentials, the endpoint and the rights" if is_url else "the path"
+        raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check {advice}.") from None
+
+
+def _files_in_cloud(source: str, field: str) -> list[InputFile]:
+    """Return the data files that a URL means; below a prefix others are passed over, as in a folder."""
+    url = checked_url(source, field)
+    objects = find_objects(url)
+    if not objects:
+        what = "the pattern matches no object" if "*" in url else "there is no such object or prefix"
+        raise DataError(f"{field} is {source!r}; {what}. Check the URL.")
+    if len(objects) == 1 and objects[0].url == url.rstrip("/"):
+        return [_input_file(objects[0], field)]
+    num_above = url.count("/")
+    files = [_input_file(item, field) for item in objects if _is_data_file(item.url.split("/")[num_above:])]
+    if not files:
+        raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
+    return files
 
 
 def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile]:
@@ -132,25 +153,6 @@ def _files_at(path: Path, source: str, field: str, split: str) -> list[InputFile
         return [_input_file(file, field) for file in found]
     _is_file(path, field)
     raise DataError(f"{field} is {source!r}; there is no such file or folder.{_hint(path, source)}")
-
-
-def _files_in_cloud(source: str, field: str) -> list[InputFile]:
-    """Return the data files that a URL means; below a prefix others are passed over, as in a folder."""
-    url = checked_url(source, field)
-    objects = find_objects(url, field)
-    if len(objects) == 1 and objects[0].url == url.rstrip("/"):
-        return [_input_file(objects[0], field)]
-    below = url.partition("://")[2].count("/")
-    files = [
-        _input_file(item, field)
-        for item in objects
-        if _kind_of(item) is not None
-        and item.name not in _SAVED_DATASET_FILES
-        and not any(part.startswith(".") for part in item.url.partition("://")[2].split("/")[below:])
-    ]
-    if not files:
-        raise DataError(f"{field} is {source!r}; no object there is a data file. Allowed: {_FORMS}. Name another.")
-    return files
 
 
 def _is_file(path: Path, field: str) -> bool:
@@ -184,10 +186,7 @@ def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
     files = [
         _input_file(entry, field)
         for entry in sorted(folder.rglob("*"))
-        if _kind_of(entry) is not None
-        and entry.name not in _SAVED_DATASET_FILES
-        and not any(part.startswith(".") for part in entry.relative_to(folder).parts)
-        and _is_file(entry, field)
+        if _is_data_file(entry.relative_to(folder).parts) and _is_file(entry, field)
     ]
     if not files:
         raise DataError(f"{field} is {str(folder)!r}; the folder has no data file. Allowed: {_FORMS}. Name another.")
@@ -216,18 +215,23 @@ def _saved_json(path: Path, key: str, field: str) -> list[Any]:
         ) from None
 
 
-def _kind_of(path: Readable) -> tuple[str, str | None] | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = _COMPRESSIONS.get(suffixes[-1]) if suffixes else None
-    suffix = suffixes[-2] if compression and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
-    kind = _KINDS.get(suffix)
-    if kind is None or (compression and kind not in {JSON_LINES, JSON_ARRAY}):
-        return None
-    return kind, compression
+def _is_data_file(parts: list[str] | tuple[str, ...]) -> bool:
+    """Say whether a file holds rows, by its path below a folder; hidden ones are passed over."""
+    is_hidden = any(part.startswith(".") for part in parts)
+    return not is_hidden and parts[-1] not in _SAVED_DATASET_FILES and _kind_of(parts[-1]) is not None
+
+
+def _kind_of(name: str) -> tuple[str, str | None] | None:
+    """Return kind and compression by a name's endings; None where they are unknown."""
+    *_, before, last = "", "", *PurePosixPath(name.lower()).suffixes
+    compression = _COMPRESSIONS.get(last)
+    kind = _KINDS.get(before if compression else last)
+    can_be_read = kind is not None and (compression is None or kind in {JSON_LINES, JSON_ARRAY})
+    return (kind, compression) if can_be_read and kind is not None else None
 
 
 def _input_file(path: Readable, field: str) -> InputFile:
-    found = _kind_of(path)
+    found = _kind_of(str(path))
     if found is None:
         raise DataError(f"{field}: {str(path)!r} is of no known kind. Allowed: {_FORMS}. Rename or convert it.")
     kind, compression = found
@@ -244,8 +248,6 @@ def _label(path: Readable) -> str:
 
 
 def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
-    from bridgepack.data.reading.decompression import open_stream
-
     with open_stream(path, compression) as stream:
         while block := stream.read(4096):
             text = block.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -261,14 +263,14 @@ def _materialised(source: HuggingFaceDataset, field: str, target: Path) -> Input
 
     if not sys.stderr.isatty():
         disable_progress_bars()
-    where = f"{field} is {{dataset: {source.dataset}, split: {source.split}}}"
     try:
         dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
     except (DatasetsError, OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
         reason = " ".join(str(error.__cause__ or error).split())[:300]
         raise DataError(
-            f"{where}; datasets.load_dataset cannot load it: {reason}. Check dataset, name, split and revision, and "
-            "that this machine reaches the hub or has it in its cache."
+            f"{field} is {{dataset: {source.dataset}, split: {source.split}}}; datasets.load_dataset cannot load it: "
+            f"{reason}. Check dataset, name, split and revision, and that this machine reaches the hub or has it in "
+            "its cache."
         ) from None
     target.parent.mkdir(parents=True, exist_ok=True)
     dataset.to_parquet(str(target))

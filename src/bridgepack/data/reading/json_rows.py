@@ -16,17 +16,13 @@ _SPACE = b" \t\r\n\xef\xbb\xbf"
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG_NUMBER = b"0" * 19
 
+_LOADS: Callable[[bytes], Any] | None
+try:
+    import orjson
 
-def _fast_loads() -> Callable[[bytes], Any] | None:
-    try:
-        import orjson
-    except ImportError:
-        return None
-    loads: Callable[[bytes], Any] = orjson.loads
-    return loads
-
-
-_LOADS = _fast_loads()
+    _LOADS = orjson.loads
+except ImportError:
+    _LOADS = None
 
 
 class BrokenJson(RowError):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, cast
 
 from bridgepack.data.reading.columns import arrow_table, parquet_file
-from bridgepack.data.reading.decompression import open_stream
+from bridgepack.data.reading.decompression import open_stream, stream_of
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
-from bridgepack.data.reading.json_arrays import ArrayLines
-from bridgepack.data.reading.lines import LineBlock, iter_line_blocks
+from bridgepack.data.reading.json_arrays import iter_array_lines
+from bridgepack.data.reading.lines import iter_line_blocks
 
 #: Uncompressed bytes of a range of rows of a columnar file.
 _MIN_COLUMNS_BYTES, _MAX_COLUMNS_BYTES = 1 << 21, 1 << 25
@@ -68,10 +66,22 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
         yield from _table_ranges(file, file_index, sha256, max_row_bytes)
         return
     row = 1
-    with _open_lines(file) as stream:
-        for block in iter_line_blocks(stream, max_row_bytes):
-            yield _line_range(file, file_index, row, block)
-            row += block.num_lines
+    with open_stream(file.path, file.compression) as stream:
+        lines = stream_of(iter_array_lines(stream, file.label)) if file.kind == JSON_ARRAY else stream
+        for start, stop, content in iter_line_blocks(lines, max_row_bytes):
+            num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
+            yield InputRange(
+                file_index=file_index,
+                first_row=row,
+                num_rows=num_rows,
+                sha256=hashlib.sha256(b"oversized:%d" % (stop - start) if content is None else content).hexdigest(),
+                start=start,
+                stop=stop,
+                payload=content if is_streamed(file) else None,
+                is_oversized=content is None,
+                num_bytes=0 if is_streamed(file) else stop - start,
+            )
+            row += num_rows
 
 
 def is_table(file: InputFile) -> bool:
@@ -84,29 +94,8 @@ def is_streamed(file: InputFile) -> bool:
     return file.kind == JSON_ARRAY or file.compression is not None
 
 
-@contextmanager
-def _open_lines(file: InputFile) -> Iterator[IO[bytes]]:
-    with open_stream(file.path, file.compression) as stream:
-        yield cast("IO[bytes]", ArrayLines(stream, file.label)) if file.kind == JSON_ARRAY else stream
-
-
-def _line_range(file: InputFile, file_index: int, row: int, block: LineBlock) -> InputRange:
-    size = block.stop - block.start
-    return InputRange(
-        file_index=file_index,
-        first_row=row,
-        num_rows=block.num_lines,
-        sha256=hashlib.sha256(b"oversized:%d" % size if block.content is None else block.content).hexdigest(),
-        start=block.start,
-        stop=block.stop,
-        payload=block.content if is_streamed(file) else None,
-        is_oversized=block.content is None,
-        num_bytes=0 if is_streamed(file) else size,
-    )
-
-
 def _table_ranges(file: InputFile, file_index: int, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
-    sizes = _parquet_sizes(file) if file.kind == PARQUET else _arrow_sizes(file)
+    sizes = _group_sizes(file)
     num_rows = sum(rows for rows, _ in sizes)
     for start, stop in _cut(sizes):
         yield InputRange(
@@ -119,6 +108,16 @@ def _table_ranges(file: InputFile, file_index: int, sha256: str, max_row_bytes: 
             max_row_bytes=max_row_bytes,
             num_bytes=file.num_bytes * stop // num_rows - file.num_bytes * start // num_rows,
         )
+
+
+def _group_sizes(file: InputFile) -> list[tuple[int, int]]:
+    """Return rows and bytes of each row group of a Parquet file, or of all of an Arrow file."""
+    if file.kind == PARQUET:
+        metadata = parquet_file(file).metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        return [(group.num_rows, group.total_byte_size) for group in groups]
+    num_rows: int = arrow_table(file).num_rows
+    return [(num_rows, file.num_bytes)] if num_rows else []
 
 
 def _cut(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -139,14 +138,3 @@ def _cut(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         pending += size // max(num_parts, 1)
     if row > start:
         yield start, row
-
-
-def _parquet_sizes(file: InputFile) -> list[tuple[int, int]]:
-    metadata = parquet_file(file).metadata
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    return [(group.num_rows, group.total_byte_size) for group in groups]
-
-
-def _arrow_sizes(file: InputFile) -> list[tuple[int, int]]:
-    num_rows: int = arrow_table(file).num_rows
-    return [(num_rows, file.num_bytes)] if num_rows else []

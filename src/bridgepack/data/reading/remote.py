@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from bridgepack.config.errors import shown
-from bridgepack.errors import ConfigError, DataError
+from bridgepack.errors import ConfigError
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 #: Scheme -> package that reads it.
@@ -32,51 +32,22 @@ _BUFFER_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectStatus:
-    """What `Path.stat` tells of a file, of an object.
-
-    Attributes:
-        st_size: bytes.
-        st_mtime_ns: a number that is another one when the object was written again; no time.
-    """
-
-    st_size: int
-    st_mtime_ns: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CloudFile:
-    """One object; it has the methods of a path that reading needs.
-
-    Attributes:
-        url: where it is.
-        num_bytes: its size when it was found.
-    """
+    """One object, by its URL and its size when it was found; it has the methods of a path that reading needs."""
 
     url: str
     num_bytes: int
 
     def __str__(self) -> str:
-        """Return its URL."""
         return self.url
-
-    @property
-    def name(self) -> str:
-        """Its last part."""
-        return PurePosixPath(self.url).name
-
-    @property
-    def suffixes(self) -> list[str]:
-        """Its name's suffixes: `a.jsonl.gz` -> `.jsonl`, `.gz`."""
-        return PurePosixPath(self.url).suffixes
 
     def open(self, mode: str = "rb", buffering: int = _BUFFER_BYTES) -> IO[bytes]:
         """Return its bytes as a stream; only what is read is fetched, and up to `buffering` bytes more."""
         assert mode == "rb"
         return io.BufferedReader(_Ranges(self), max(buffering, _BUFFER_BYTES))
 
-    def stat(self) -> ObjectStatus:
-        """Return its size and what changes when it is written again.
+    def stamp(self) -> tuple[int, int]:
+        """Return its size, and a number that is another one when the object was written again.
 
         Raises:
             OSError: when it is not there, or the store does not answer.
@@ -85,13 +56,12 @@ class CloudFile:
             filesystem, path = filesystem_of(self.url)
             found = filesystem.info(path)
         marks = [str(found.get(key)) for key in ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime")]
-        number = int.from_bytes(hashlib.sha256("\n".join(marks).encode()).digest()[:7])
-        return ObjectStatus(st_size=int(found["size"]), st_mtime_ns=number)
+        return int(found["size"]), int.from_bytes(hashlib.sha256("\n".join(marks).encode()).digest()[:7])
 
     def is_file(self) -> bool:
         """Say whether it is there."""
         try:
-            self.stat()
+            self.stamp()
         except FileNotFoundError:
             return False
         return True
@@ -105,45 +75,45 @@ class _Ranges(io.RawIOBase):
     """The bytes of an object, fetched range by range."""
 
     def __init__(self, file: CloudFile) -> None:
-        self._url = file.url
-        self._size = file.num_bytes
+        self._file = file
         self._position = 0
         with as_os_errors(file.url):
             self._filesystem, self._path = filesystem_of(file.url)
 
     def readable(self) -> bool:
-        """Say that it can be read from."""
         return True
 
     def seekable(self) -> bool:
-        """Say that it can be entered anywhere."""
         return True
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position."""
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.num_bytes}[whence]
+        self._position = begin + offset
         return self._position
 
     def readinto(self, target: Any) -> int:
-        """Fill the target as far as the object goes; 0 at the end.
-
-        Raises:
-            OSError: when the store does not answer.
-        """
-        stop = min(self._position + len(target), self._size)
-        if stop <= self._position:
+        size = min(len(target), self._file.num_bytes - self._position)
+        if size <= 0:
             return 0
-        with as_os_errors(self._url):
-            content = read_part(self._filesystem, self._path, self._position, stop)
-        if len(content) != stop - self._position:
-            raise OSError(5, "it is shorter than it was", self._url)
-        target[: len(content)] = content
-        self._position = stop
-        return len(content)
+        with as_os_errors(self._file.url):
+            content = self._fetched(self._position, self._position + size)
+        if len(content) != size:
+            raise OSError(5, "it is shorter than it was", self._file.url)
+        target[:size] = content
+        self._position += size
+        return size
+
+    def _fetched(self, start: int, stop: int) -> bytes:
+        """Return the bytes from `start` up to `stop`.
+
+        Source: multistorageclient/contrib/async_fs.py, whose `cat_file` returns the whole object in any case.
+        """
+        if not hasattr(self._filesystem, "resolve_path_and_storage_client"):
+            return bytes(self._filesystem.cat_file(self._path, start=start, end=stop))
+        from multistorageclient.types import Range
+
+        client, name = self._filesystem.resolve_path_and_storage_client(self._path)
+        return bytes(client.read(name, byte_range=Range(offset=start, size=stop - start)))
 
 
 def scheme_of(text: str) -> str | None:
@@ -160,12 +130,12 @@ def checked_url(text: str, field: str) -> str:
     """
     found = _URL.fullmatch(text)
     assert found is not None
-    scheme = found["scheme"].lower()
+    scheme, bucket = found["scheme"].lower(), found["rest"].partition("/")[0]
     if scheme not in PACKAGES:
         raise ConfigError(
             f"{field} is {shown(text)}; allowed: a path, or a URL with {', '.join(PACKAGES)}. Use one of these."
         )
-    if not found["rest"].strip("/") or "?" in found["rest"].partition("/")[0] or "@" in found["rest"].partition("/")[0]:
+    if not found["rest"].strip("/") or "?" in bucket or "@" in bucket:
         raise ConfigError(f"{field} is {shown(text)}; allowed: {scheme}://BUCKET/KEY. Name the bucket, and no more.")
     try:
         filesystem_of(text)
@@ -179,13 +149,13 @@ def checked_url(text: str, field: str) -> str:
     return f"{scheme}://{found['rest']}"
 
 
-def find_objects(url: str, field: str) -> list[CloudFile]:
+def find_objects(url: str) -> list[CloudFile]:
     """Return the objects that a URL means, sorted: one object, all below a prefix, or those that a pattern matches.
 
     Raises:
-        DataError: when there is none, or the store does not answer.
+        OSError: when the bucket is not there, or the store does not answer.
     """
-    with _as_data_errors(url, field):
+    with as_os_errors(url):
         filesystem, path = filesystem_of(url)
         if any(character in path for character in "*?["):
             found = filesystem.glob(path, detail=True)
@@ -193,32 +163,11 @@ def find_objects(url: str, field: str) -> list[CloudFile]:
             found = {path: filesystem.info(path)}
         else:
             found = filesystem.find(path, detail=True)
-    scheme = scheme_of(url)
-    files = [
-        CloudFile(url=f"{scheme}://{_without_scheme(name)}", num_bytes=int(entry["size"]))
+    return [
+        CloudFile(url=f"{scheme_of(url)}://{_without_scheme(name)}", num_bytes=int(entry["size"]))
         for name, entry in sorted(found.items())
         if entry["type"] == "file" and not name.endswith("/")
     ]
-    if not files:
-        what = "the pattern matches no object" if "*" in path else "there is no such object or prefix"
-        raise DataError(f"{field} is {url!r}; {what}. Check the URL.")
-    return files
-
-
-def read_part(filesystem: Any, path: str, start: int, stop: int) -> bytes:
-    """Return the bytes of an object from `start` up to `stop`.
-
-    Source: multistorageclient/contrib/async_fs.py, whose `cat_file` returns the whole object whatever is asked for.
-    """
-    content: bytes
-    if hasattr(filesystem, "resolve_path_and_storage_client"):
-        from multistorageclient.types import Range
-
-        client, name = filesystem.resolve_path_and_storage_client(path)
-        content = client.read(name, byte_range=Range(offset=start, size=stop - start))
-    else:
-        content = filesystem.cat_file(path, start=start, end=stop)
-    return content
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -228,11 +177,6 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     # Listings are not kept: an object that is written meanwhile must be seen. fsspec keeps one object per process.
     filesystem = fsspec.filesystem(scheme_of(url) or "", use_listings_cache=False)
     return filesystem, str(filesystem._strip_protocol(url))
-
-
-def _without_scheme(name: str) -> str:
-    found = _URL.fullmatch(name)
-    return found["rest"] if found else name.lstrip("/")
 
 
 @contextmanager
@@ -246,17 +190,9 @@ def as_os_errors(url: str) -> Iterator[None]:
         raise OSError(5, _reason(error), url) from None
 
 
-@contextmanager
-def _as_data_errors(url: str, field: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{field} is {url!r}; {_reason(error)}. Check the bucket and the key.") from None
-    except Exception as error:  # each store's library raises its own
-        raise DataError(
-            f"{field} is {url!r}; the object store refuses: {_reason(error)}. Check the credentials, the endpoint "
-            "and the rights."
-        ) from None
+def _without_scheme(name: str) -> str:
+    found = _URL.fullmatch(name)
+    return found["rest"] if found else name.lstrip("/")
 
 
 def _reason(error: BaseException) -> str:

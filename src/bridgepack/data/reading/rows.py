@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from bridgepack.data.reading.columns import arrow_table, parquet_cursor
@@ -13,28 +14,25 @@ from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.inputs import JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.json_arrays import broken_array
 from bridgepack.data.reading.json_rows import BrokenJson, read_line, row_of
-from bridgepack.data.reading.ranges import InputRange, is_table
+from bridgepack.data.reading.ranges import InputRange, is_table, iter_ranges
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 
 #: Rows of a table that are decoded together, at most, and in how many batches a range is, at least: a range of few
 #: rows has large ones.
 _BATCH_ROWS, _BATCHES = 256, 16
+#: Files that a sample of rows is taken from, and most rows of each.
+_SAMPLED_FILES, _SAMPLED_ROWS = 8, 500
 #: Row, list of turns, turn.
 _TURN_DEPTH = 2
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BlankLine:
-    """A line of a JSON Lines file without anything on it; it is counted, and is no row."""
-
-
-RowRead = tuple[int, Example | RowError | BlankLine]
-_BLANK_LINE = BlankLine()
+#: 1-based row number, and the example or the row's error; None for a line without anything on it, which is counted and
+#: is no row.
+RowRead = tuple[int, Example | RowError | None]
 
 
 def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
-    """Yield (1-based row number, example or the row's error or a blank line) for each row of a range, in order.
+    """Yield the rows of a range, in order.
 
     Raises:
         DataError: when the file cannot be read, or has changed since the ranges were made.
@@ -43,7 +41,7 @@ def read_range(file: InputFile, part: InputRange) -> Iterator[RowRead]:
         yield part.first_row, _too_large(part.stop - part.start)
     elif is_table(file):
         together = 1 << min(max(part.num_rows // _BATCHES, 1), _BATCH_ROWS).bit_length() - 1
-        yield from _numbered(_columnar_rows(file, part, together), part)
+        yield from _columnar_rows(file, part, together)
     else:
         yield from _parsed(io.BytesIO(_content(file, part)), file, part)
 
@@ -57,10 +55,32 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
     if part.is_oversized:
         yield read_range(file, part)
     elif is_table(file):
-        yield from ([item] for item in _numbered(_columnar_rows(file, part, 1), part))
+        yield from ([item] for item in _columnar_rows(file, part, 1))
     else:
         for offset, line in enumerate(io.BytesIO(_content(file, part))):
             yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
+
+
+def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
+    """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
+    chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
+    rows = [_first_rows(files[index], index, max_row_bytes) for index in sorted(chosen)]
+    while rows:
+        for of_file in list(rows):
+            row = next(of_file, None)
+            if row is None:
+                rows.remove(of_file)
+            else:
+                yield row
+
+
+def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[RowRead]:
+    try:
+        for part in islice(iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes), 1):
+            if not part.is_oversized:
+                yield from islice(read_range(file, part), _SAMPLED_ROWS)
+    except DataError:  # the build itself says so, where its turn comes
+        return
 
 
 def _content(file: InputFile, part: InputRange) -> bytes:
@@ -76,57 +96,47 @@ def _content(file: InputFile, part: InputRange) -> bytes:
 
 
 def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterator[RowRead]:
-    for offset, line in enumerate(lines):
-        row = part.first_row + offset
+    for row, line in enumerate(lines, part.first_row):
         found = read_line(line, part.file_index, row)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'there is none' if found is None else found.detail}")
-        yield row, _BLANK_LINE if found is None else found
+        yield row, found
 
 
-def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[Any]:
+def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[RowRead]:
     if file.kind == PARQUET:
         batches = parquet_cursor().batches(file, part.start, part.stop, max_rows=max_rows)
     else:
         table = arrow_table(file).slice(part.start, part.stop - part.start)
         batches = iter(table.to_batches(max_chunksize=max_rows))
-    for batch in batches:
-        yield from _bounded_rows(batch, part.max_row_bytes)
-
-
-def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
-    """Yield a record batch's rows; of one that is larger than allowed only that it is."""
-    if not max_row_bytes or batch.nbytes <= max_row_bytes:
-        yield from _rows_of(batch)
-    elif batch.num_rows > 1:
-        half = batch.num_rows // 2
-        yield from _bounded_rows(batch.slice(0, half), max_row_bytes)
-        yield from _bounded_rows(batch.slice(half), max_row_bytes)
-    else:
-        yield _too_large(batch.nbytes)
-
-
-def _too_large(num_bytes: int) -> RowError:
-    return RowError(DropReason.ROW_TOO_LARGE, f"{num_bytes:,} bytes; data.max_row_bytes allows fewer")
-
-
-def _numbered(values: Iterator[Any], part: InputRange) -> Iterator[RowRead]:
-    for offset, value in enumerate(values):
-        row = part.first_row + offset
+    values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
+    for row, value in enumerate(values, part.first_row):
         is_bad = isinstance(value, RowError)
         yield row, value if is_bad else row_of(_without_nulls(value), part.file_index, row)
 
 
-def _rows_of(batch: Any) -> Iterator[Any]:
-    """Yield a record batch's rows; one whose text is not UTF-8, which Arrow does not check, as its error."""
-    try:
-        yield from batch.to_pylist(maps_as_pydicts="lossy")
-    except UnicodeDecodeError as error:
-        if batch.num_rows > 1:
-            for index in range(batch.num_rows):
-                yield from _rows_of(batch.slice(index, 1))
+def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:
+    """Yield a record batch's rows; of one that is larger than allowed, or is not UTF-8, its error."""
+    if max_row_bytes and batch.nbytes > max_row_bytes:
+        error = _too_large(batch.nbytes)
+    else:
+        try:
+            rows = batch.to_pylist(maps_as_pydicts="lossy")
+        except UnicodeDecodeError as undecodable:  # Arrow does not check text
+            error = RowError(DropReason.INVALID_FIELD, f"not UTF-8: {undecodable}")
         else:
-            yield RowError(DropReason.INVALID_FIELD, f"not UTF-8: {error}")
+            yield from rows
+            return
+    if batch.num_rows == 1:
+        yield error
+    else:
+        half = batch.num_rows // 2
+        yield from _bounded_rows(batch.slice(0, half), max_row_bytes)
+        yield from _bounded_rows(batch.slice(half), max_row_bytes)
+
+
+def _too_large(num_bytes: int) -> RowError:
+    return RowError(DropReason.ROW_TOO_LARGE, f"{num_bytes:,} bytes; data.max_row_bytes allows fewer")
 
 
 def _without_nulls(value: Any, depth: int = 0) -> Any:

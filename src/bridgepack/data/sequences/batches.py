@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.data.reading.rows import BlankLine, RowRead
+from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason
+from bridgepack.records import DropReason, Example
 from bridgepack.records.token_batches import RowDrop, TokenBatch
 
 #: Rows that are encoded together at most; more gain nothing.
@@ -36,22 +36,10 @@ def iter_token_batches(
     """
     batch = _Pending()
     for row, item in rows:
-        if isinstance(item, BlankLine):
+        if item is None:
             batch.num_blank_lines += 1
             continue
-        batch.num_rows += 1
-        offset = row - first_row
-        if isinstance(item, RowError):
-            batch.drops.append(RowDrop(offset, item.reason, item.detail))
-        else:
-            try:
-                size, value = encoder.prepare(item.columns)
-            except RowError as error:
-                batch.drops.append(RowDrop(offset, error.reason, error.detail))
-            else:
-                batch.rows.append(value)
-                batch.row_offsets.append(offset)
-                batch.num_characters += size
+        batch.add(encoder, row - first_row, item)
         if batch.num_rows >= rows_per_batch or batch.num_characters >= max_text_bytes:
             yield batch.encoded(encoder)
             batch = _Pending()
@@ -68,6 +56,19 @@ class _Pending:
         self.drops: list[RowDrop] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
+    def add(self, encoder: Encoder, offset: int, item: Example | RowError) -> None:
+        self.num_rows += 1
+        try:
+            if isinstance(item, RowError):
+                raise item
+            size, value = encoder.prepare(item.columns)
+        except RowError as error:
+            self.drops.append(RowDrop(offset, error.reason, error.detail))
+            return
+        self.rows.append(value)
+        self.row_offsets.append(offset)
+        self.num_characters += size
+
     def encoded(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""
         flat = encoder.encode(self.rows)
@@ -76,7 +77,8 @@ class _Pending:
         is_kept = lengths >= 2
         is_kept[list(flat.errors)] = False
         for index in np.flatnonzero(~is_kept).tolist():
-            error = flat.errors.get(index) or _too_short(int(lengths[index]))
+            too_short = RowError(DropReason.TOO_SHORT, f"{lengths[index]} tokens; next-token loss needs at least 2")
+            error = flat.errors.get(index, too_short)
             self.drops.append(RowDrop(self.row_offsets[index], error.reason, error.detail))
         if not is_kept.all():
             flat, row_offsets = _only(flat, is_kept), row_offsets[is_kept]
@@ -90,10 +92,6 @@ class _Pending:
             num_rows=self.num_rows,
             num_blank_lines=self.num_blank_lines,
         )
-
-
-def _too_short(num_tokens: int) -> RowError:
-    return RowError(DropReason.TOO_SHORT, f"{num_tokens} tokens; next-token loss needs at least 2")
 
 
 def _only(flat: FlatBatch, is_kept: Any) -> FlatBatch:

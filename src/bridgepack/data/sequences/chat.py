@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,20 +17,6 @@ from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.records import DropReason, MaskArray
-
-
-class PreparedChat(NamedTuple):
-    """A conversation with its text.
-
-    Attributes:
-        conversation: as it was read.
-        text: what the chat template gives.
-        spans: (first, one past the last) characters of the template's generation blocks; None where it has none.
-    """
-
-    conversation: Conversation
-    text: str
-    spans: list[tuple[int, int]] | None
 
 
 class ChatEncoder:
@@ -47,8 +33,8 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases).read
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)
-        is_marked = tokenizer.has_generation_blocks
-        self._quick = QuickMasks(tokenizer, self._masks, markers) if markers is not None and not is_marked else None
+        self._is_marked = tokenizer.has_generation_blocks
+        self._quick = QuickMasks(tokenizer, self._masks, markers) if markers and not self._is_marked else None
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
 
     def prepare(self, columns: Mapping[str, Any]) -> Prepared:
@@ -61,17 +47,17 @@ class ChatEncoder:
         if self._settings.control_tokens == "drop":
             self._refuse_control_tokens(conversation)
         try:
-            text, spans = self._render(conversation)
+            chat = self._rendered(conversation)
         except RowError as error:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        return Prepared(len(text), PreparedChat(conversation, text, spans))
+        return Prepared(len(chat.text), chat)
 
-    def encode(self, rows: Sequence[PreparedChat]) -> FlatBatch:
+    def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
         errors: dict[int, RowError] = {}
-        if self._tokenizer.has_generation_blocks:
+        if self._is_marked:
             flat, mask = self._encode_marked(rows, errors)
         else:
             flat = self._tokenizer.engine.encode_flat([row.text for row in rows])
@@ -83,39 +69,38 @@ class ChatEncoder:
         )
 
     def _refuse_control_tokens(self, conversation: Conversation) -> None:
-        turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
-        for text in texts_of([turns, conversation.tools]):
+        for text in texts_of(conversation):
             found = next((token for token in self._tokenizer.added_tokens if token in text), None)
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
 
-    def _render(self, conversation: Conversation) -> tuple[str, list[tuple[int, int]] | None]:
-        if not self._tokenizer.has_generation_blocks:
-            return self._tokenizer.render_text(conversation.messages, conversation.tools), None
+    def _rendered(self, conversation: Conversation) -> RenderedChat:
+        if not self._is_marked:
+            text = self._tokenizer.render_text(conversation.messages, conversation.tools)
+            return RenderedChat(conversation, text, None)
         text, spans = self._tokenizer.render_marked(conversation.messages, conversation.tools)
         check_is_unicode(text)
-        return text, spans
+        return RenderedChat(conversation, text, spans)
 
-    def _mask(self, rows: Sequence[PreparedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
+    def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
         if self._quick is None:
             mask, is_decided = np.zeros(len(flat.input_ids), dtype=np.int8), np.zeros(len(rows), dtype=np.bool_)
         else:
-            mask, is_decided = self._quick.masks([row.conversation for row in rows], [row.text for row in rows], flat)
+            mask, is_decided = self._quick.masks(rows, flat)
         takes_last_turn = self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
-            ids = flat.input_ids[start:stop].tolist()
-            chat = RenderedChat(conversation=rows[index].conversation, text=rows[index].text, input_ids=ids)
+            known = mask[start:stop].tolist() if is_decided[index] else None
             try:
-                known = mask[start:stop].tolist() if is_decided[index] else None
-                mask[start:stop] = self._masks.mask_of(chat) if known is None else self._masks.of_last_turn(known, chat)
+                ids = flat.input_ids[start:stop].tolist()
+                mask[start:stop] = self._masks.mask_of(rows[index], ids, known=known)
             except RowError as error:
                 errors[index] = error
         return mask
 
-    def _encode_marked(self, rows: Sequence[PreparedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
+    def _encode_marked(self, rows: Sequence[RenderedChat], errors: dict[int, RowError]) -> tuple[FlatIds, MaskArray]:
         """Return ids and mask by the template's generation blocks, which need to know where each token begins."""
         encodings = self._tokenizer.encode_with_places([row.text for row in rows])
         flat = joined([encoding.ids for encoding in encodings])
@@ -125,10 +110,7 @@ class ChatEncoder:
             try:
                 own = self._tokenizer.mask_of_spans(encoding, row.spans or [])
                 if self._settings.loss_mode != "full":
-                    chat = RenderedChat(
-                        conversation=row.conversation, text=row.text, input_ids=list(encoding.ids), generation_mask=own
-                    )
-                    mask[start:stop] = self._masks.mask_of(chat)
+                    mask[start:stop] = self._masks.mask_of(row, list(encoding.ids), own)
             except RowError as error:
                 errors[index] = error
         return flat, mask

@@ -15,22 +15,12 @@ from bridgepack.records import DropReason
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
-_ALIASES = {
-    "human": "user",
-    "gpt": "assistant",
-    "observation": "tool",
-    "function_response": "tool",
-}
+_ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """One example as a chat template takes it.
-
-    Attributes:
-        messages: OpenAI style, each with `role` and `content`.
-        tools: tool schemas; None where the row has none.
-    """
+    """One example as a chat template takes it: messages in OpenAI style, and tool schemas where the row has some."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
@@ -40,12 +30,7 @@ class ConversationReader:
     """Reads rows as the settings of a recipe say."""
 
     def __init__(self, settings: ChatPreprocessing, role_aliases: Mapping[str, str]) -> None:
-        """Take the settings.
-
-        Args:
-            settings: of the recipe.
-            role_aliases: extra names of roles; upper and lower case do not count.
-        """
+        """Take the settings of a recipe, and its extra names of roles, whose upper and lower case do not count."""
         self._settings = settings
         self._role_aliases = {alias.lower(): _ALIASES.get(role, role) for alias, role in role_aliases.items()}
         self._own_names = ROLES - set(self._role_aliases)
@@ -74,8 +59,7 @@ class ConversationReader:
         for turn in turns:
             if type(turn) is not dict or type(turn.get("content")) is not str:
                 return False
-            role = turn.get("role")
-            if type(role) is not str or role not in self._own_names:
+            if type(role := turn.get("role")) is not str or role not in self._own_names:
                 return False
         return True
 
@@ -122,7 +106,7 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
         )
     if not isinstance(name, str):
         raise RowError(DropReason.INVALID_FIELD, f"{where}: the role is a {type(name).__name__}; it must be text")
-    role = _role(name, role_aliases)
+    role = role_aliases.get(name.lower()) or _ALIASES.get(name, name)
     if role == FUNCTION_CALL:
         return _function_call(message["content"], where)
     if role not in ROLES:
@@ -135,10 +119,6 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
 def _check_content(content: Any, where: str) -> None:
     if content is not None and not isinstance(content, (str, list)):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(content).__name__}; it must be text")
-
-
-def _role(name: str, role_aliases: Mapping[str, str]) -> str:
-    return role_aliases.get(name.lower()) or _ALIASES.get(name, name)
 
 
 def _function_call(value: Any, where: str) -> dict[str, Any]:

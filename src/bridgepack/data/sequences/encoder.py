@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as Seq
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ class TokenizedEncoder:
     """Takes ids and masks that rows hold already."""
 
     def __init__(self, settings: TokenizedPreprocessing, vocab_size: int) -> None:
-        """Take the settings of a recipe and the number of ids."""
         self._settings = settings
         self._vocab_size = vocab_size
 
@@ -69,7 +67,7 @@ class TokenizedEncoder:
             raise RowError(DropReason.INVALID_FIELD, f"{mask_column} must hold only 0 and 1")
         return Prepared(len(ids), (ids, mask))
 
-    def encode(self, rows: Seq[tuple[list[int], list[int]]]) -> FlatBatch:
+    def encode(self, rows: Sequence[tuple[list[int], list[int]]]) -> FlatBatch:
         """Return the ids and masks of rows as flat arrays."""
         ids, offsets = joined([ids for ids, _ in rows])
         mask = np.fromiter((bit for _, bits in rows for bit in bits), dtype=np.int8, count=len(ids))

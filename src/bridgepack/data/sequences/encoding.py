@@ -29,12 +29,7 @@ class Encoded(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A row that is ready to be encoded.
-
-    Attributes:
-        num_characters: roughly the memory that encoding it takes.
-        value: what its encoder makes of it.
-    """
+    """What an encoder makes of a row first, and roughly the memory that encoding it takes, in characters."""
 
     num_characters: int
     value: Any
@@ -85,27 +80,16 @@ def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encod
             results.append(None)
         except RowError as error:
             results.append(error)
-    made = iter(_one_by_one(encoder.encode(prepared)))
+    batch = encoder.encode(prepared)
+    ids, mask, offsets = batch.input_ids.tolist(), batch.loss_mask.tolist(), batch.offsets.tolist()
+    made = (
+        batch.errors.get(index) or Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]))
+        for index, (start, stop) in enumerate(pairwise(offsets))
+    )
     return [next(made) if result is None else result for result in results]
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:
-    """Set a mask to 0 wherever the token is one of a few that Megatron-Bridge never trains.
-
-    Args:
-        mask: shape [num_tokens], int8; it is changed.
-        input_ids: shape [num_tokens], int32.
-        never_trained_ids: their ids.
-    """
+    """Set a mask, shape [num_tokens], to 0 wherever the token is one of a few that Megatron-Bridge never trains."""
     for token in never_trained_ids:
         mask[input_ids == token] = 0
-
-
-def _one_by_one(batch: FlatBatch) -> list[Encoded | RowError]:
-    ids, mask, offsets = batch.input_ids.tolist(), batch.loss_mask.tolist(), batch.offsets.tolist()
-    return [
-        batch.errors[index]
-        if index in batch.errors
-        else Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]))
-        for index, (start, stop) in enumerate(pairwise(offsets))
-    ]

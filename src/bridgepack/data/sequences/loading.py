@@ -24,14 +24,7 @@ _BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedStage:
-    """The tokenisation stage of a recipe, ready to work.
-
-    Attributes:
-        recipe: the recipe.
-        tokenizer: its tokenizer.
-        encoder: makes tokens of its rows.
-        engine: what encodes its texts.
-    """
+    """The tokenisation stage of a recipe, ready to work, and which engine encodes its texts."""
 
     recipe: SFTRecipe
     tokenizer: ChatTokenizer
@@ -49,9 +42,7 @@ class LoadedStage:
     def check_engine(self, rows: Iterable[RowRead], num_input_bytes: int) -> EngineReport:
         """Compare the engine with `tokenizers` on rows of the data; where they differ, it is no longer used here.
 
-        Args:
-            rows: a sample, of which so much is taken as costs a small part of the build.
-            num_input_bytes: size of the input.
+        Of the rows so much is taken as costs a small part of a build of `num_input_bytes`.
         """
         if self.engine.name == REFERENCE:
             return self.engine

@@ -13,51 +13,48 @@ from bridgepack.errors import TokenizerError
 ASSISTANT = "assistant"
 _ROLES = ("system", "developer", "user", "tool")
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Family:
-    """One family of templates; `required` are the texts by which its templates are recognised."""
-
-    required: tuple[str, ...]
-    start: str
-    end: str
-    end_fallbacks: tuple[str, ...] = ()
-    other_starts: tuple[tuple[str, str], ...] = ()
-
-
-#: In the order they are tried. Source: megatron-bridge 0.6.2, data/conversation_processing.py,
-#: infer_assistant_mask_boundary_config: ChatML, Kimi, Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony).
+#: Texts by which the templates of a family are recognised, and its markers, in the order they are tried.
+#: Source: megatron-bridge 0.6.2, data/conversation_processing.py, infer_assistant_mask_boundary_config: ChatML, Kimi,
+#: Gemma 4, Gemma 1-3, Llama 3, gpt-oss (Harmony).
 _FAMILIES = (
-    _Family(
-        required=("<|im_start|>assistant", "<|im_end|>"),
-        start="<|im_start|>assistant\n",
-        end="<|im_end|>\n",
-        end_fallbacks=("<|im_end|>",),
-        other_starts=tuple((role, f"<|im_start|>{role}\n") for role in _ROLES),
-    ),
-    _Family(
-        required=("<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
-        start="<|im_assistant|>assistant<|im_middle|>",
-        end="<|im_end|>",
-        other_starts=(
-            ("system", "<|im_system|>system<|im_middle|>"),
-            ("user", "<|im_user|>user<|im_middle|>"),
+    (
+        ("<|im_start|>assistant", "<|im_end|>"),
+        AssistantMarkers(
+            assistant_start="<|im_start|>assistant\n",
+            assistant_end="<|im_end|>\n",
+            assistant_end_fallbacks=("<|im_end|>",),
+            other_role_starts={role: f"<|im_start|>{role}\n" for role in _ROLES},
         ),
     ),
-    _Family(required=("<|turn>model", "<turn|>"), start="<|turn>model\n", end="<turn|>"),
-    _Family(required=("<start_of_turn>model", "<end_of_turn>"), start="<start_of_turn>model\n", end="<end_of_turn>"),
-    _Family(
-        required=("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-        start="<|start_header_id|>assistant<|end_header_id|>\n\n",
-        end="<|eot_id|>",
-        other_starts=tuple((role, f"<|start_header_id|>{role}<|end_header_id|>\n\n") for role in _ROLES),
+    (
+        ("<|im_assistant|>", "<|im_user|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"),
+        AssistantMarkers(
+            assistant_start="<|im_assistant|>assistant<|im_middle|>",
+            assistant_end="<|im_end|>",
+            other_role_starts={role: f"<|im_{role}|>{role}<|im_middle|>" for role in ("system", "user")},
+        ),
     ),
-    _Family(
-        required=("<|start|>", "<|channel|>", "<|message|>"),
-        start="<|start|>assistant",
-        end="<|return|>",
-        end_fallbacks=("<|end|>", "<|call|>"),
-        other_starts=tuple((role, f"<|start|>{role}") for role in _ROLES),
+    (("<|turn>model", "<turn|>"), AssistantMarkers(assistant_start="<|turn>model\n", assistant_end="<turn|>")),
+    (
+        ("<start_of_turn>model", "<end_of_turn>"),
+        AssistantMarkers(assistant_start="<start_of_turn>model\n", assistant_end="<end_of_turn>"),
+    ),
+    (
+        ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+        AssistantMarkers(
+            assistant_start="<|start_header_id|>assistant<|end_header_id|>\n\n",
+            assistant_end="<|eot_id|>",
+            other_role_starts={role: f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _ROLES},
+        ),
+    ),
+    (
+        ("<|start|>", "<|channel|>", "<|message|>"),
+        AssistantMarkers(
+            assistant_start="<|start|>assistant",
+            assistant_end="<|return|>",
+            assistant_end_fallbacks=("<|end|>", "<|call|>"),
+            other_role_starts={role: f"<|start|>{role}" for role in _ROLES},
+        ),
     ),
 )
 
@@ -83,9 +80,9 @@ class TurnMarkers:
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
     """Return the markers of the first known family that the chat template belongs to, or None."""
     template = tokenizer.chat_template or ""
-    for family in _FAMILIES:
-        if all(text in template for text in family.required):
-            markers = _encoded(tokenizer, family)
+    for required, texts in _FAMILIES:
+        if all(text in template for text in required):
+            markers = _encoded(tokenizer, texts)
             if markers is not None:
                 return markers
     return None
@@ -97,14 +94,7 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
     Raises:
         TokenizerError: when one of them has no tokens.
     """
-    family = _Family(
-        required=(),
-        start=settings.assistant_start,
-        end=settings.assistant_end,
-        end_fallbacks=settings.assistant_end_fallbacks,
-        other_starts=tuple(settings.other_role_starts.items()),
-    )
-    markers = _encoded(tokenizer, family)
+    markers = _encoded(tokenizer, settings)
     if markers is None or len(markers.starts) != 1 + len(settings.other_role_starts):
         raise TokenizerError(
             f"preprocessing.assistant_markers is {settings.model_dump()!r}; each text must give at least one token. "
@@ -113,12 +103,12 @@ def markers_from_recipe(tokenizer: ChatTokenizer, settings: AssistantMarkers) ->
     return markers
 
 
-def _encoded(tokenizer: ChatTokenizer, family: _Family) -> TurnMarkers | None:
-    start, end = tuple(tokenizer.encode(family.start)), tuple(tokenizer.encode(family.end))
+def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers | None:
+    start, end = tuple(tokenizer.encode(texts.assistant_start)), tuple(tokenizer.encode(texts.assistant_end))
     if not start or not end:
         return None
-    others = {role: tuple(tokenizer.encode(text)) for role, text in family.other_starts}
-    fallbacks = [tuple(tokenizer.encode(text)) for text in family.end_fallbacks]
+    others = {role: tuple(tokenizer.encode(text)) for role, text in texts.other_role_starts.items()}
+    fallbacks = [tuple(tokenizer.encode(text)) for text in texts.assistant_end_fallbacks]
     return TurnMarkers(
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
         ends=(end, *(ids for ids in fallbacks if ids)),

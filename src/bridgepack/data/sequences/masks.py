@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences import spans as masks
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.sequences.prefixes import CuttingTokens, Prefixes
+from bridgepack.data.sequences.prefixes import CuttingTokens, Prefixes, find_span
+from bridgepack.data.sequences.scan import scan_turns
+from bridgepack.data.tokenizers.engines import joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, is_unicode
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RenderedChat:
-    """A conversation as text and as tokens.
+class RenderedChat(NamedTuple):
+    """A conversation with its text.
 
     Attributes:
-        conversation: what was rendered.
+        conversation: as it was read.
         text: what the chat template gives.
-        input_ids: its tokens, without any that the tokenizer would add by itself.
-        generation_mask: token-aligned mask from the template's own generation blocks; None where it has none.
+        spans: (first, one past the last) characters of the template's generation blocks; None where it has none.
     """
 
     conversation: Conversation
     text: str
-    input_ids: list[int]
-    generation_mask: list[int] | None = None
+    spans: list[tuple[int, int]] | None
 
 
 class ChatMasks:
@@ -44,37 +43,39 @@ class ChatMasks:
         self._marker_texts = _texts_in_markers(tokenizer, markers)
         self._cutting = CuttingTokens(tokenizer)
 
-    def mask_of(self, chat: RenderedChat) -> list[int]:
-        """Return the mask of a conversation, control tokens included.
+    def mask_of(
+        self, chat: RenderedChat, input_ids: list[int], own: list[int] | None = None, known: list[int] | None = None
+    ) -> list[int]:
+        """Return the token-aligned mask of a conversation, control tokens included.
+
+        Args:
+            chat: what was rendered.
+            input_ids: its tokens, without any that the tokenizer would add by itself.
+            own: mask from the template's own generation blocks; None where it has none.
+            known: mask of all assistant turns, where it is known already.
 
         Raises:
-            RowError: when nothing tells what the assistant wrote.
+            RowError: when nothing tells what the assistant wrote, or the template refuses the conversation without its
+                last turn, which the recipe asks for.
         """
-        prefixes = self._prefixes(chat)
-        return self._of_last_turn(self._assistant_mask(chat, prefixes), chat, prefixes)
-
-    def of_last_turn(self, mask: list[int], chat: RenderedChat) -> list[int]:
-        """Return the part of an assistant mask that the recipe asks for: all of it, or its last turn.
-
-        Raises:
-            RowError: when the template refuses the conversation without its last turn.
-        """
-        return self._of_last_turn(mask, chat, self._prefixes(chat))
+        prefixes = Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, input_ids)
+        mask = self._assistant_mask(chat.conversation, input_ids, own, prefixes) if known is None else known
+        if self._settings.loss_mode != "last_turn":
+            return mask
+        start = _last_turn_start(mask, chat.conversation, prefixes)
+        return [bit if index >= start else 0 for index, bit in enumerate(mask)]
 
     def has_markers_in_text(self, conversation: Conversation) -> bool:
         """Say whether a turn's text holds a marker, so that a scan could take it for the template's."""
         assert self._markers is not None
         if self._is_plainly_clean(conversation):
             return False
-        for text in texts_of([_payload(conversation)]):
+        for text in texts_of(conversation):
             is_suspect = self._marker_texts is None or any(part in text for part in self._marker_texts)
-            # Only rendered text reaches the model, and that is known to be Unicode.
-            if (
-                is_suspect
-                and is_unicode(text)
-                and masks.contains(self._tokenizer.encode(text), self._markers.all_sequences)
-            ):
-                return True
+            if is_suspect and is_unicode(text):  # only rendered text reaches the model, and that is known to be Unicode
+                ids = self._tokenizer.encode(text)
+                if any(find_span(ids, marker) >= 0 for marker in self._markers.all_sequences):
+                    return True
         return False
 
     def _is_plainly_clean(self, conversation: Conversation) -> bool:
@@ -92,40 +93,23 @@ class ChatMasks:
                         return False
         return True
 
-    def _prefixes(self, chat: RenderedChat) -> Prefixes:
-        return Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, chat.input_ids)
-
-    def _of_last_turn(self, mask: list[int], chat: RenderedChat, prefixes: Prefixes) -> list[int]:
-        if self._settings.loss_mode != "last_turn":
-            return mask
-        start = self._last_turn_start(mask, chat.conversation, prefixes)
-        return [bit if index >= start else 0 for index, bit in enumerate(mask)]
-
-    def _assistant_mask(self, chat: RenderedChat, prefixes: Prefixes) -> list[int]:
-        own = chat.generation_mask
+    def _assistant_mask(
+        self, conversation: Conversation, ids: list[int], own: list[int] | None, prefixes: Prefixes
+    ) -> list[int]:
         if self._markers is None:
             if own is None:
                 raise RowError(DropReason.NO_ASSISTANT_MASK, "the template's generation blocks gave no mask")
             return own
         has_own = own is not None and any(own)
-        found = self._mask_from_markers(chat, prefixes, includes_content=not has_own)
-        if has_own and own is not None:
-            return own if found is None else [max(pair) for pair in zip(own, found, strict=True)]
-        if found is not None:
-            return found
-        if own is not None:
-            return own
-        raise self._no_mask(chat.conversation)
-
-    def _mask_from_markers(self, chat: RenderedChat, prefixes: Prefixes, *, includes_content: bool) -> list[int] | None:
-        assert self._markers is not None
-        ids, roles = chat.input_ids, [message["role"] for message in chat.conversation.messages]
-        found = masks.mask_from_prefixes(
-            ids, roles, self._markers, prefixes.shared_length, includes_content=includes_content
-        )
-        if found is None and not self.has_markers_in_text(chat.conversation):
-            found = masks.mask_from_scan(ids, roles, self._markers, includes_content=includes_content)
-        return found
+        found = prefixes.assistant_mask(self._markers, includes_content=not has_own)
+        if found is None and not self.has_markers_in_text(conversation):
+            num_turns = sum(message["role"] == ASSISTANT for message in conversation.messages)
+            scanned = scan_turns(joined([ids]), self._markers, np.array([num_turns]), includes_content=not has_own)
+            found = scanned.mask.tolist() if scanned.is_found[0] else None
+        masks = [mask for mask in (own, found) if mask is not None]
+        if not masks:
+            raise self._no_mask(conversation)
+        return [max(bits) for bits in zip(*masks, strict=True)]
 
     def _no_mask(self, conversation: Conversation) -> RowError:
         if not any(message["role"] == ASSISTANT for message in conversation.messages):
@@ -135,19 +119,12 @@ class ChatMasks:
             return RowError(DropReason.CONTROL_TOKENS_IN_TEXT, detail)
         return RowError(DropReason.NO_ASSISTANT_MASK, "the rendered turns do not match the conversation's")
 
-    def _last_turn_start(self, mask: list[int], conversation: Conversation, prefixes: Prefixes) -> int:
-        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
-        if turns:
-            start = prefixes.required_length(turns[-1])
-            if any(mask[start:]):
-                return start
-        return masks.last_span_start(mask) or 0
 
-
-def texts_of(values: Sequence[Any]) -> list[str]:
-    """Return every text inside nested lists and objects; keys do not count."""
+def texts_of(conversation: Conversation) -> list[str]:
+    """Return every text inside a conversation's turns and tools; keys and roles do not count."""
     found: list[str] = []
-    stack: list[Any] = list(values)
+    turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
+    stack: list[Any] = [turns, conversation.tools]
     while stack:
         value = stack.pop()
         if isinstance(value, str):
@@ -161,9 +138,14 @@ def texts_of(values: Sequence[Any]) -> list[str]:
     return found
 
 
-def _payload(conversation: Conversation) -> list[Any]:
-    turns = [{key: value for key, value in message.items() if key != "role"} for message in conversation.messages]
-    return [*turns, conversation.tools]
+def _last_turn_start(mask: list[int], conversation: Conversation, prefixes: Prefixes) -> int:
+    turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+    if turns:
+        start = prefixes.required_length(turns[-1])
+        if any(mask[start:]):
+            return start
+    begins = [index for index, bit in enumerate(mask) if bit and (index == 0 or not mask[index - 1])]
+    return begins[-1] if begins else 0
 
 
 def _texts_in_markers(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> tuple[str, ...] | None:

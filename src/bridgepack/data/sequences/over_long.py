@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,7 @@ REASONS = ("", DropReason.OVER_LONG, DropReason.NO_TRAINED_TOKEN)
 _OVER_LONG, _NO_TRAINED_TOKEN = 1, 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What becomes of each sequence of a range.
 
     Attributes:
@@ -33,25 +32,6 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _PromptCuts:
-    """How a prompt with its completion is cut.
-
-    Attributes:
-        num_bos: 1 where BOS comes first.
-        num_sep: 1 where SEP parts prompt and completion.
-        num_eos: 1 where EOS comes last.
-        from_left: sides are cut at their beginning.
-        ends_cut_completions: EOS stays after a completion whose end was cut off.
-    """
-
-    num_bos: int
-    num_sep: int
-    num_eos: int
-    from_left: bool
-    ends_cut_completions: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class OverLongPolicy:
     """The part of a recipe that acts on whole sequences.
 
@@ -59,28 +39,24 @@ class OverLongPolicy:
         action: `drop`, `truncate` or `error`.
         max_runtime_length: longest sequence, in runtime tokens.
         eos_token_id: of the tokenizer.
-        prompt_cuts: for prompts with completions; None for others.
+        pairs: how a prompt with its completion is cut; None for other rows.
     """
 
     action: str
     max_runtime_length: int
     eos_token_id: int
-    prompt_cuts: _PromptCuts | None
+    pairs: PromptCompletionPreprocessing | None
 
     @classmethod
     def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> OverLongPolicy:
-        """Return the policy of a recipe.
-
-        Args:
-            resolved: the recipe.
-            tokenizer: `ChatTokenizer.identity()`.
+        """Return the policy of a recipe, given `ChatTokenizer.identity()`.
 
         Raises:
             TokenizerError: when the special tokens that the recipe adds alone fill a sequence.
         """
         settings, longest = resolved.recipe.preprocessing, resolved.max_sequence_length.value
-        cuts = _prompt_cuts(settings) if isinstance(settings, PromptCompletionPreprocessing) else None
-        num_special = cuts.num_bos + cuts.num_sep + cuts.num_eos if cuts else 0
+        pairs = settings if isinstance(settings, PromptCompletionPreprocessing) else None
+        num_special = pairs.add_bos + pairs.add_sep + pairs.add_eos if pairs else 0
         if settings.over_long == "truncate" and num_special > longest + 1:
             raise TokenizerError(
                 f"packing.max_sequence_length is {longest}; the {num_special} special tokens that preprocessing adds "
@@ -90,7 +66,7 @@ class OverLongPolicy:
             action=settings.over_long,
             max_runtime_length=longest,
             eos_token_id=int(tokenizer["eos_token_id"]),
-            prompt_cuts=cuts,
+            pairs=pairs,
         )
 
     def judge(self, stored_lengths: npt.NDArray[Any], num_learned: npt.NDArray[Any]) -> Judgement:
@@ -98,7 +74,7 @@ class OverLongPolicy:
         is_over_long = stored_lengths - 1 > self.max_runtime_length
         codes = np.where(num_learned == 0, _NO_TRAINED_TOKEN, 0).astype(np.int8)
         codes[is_over_long] = 0 if self.action == "truncate" else _OVER_LONG
-        return Judgement(codes=codes, needs_cut=is_over_long & (self.action == "truncate"))
+        return Judgement(codes, is_over_long & (self.action == "truncate"))
 
     def detail(self, code: int, stored_length: int) -> str:
         """Return what the ledger says of a dropped sequence."""
@@ -117,46 +93,31 @@ class OverLongPolicy:
             return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least 2")
         if np.any((mask[1:] != 0) & (ids[:-1] != self.eos_token_id)):
             return ids, mask
-        before = len(input_ids if self.prompt_cuts is None else ids) - 1
+        before = len(input_ids if self.pairs is None else ids) - 1
         detail = f"{before} runtime tokens; none of those kept, {len(ids) - 1}, is trained"
         return RowError(DropReason.TRUNCATED_NO_TRAINED_TOKEN, detail)
 
     def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:
-        """Return the parts of an over-long sequence that stay."""
-        if self.prompt_cuts is None:
+        """Return the parts of an over-long sequence that stay: a prompt is cut first, then its completion.
+
+        Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
+        """
+        if self.pairs is None:
             return [slice(0, self.max_runtime_length + 1)]
-        return _kept_parts(self.prompt_cuts, stored_length, num_context, self.max_runtime_length + 1)
-
-
-def _prompt_cuts(settings: PromptCompletionPreprocessing) -> _PromptCuts:
-    return _PromptCuts(
-        num_bos=int(settings.add_bos),
-        num_sep=int(settings.add_sep),
-        num_eos=int(settings.add_eos),
-        from_left=settings.truncation_method == "left",
-        ends_cut_completions=settings.ends_cut_completions,
-    )
-
-
-def _kept_parts(cuts: _PromptCuts, length: int, num_context: int, max_stored_length: int) -> list[slice]:
-    """Return the parts that stay: the prompt is cut first, then the completion.
-
-    Source: megatron-bridge 0.6.2, data/sft_processing.py, tokenize_prompt_completion_example.
-    """
-    prompt_start, prompt_stop = cuts.num_bos, num_context - cuts.num_sep
-    completion_stop = length - cuts.num_eos
-    overflow = length - max_stored_length
-    from_prompt = min(prompt_stop - prompt_start, overflow)
-    from_completion = overflow - from_prompt
-    if cuts.from_left:
+        prompt_start, prompt_stop = int(self.pairs.add_bos), num_context - self.pairs.add_sep
+        completion_stop = stored_length - self.pairs.add_eos
+        overflow = stored_length - (self.max_runtime_length + 1)
+        from_prompt = min(prompt_stop - prompt_start, overflow)
+        from_completion = overflow - from_prompt
+        if self.pairs.truncation_method == "left":
+            return [
+                slice(0, prompt_start),
+                slice(prompt_start + from_prompt, num_context),
+                slice(num_context + from_completion, stored_length),
+            ]
+        keeps_end = from_completion == 0 or self.pairs.ends_cut_completions
         return [
-            slice(0, prompt_start),
-            slice(prompt_start + from_prompt, num_context),
-            slice(num_context + from_completion, length),
+            slice(0, prompt_stop - from_prompt),
+            slice(prompt_stop, completion_stop - from_completion),
+            slice(completion_stop, stored_length if keeps_end else completion_stop),
         ]
-    keeps_end = from_completion == 0 or cuts.ends_cut_completions
-    return [
-        slice(0, prompt_stop - from_prompt),
-        slice(prompt_stop, completion_stop - from_completion),
-        slice(completion_stop, length if keeps_end else completion_stop),
-    ]

@@ -1,12 +1,17 @@
-"""How far renders of a conversation's first turns agree, token by token, with the whole conversation."""
+"""Finds the assistant's turns between renders of a conversation's beginnings.
+
+The functions give what megatron-bridge 0.6.2 gives (data/conversation_processing.py), which the contract tests compare
+row by row.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from bridgepack.data.sequences import spans as masks
 from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 
@@ -18,20 +23,17 @@ class CuttingTokens:
         """Take those of the chat template that are always found: no other added token can overlap with one."""
         added, isolated = [text for text in tokenizer.added_tokens if text], tokenizer.isolated_token_ids
         source = (tokenizer.chat_template or "") + " ".join(tokenizer.special_token_texts)
-        self._ids = {
-            text: index
-            for text, index in tokenizer.added_tokens.items()
-            if text and index in isolated and text in source and not any(_overlap(text, other) for other in added)
-        }
-        self._by_start: dict[str, list[str]] = {}
-        for text in self._ids:
-            self._by_start.setdefault(text[0], []).append(text)
+        self._by_start: dict[str, list[tuple[str, int]]] = {}
+        for text in added:
+            index = tokenizer.added_tokens[text]
+            if index in isolated and text in source and not any(_overlap(text, other) for other in added):
+                self._by_start.setdefault(text[0], []).append((text, index))
 
     def at(self, text: str, position: int) -> tuple[str, int] | None:
         """Return the token that stands at a character, as text and id."""
-        for token in self._by_start.get(text[position : position + 1], ()):
+        for token, index in self._by_start.get(text[position : position + 1], ()):
             if text.startswith(token, position):
-                return token, self._ids[token]
+                return token, index
         return None
 
 
@@ -55,8 +57,37 @@ class Prefixes:
         self._known: dict[int, int | None] = {0: 0}
         self._places: dict[str, tuple[list[int], list[int]]] = {}
 
+    def assistant_mask(self, markers: TurnMarkers, *, includes_content: bool = True) -> list[int] | None:
+        """Return the mask by finding each assistant turn between two renders; None where one is lost.
+
+        A turn's end is the last end marker before the next turn begins, so that markers inside its text do no harm.
+
+        Args:
+            markers: texts around turns.
+            includes_content: False marks only the end markers, for templates that mark the content themselves.
+        """
+        messages, ids = self._conversation.messages, self._input_ids
+        turns = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
+        mask = [0] * len(ids)
+        for turn in turns:
+            search_from = self.shared_length(turn)
+            limit = len(ids) if turn + 1 == len(messages) else self.shared_length(turn + 1)
+            if search_from is None or limit is None or search_from >= limit:
+                return None
+            start = find_span(ids, markers.starts[ASSISTANT], search_from)
+            content = start + len(markers.starts[ASSISTANT])
+            if start < 0 or content > limit:
+                return None
+            ends = _ends_between(ids, markers, content, limit)
+            if not ends:
+                return None
+            end, _, after = max(ends, key=lambda found: (found[0], -found[1]))
+            first = content if includes_content else end
+            mask[first:after] = [1] * (after - first)
+        return mask if turns else None
+
     def shared_length(self, num_turns: int) -> int | None:
-        """Return the number of leading tokens shared, or None where the template refuses the prefix."""
+        """Return how many leading tokens the first turns share with the whole; None where the template refuses them."""
         if num_turns not in self._known:
             try:
                 self._known[num_turns] = self.required_length(num_turns)
@@ -78,7 +109,7 @@ class Prefixes:
         if boundary is not None:
             return boundary
         (ids, _) = self._tokenizer.engine.encode_flat([prefix])
-        return masks.common_prefix_length(ids.tolist(), self._input_ids)
+        return _common_prefix_length(ids.tolist(), self._input_ids)
 
     def _token_at(self, position: int) -> int | None:
         """Return the index of the token at a character where the text falls apart, or None.
@@ -93,22 +124,44 @@ class Prefixes:
             return None
         token, index = found
         if token not in self._places:
-            self._places[token] = _positions(self._text, token), _indices(self._input_ids, index)
+            characters = [match.start() for match in re.finditer(re.escape(token), self._text)]
+            self._places[token] = characters, [place for place, other in enumerate(self._input_ids) if other == index]
         characters, tokens = self._places[token]
         return tokens[bisect_left(characters, position)] if len(characters) == len(tokens) else None
 
 
-def _positions(text: str, part: str) -> list[int]:
-    found = []
-    position = text.find(part)
-    while position >= 0:
-        found.append(position)
-        position = text.find(part, position + len(part))
-    return found
+def find_span(ids: list[int], pattern: Sequence[int], start: int = 0, stop: int | None = None) -> int:
+    """Return where `pattern` first occurs inside `ids[start:stop]`, or -1: [5, 1, 2, 1, 2], [1, 2], start 2 -> 3."""
+    wanted = list(pattern)
+    last = (len(ids) if stop is None else min(stop, len(ids))) - len(wanted)
+    position = start
+    while wanted and position <= last:
+        try:
+            position = ids.index(wanted[0], position, last + 1)
+        except ValueError:
+            return -1
+        if ids[position : position + len(wanted)] == wanted:
+            return position
+        position += 1
+    return -1
 
 
-def _indices(ids: Sequence[int], token: int) -> list[int]:
-    return [index for index, other in enumerate(ids) if other == token]
+def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int) -> list[tuple[int, int, int]]:
+    """Return (position, priority, position after) of every end marker that lies in `[content, limit)`."""
+    ends = []
+    for priority, marker in enumerate(markers.ends):
+        position = find_span(ids, marker, content, limit)
+        while position >= 0:
+            ends.append((position, priority, position + len(marker)))
+            position = find_span(ids, marker, position + 1, limit)
+    return ends
+
+
+def _common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return index
+    return min(len(left), len(right))
 
 
 def _overlap(text: str, other: str) -> bool:

@@ -26,10 +26,6 @@ class PromptCompletionEncoder:
     def __init__(self, tokenizer: ChatTokenizer, settings: PromptCompletionPreprocessing) -> None:
         """Look up the special tokens that the settings ask for.
 
-        Args:
-            tokenizer: encodes the texts.
-            settings: of the recipe.
-
         Raises:
             TokenizerError: when the tokenizer lacks a special token.
         """
@@ -84,21 +80,19 @@ class PromptCompletionEncoder:
         return np.concatenate(parts) if parts else flat.input_ids
 
     def _columns_as_texts(self, columns: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the texts of the columns that the recipe names, or of the standard ones where a row has those instead.
+
+        Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
+        """
         conversation = next((name for name in CONVERSATION_COLUMNS if columns.get(name) is not None), None)
         if conversation is not None:
             detail = f"{conversation} holds a conversation; set preprocessing.kind to chat"
             raise RowError(DropReason.INVALID_FIELD, detail)
-        prompt, completion = (_text(columns, name) for name in self._column_names(columns))
-        return prompt, completion
-
-    def _column_names(self, columns: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the columns that the recipe names, or `prompt` and `completion` where a row has those instead.
-
-        Source: megatron-bridge 0.6.2, data/sft_processing.py, normalize_sft_example.
-        """
         names = self._settings.prompt_column, self._settings.completion_column
         has_names = all(name in columns for name in names)
-        return names if has_names or not all(name in columns for name in STANDARD_COLUMNS) else STANDARD_COLUMNS
+        if not has_names and all(name in columns for name in STANDARD_COLUMNS):
+            names = STANDARD_COLUMNS
+        return _text(columns, names[0]), _text(columns, names[1])
 
 
 def _special(tokenizer: ChatTokenizer, name: str, is_wanted: bool) -> list[int]:

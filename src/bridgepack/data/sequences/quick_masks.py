@@ -16,10 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
-from bridgepack.data.sequences.masks import ChatMasks
-from bridgepack.data.sequences.scan import BoolArray, can_scan, scan_turns
+from bridgepack.data.sequences.masks import ChatMasks, RenderedChat
+from bridgepack.data.sequences.scan import BoolArray, scan_turns
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
@@ -34,24 +33,13 @@ class QuickMasks:
         self._tokenizer = tokenizer
         self._masks = masks
         self._markers = markers
-        self._can_scan = can_scan(markers)
         marker = markers.starts[ASSISTANT]
         self._start_text = tokenizer.decode(marker)
-        self._knows_places = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == tuple(marker)
+        self._knows_places = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker
 
-    def masks(
-        self, conversations: Sequence[Conversation], texts: Sequence[str], flat: FlatIds
-    ) -> tuple[MaskArray, BoolArray]:
-        """Return a mask over all tokens, and for each conversation whether it is its assistant mask for certain.
-
-        Args:
-            conversations: what was rendered.
-            texts: their renders.
-            flat: the tokens of the texts.
-        """
-        if not self._can_scan or not conversations:
-            return np.zeros(len(flat.input_ids), dtype=np.int8), np.zeros(len(conversations), dtype=np.bool_)
-        roles = [[message["role"] for message in conversation.messages] for conversation in conversations]
+    def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray]:
+        """Return a mask over all tokens, and for each conversation whether it is its assistant mask for certain."""
+        roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((turns.count(ASSISTANT) for turns in roles), dtype=np.int64, count=len(roles))
         scanned = scan_turns(flat, self._markers, counts)
         is_decided = np.zeros(len(roles), dtype=np.bool_)
@@ -59,25 +47,25 @@ class QuickMasks:
             is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
             is_settled = scanned.ends_with_only_answer[index] if is_only else False
             is_decided[index] = (
-                is_settled or self._loses_first_answer(conversations[index], roles[index], texts[index])
-            ) and not self._masks.has_markers_in_text(conversations[index])
+                is_settled or self._loses_first_answer(chats[index], roles[index])
+            ) and not self._masks.has_markers_in_text(chats[index].conversation)
         return scanned.mask, is_decided
 
-    def _loses_first_answer(self, conversation: Conversation, roles: Sequence[str], text: str) -> bool:
+    def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
         """Say whether the first answer certainly has no place between the renders around it."""
         turn = roles.index(ASSISTANT)
         if not self._knows_places or turn + 1 == len(roles):
             return False
         try:
-            prefix = self._tokenizer.render_text(conversation.messages[: turn + 1], conversation.tools)
+            prefix = self._tokenizer.render_text(chat.conversation.messages[: turn + 1], chat.conversation.tools)
         except RowError:
             return True
-        place = text.find(self._start_text) + len(self._start_text)
-        here, there = prefix[place : place + 2], text[place : place + 2]
+        place = chat.text.find(self._start_text) + len(self._start_text)
+        here, there = prefix[place : place + 2], chat.text[place : place + 2]
         return (
             here[:1] != there[:1]
             and here.isascii()
             and there.isascii()
-            and text.startswith(prefix[:place])
+            and chat.text.startswith(prefix[:place])
             and len(prefix) > place
         )

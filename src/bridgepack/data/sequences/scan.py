@@ -1,7 +1,4 @@
-"""Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops.
-
-It gives what `masks.mask_from_scan` gives, conversation by conversation.
-"""
+"""Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops."""
 
 from __future__ import annotations
 
@@ -27,14 +24,11 @@ class ScannedTurns(NamedTuple):
         mask: shape [num_tokens], int8, the assistant's tokens; zero throughout where `is_found` is false.
         is_found: shape [num_texts], the markers agree with the roles.
         ends_with_only_answer: shape [num_texts], there is one assistant marker, and no other turn begins after it.
-        first_content: shape [num_texts], first token of the first assistant turn's content, counted from the text's
-            first token; -1 where there is none.
     """
 
     mask: MaskArray
     is_found: BoolArray
     ends_with_only_answer: BoolArray
-    first_content: IntArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,18 +41,16 @@ class _Starts:
     is_assistant: BoolArray
 
 
-def can_scan(markers: TurnMarkers) -> bool:
-    """Say whether markers can be found with arrays: none of them may overlap with itself."""
-    return not any(_overlaps_itself(marker) for marker in markers.starts.values())
-
-
-def scan_turns(flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray) -> ScannedTurns:
-    """Return the assistant's turns of conversations whose own texts hold no marker.
+def scan_turns(
+    flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArray, *, includes_content: bool = True
+) -> ScannedTurns:
+    """Return the assistant's turns of conversations whose own texts hold no marker, as Megatron-Bridge's scan does.
 
     Args:
         flat: their tokens.
         markers: texts around turns.
         num_assistant_turns: shape [num_texts], assistant messages of each.
+        includes_content: False marks only the end markers, for templates that mark the content themselves.
     """
     ids, offsets = flat
     num_texts = len(offsets) - 1
@@ -66,25 +58,17 @@ def scan_turns(flat: FlatIds, markers: TurnMarkers, num_assistant_turns: IntArra
     turn = np.flatnonzero(starts.is_assistant)
     text = starts.text[turn]
     count = np.bincount(text, minlength=num_texts)
-    is_found = (count == num_assistant_turns) & (count > 0)
-    limit = _limits(starts, offsets)[turn]
-    after, num_ends = _ends(ids, markers, starts.content[turn], limit)
+    first, after, num_ends = _ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
     is_ambiguous = np.bincount(text[num_ends > 1], minlength=num_texts) > 0
     has_turn = np.bincount(text[num_ends == 1], minlength=num_texts) > 0
-    is_found &= ~is_ambiguous & has_turn
+    is_found = (count == num_assistant_turns) & (count > 0) & ~is_ambiguous & has_turn
     kept = (num_ends == 1) & is_found[text]
-    first_content = np.full(num_texts, -1, dtype=np.int64)
-    first_content[text[::-1]] = (starts.content[turn] - offsets[text])[::-1]
     last_of_text = np.full(num_texts, -1, dtype=np.int64)
     last_of_text[starts.text] = np.arange(len(starts.text))
     is_last = np.zeros(num_texts, dtype=np.bool_)
     is_last[text] = last_of_text[text] == turn
-    return ScannedTurns(
-        mask=_spans_to_mask(starts.content[turn][kept], after[kept], len(ids)),
-        is_found=is_found,
-        ends_with_only_answer=is_last & (count == 1),
-        first_content=first_content,
-    )
+    begin = starts.content[turn] if includes_content else first
+    return ScannedTurns(_spans_to_mask(begin[kept], after[kept], len(ids)), is_found, is_last & (count == 1))
 
 
 def find_all(ids: TokenArray, pattern: Sequence[int]) -> IntArray:
@@ -101,23 +85,34 @@ def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _S
     positions, lengths, ranks, assistant = [], [], [], []
     for rank, (role, marker) in enumerate(markers.starts.items()):
         found = find_all(ids, marker)
+        is_within = found + len(marker) <= offsets[np.searchsorted(offsets, found, side="right")]
+        found = _not_overlapping(found[is_within], marker)
         positions.append(found)
         lengths.append(np.full(len(found), len(marker)))
         ranks.append(np.full(len(found), rank))
         assistant.append(np.full(len(found), role == ASSISTANT))
     position, length = np.concatenate(positions), np.concatenate(lengths)
-    text = np.searchsorted(offsets, position, side="right") - 1
     order = np.lexsort((np.concatenate(ranks), -length, position))
-    order = order[position[order] + length[order] <= offsets[text[order] + 1]]
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = position[order][1:] != position[order][:-1]
     order = order[is_first]
     return _Starts(
         position=position[order],
         content=(position + length)[order],
-        text=text[order],
+        text=np.searchsorted(offsets, position[order], side="right") - 1,
         is_assistant=np.concatenate(assistant)[order].astype(np.bool_),
     )
+
+
+def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
+    """Return positions without those inside a marker that begins before: [0, 2] -> [0] for [1, 2, 1] in 1 2 1 2 1."""
+    if not any(marker[:size] == marker[-size:] for size in range(1, len(marker))):
+        return positions
+    kept: list[int] = []
+    for position in positions.tolist():
+        if not kept or position >= kept[-1] + len(marker):
+            kept.append(position)
+    return np.array(kept, dtype=np.int64)
 
 
 def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
@@ -128,8 +123,10 @@ def _limits(starts: _Starts, offsets: IntArray) -> IntArray:
     return limit
 
 
-def _ends(ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray) -> tuple[IntArray, IntArray]:
-    """Return for each turn the position after its end marker, and at how many places (2 for more) one stands."""
+def _ends(
+    ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return for each turn where its end marker is, where that ends, and at how many places (2 for more) one is."""
     first = np.full(len(content), -1, dtype=np.int64)
     after = np.full(len(content), -1, dtype=np.int64)
     num_ends = np.zeros(len(content), dtype=np.int64)
@@ -143,7 +140,7 @@ def _ends(ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntAr
         num_ends[is_new] += 1
         num_ends[is_other | (num > 1)] += 2
         first[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
-    return after, np.minimum(num_ends, 2)
+    return first, after, np.minimum(num_ends, 2)
 
 
 def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:
@@ -153,7 +150,3 @@ def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskAr
     np.add.at(steps, stops, -1)
     mask: MaskArray = np.cumsum(steps[:-1], dtype=np.int8)
     return mask
-
-
-def _overlaps_itself(marker: Sequence[int]) -> bool:
-    return any(tuple(marker[:size]) == tuple(marker[-size:]) for size in range(1, len(marker)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray
 from bridgepack.records import TokenArray
 
-#: Engines by name, the one that is tried first first. gigatoken loads in a third of fastokens' time and starts no
-#: threads, so that processes may be forked after it is loaded.
-FAST_ENGINES = ("gigatoken", "fastokens")
 REFERENCE = "tokenizers"
 
 
@@ -30,26 +27,15 @@ class FlatIds(NamedTuple):
     offsets: IntArray
 
 
-class Engine(Protocol):
-    """Encodes texts without any token that the tokenizer would add by itself."""
+class Engine(NamedTuple):
+    """What encodes texts, without any token that the tokenizer would add by itself, and its name in the recipe."""
 
-    @property
-    def name(self) -> str:
-        """Name in the recipe."""
-        ...
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the ids of texts."""
-        ...
+    name: str
+    encode_flat: Callable[[Sequence[str]], FlatIds]
 
 
 class EngineReport(NamedTuple):
-    """Which engine a build uses.
-
-    Attributes:
-        name: of the engine.
-        message: what to tell the user, once; None where everything is as the recipe says.
-    """
+    """Which engine a build uses, and what to tell the user, once; None where everything is as the recipe says."""
 
     name: str
     message: str | None = None
@@ -63,82 +49,13 @@ class EngineError(Exception):
     """An engine that is not installed, or cannot load this tokenizer; the message says which."""
 
 
-class ReferenceEngine:
-    """`tokenizers` itself."""
+def reference_engine(backend: Any) -> Engine:
+    """Return the engine that a `tokenizers.Tokenizer` is."""
 
-    name = REFERENCE
+    def encode(texts: Sequence[str]) -> FlatIds:
+        return joined([found.ids for found in backend.encode_batch_fast(list(texts), add_special_tokens=False)])
 
-    def __init__(self, backend: Any) -> None:
-        """Take a `tokenizers.Tokenizer`."""
-        self._backend = backend
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the ids of texts."""
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return joined([encoding.ids for encoding in encodings])
-
-
-class PythonEngine:
-    """A tokenizer of transformers that is written in Python."""
-
-    name = REFERENCE
-
-    def __init__(self, tokenizer: Any) -> None:
-        """Take an object with `encode`."""
-        self._tokenizer = tokenizer
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the ids of texts."""
-        return joined([self._tokenizer.encode(text) for text in texts])
-
-
-class GigatokenEngine:
-    """gigatoken, one text at a time on the calling thread."""
-
-    name = "gigatoken"
-
-    def __init__(self, tokenizer_json: bytes) -> None:
-        """Load a tokenizer.json.
-
-        Raises:
-            EngineError: when gigatoken is not installed or cannot load it.
-        """
-        try:
-            from gigatoken.gigatoken_rs import load_hf_json
-        except ImportError as error:
-            raise EngineError(f"gigatoken is not installed ({error})") from None
-        self._encode = _loaded("gigatoken", load_hf_json, tokenizer_json).encode
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the ids of texts."""
-        return joined([self._encode(text) for text in texts])
-
-
-class FastokensEngine:
-    """fastokens; it makes a pool of threads when it is first used, as many as RAYON_NUM_THREADS says."""
-
-    name = "fastokens"
-
-    def __init__(self, tokenizer_json: bytes) -> None:
-        """Load a tokenizer.json.
-
-        Raises:
-            EngineError: when fastokens is not installed or cannot load it.
-        """
-        if os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("false", "0", "off", "no"):
-            os.environ.setdefault("RAYON_NUM_THREADS", "1")
-        try:
-            from fastokens import Tokenizer
-        except ImportError as error:
-            raise EngineError(f"fastokens is not installed ({error})") from None
-        self._tokenizer = _loaded("fastokens", Tokenizer.from_json_str, tokenizer_json.decode())
-
-    def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the ids of texts."""
-        ids, offsets = self._tokenizer.encode_batch_flat(list(texts), add_special_tokens=False)
-        return FlatIds(
-            np.frombuffer(ids, dtype="<u4").astype(np.int32), np.frombuffer(offsets, dtype="<u8").astype(np.int64)
-        )
+    return Engine(REFERENCE, encode)
 
 
 def load_engine(name: str, tokenizer_json: bytes) -> Engine:
@@ -147,7 +64,12 @@ def load_engine(name: str, tokenizer_json: bytes) -> Engine:
     Raises:
         EngineError: when it is not installed or cannot load it.
     """
-    return GigatokenEngine(tokenizer_json) if name == "gigatoken" else FastokensEngine(tokenizer_json)
+    try:
+        return Engine(name, FAST_ENGINES[name](tokenizer_json))
+    except ImportError as error:
+        raise EngineError(f"{name} is not installed ({error})") from None
+    except Exception as error:  # each engine raises its own kinds for tokenizers that it does not support
+        raise EngineError(f"{name} cannot load this tokenizer: {' '.join(str(error).split())[:200]}") from None
 
 
 def joined(parts: Sequence[Any]) -> FlatIds:
@@ -160,8 +82,31 @@ def joined(parts: Sequence[Any]) -> FlatIds:
     return FlatIds(ids, offsets)
 
 
-def _loaded(name: str, load: Any, source: Any) -> Any:
-    try:
-        return load(source)
-    except Exception as error:  # each engine raises its own kinds for tokenizers that it does not support
-        raise EngineError(f"{name} cannot load this tokenizer: {' '.join(str(error).split())[:200]}") from None
+def _gigatoken(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
+    """Encode one text at a time on the calling thread."""
+    from gigatoken.gigatoken_rs import load_hf_json
+
+    encode_one = load_hf_json(tokenizer_json).encode
+    return lambda texts: joined([encode_one(text) for text in texts])
+
+
+def _fastokens(tokenizer_json: bytes) -> Callable[[Sequence[str]], FlatIds]:
+    """Encode by a pool of threads that is made when it is first used, as many as RAYON_NUM_THREADS says."""
+    if os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("false", "0", "off", "no"):
+        os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    from fastokens import Tokenizer
+
+    tokenizer = Tokenizer.from_json_str(tokenizer_json.decode())
+
+    def encode(texts: Sequence[str]) -> FlatIds:
+        ids, offsets = tokenizer.encode_batch_flat(list(texts), add_special_tokens=False)
+        return FlatIds(
+            np.frombuffer(ids, dtype="<u4").astype(np.int32), np.frombuffer(offsets, dtype="<u8").astype(np.int64)
+        )
+
+    return encode
+
+
+#: Engines by name, the one that is tried first first. gigatoken loads in a third of fastokens' time and starts no
+#: threads, so that processes may be forked after it is loaded.
+FAST_ENGINES = {"gigatoken": _gigatoken, "fastokens": _fastokens}

@@ -69,7 +69,6 @@ class _Rewriter(ast.NodeTransformer):
         self._num_names = 0
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Return a call by the short way where it is one of the sandbox's, or of the test `defined`."""
         if _is_environment(node, "getattr") and isinstance(node.args[1], ast.Constant):
             return self._attribute(self.visit(node.args[0]), str(node.args[1].value))
         if _is_environment(node, "getitem"):
@@ -81,18 +80,15 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        """Return an `if` whose test is only asked whether it is true."""
         node.test = self._truth(node.test)
         node.body = [self.visit(item) for item in node.body]
         node.orelse = [self.visit(item) for item in node.orelse]
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """Return a conditional expression whose test is only asked whether it is true."""
         return ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Return `not x`, where `x` is only asked whether it is true."""
         if isinstance(node.op, ast.Not):
             return ast.UnaryOp(ast.Not(), self._truth(node.operand))
         return self.generic_visit(node)
@@ -145,7 +141,6 @@ class _Rewriter(ast.NodeTransformer):
         return ast.IfExp(place.has_key, ast.Call(node.func, [place.value], []), lacks)
 
     def _call(self, node: ast.Call) -> ast.AST:
-        """Return a call of a text's method without the sandbox, or a new namespace without the context."""
         callee = node.args[1]
         if isinstance(callee, ast.IfExp) and ast.unparse(callee.orelse).endswith("_namespace"):
             return self._namespace(node)
@@ -158,19 +153,20 @@ class _Rewriter(ast.NodeTransformer):
 
     def _text_method(self, node: ast.Call, owner: ast.expr, name: str) -> ast.AST:
         owner, bound = self._bound(self.visit(owner))
-        arguments = [self.visit(argument) for argument in node.args[2:]]
-        keywords = [self.visit(keyword) for keyword in node.keywords]
-        long_way = ast.Call(node.func, [node.args[0], _helper(GET_ATTRIBUTE, bound, name), *arguments], keywords)
-        short_way = ast.Call(ast.Attribute(bound, name, ast.Load()), arguments, _without_context(keywords))
-        return ast.IfExp(_is_type(owner, "str"), short_way, long_way)
+        is_text = _is_type(owner, "str")
+        return self._either(node, is_text, ast.Attribute(bound, name, ast.Load()), _helper(GET_ATTRIBUTE, bound, name))
 
     def _namespace(self, node: ast.Call) -> ast.AST:
         callee, bound = self._bound(self.visit(node.args[1]))
+        return self._either(node, ast.Compare(callee, [ast.Is()], [_name("Namespace")]), _name("Namespace"), bound)
+
+    def _either(self, node: ast.Call, is_short: ast.expr, short: ast.expr, long: ast.expr) -> ast.AST:
+        """Return a call of `short` without the sandbox and the context, or else of `long` with both."""
         arguments = [self.visit(argument) for argument in node.args[2:]]
         keywords = [self.visit(keyword) for keyword in node.keywords]
-        long_way = ast.Call(node.func, [node.args[0], bound, *arguments], keywords)
-        short_way = ast.Call(_name("Namespace"), arguments, _without_context(keywords))
-        return ast.IfExp(ast.Compare(callee, [ast.Is()], [_name("Namespace")]), short_way, long_way)
+        own = [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
+        long_way = ast.Call(node.func, [node.args[0], long, *arguments], keywords)
+        return ast.IfExp(is_short, ast.Call(short, arguments, own), long_way)
 
     def _bound(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
         """Return an expression for its first use, and one for the others, which does not compute it again."""
@@ -210,11 +206,6 @@ def _attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
         return None
     name = str(node.args[1].value)
     return (node.args[0], name) if _is_key(name) else None
-
-
-def _without_context(keywords: list[ast.keyword]) -> list[ast.keyword]:
-    """Return keywords without those that the sandbox takes out before it calls."""
-    return [keyword for keyword in keywords if keyword.arg not in _CONTEXT_KEYWORDS]
 
 
 def _is_type(node: ast.expr, name: str) -> ast.expr:

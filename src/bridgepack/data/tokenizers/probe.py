@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bridgepack.errors import RowError
+
+if TYPE_CHECKING:
+    from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 _QUESTION, _ANSWER = "Probe question?", "Probe answer."
 _NAMES = ("probe_function", "other_function")
@@ -16,25 +19,8 @@ _ARGUMENT = "probe_argument_value"
 #: Normalisers that put characters together or take them apart, and leave ASCII as it is.
 _COMPOSING = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 
-Messages = Sequence[Mapping[str, Any]]
 
-
-class ProbedTokenizer(Protocol):
-    """What a probe needs of `ChatTokenizer`."""
-
-    chat_template: str | None
-
-    @property
-    def added_tokens(self) -> dict[str, int]:
-        """Text -> id of every added token."""
-        ...
-
-    def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
-        """Return the text of a conversation; raises `RowError` where the template refuses it."""
-        ...
-
-
-def end_of_turn_ids(tokenizer: ProbedTokenizer) -> list[int]:
+def end_of_turn_ids(tokenizer: ChatTokenizer) -> list[int]:
     """Return the added tokens that the chat template puts right after an assistant's text, ascending.
 
     Empty where there is no template, where it refuses a plain conversation, or where turns end with plain text.
@@ -46,7 +32,7 @@ def end_of_turn_ids(tokenizer: ProbedTokenizer) -> list[int]:
     return sorted({index for index in ids if index is not None})
 
 
-def drops_tool_names(tokenizer: ProbedTokenizer) -> bool | None:
+def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
     """Say whether tool calls are rendered with their arguments but without the function's name.
 
     None where there is no template, or where it refuses or leaves out tool calls altogether. Example: a template that
@@ -100,7 +86,7 @@ def _state(part: Any) -> Mapping[str, Any]:
     return state
 
 
-def _text_of_call(tokenizer: ProbedTokenizer, name: str) -> str | None:
+def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
     """Return the text of a conversation with one tool call, in the first form that the template renders whole."""
     text = None
     for content, arguments in product(("", None), ({"key": _ARGUMENT}, f'{{"key": "{_ARGUMENT}"}}')):
@@ -112,7 +98,7 @@ def _text_of_call(tokenizer: ProbedTokenizer, name: str) -> str | None:
     return text
 
 
-def _rendered(tokenizer: ProbedTokenizer, messages: Messages) -> str | None:
+def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -> str | None:
     if tokenizer.chat_template is None:
         return None
     try:
@@ -121,9 +107,9 @@ def _rendered(tokenizer: ProbedTokenizer, messages: Messages) -> str | None:
         return None
 
 
-def _first_added_token(tokenizer: ProbedTokenizer, text: str) -> int | None:
+def _first_added_token(tokenizer: ChatTokenizer, text: str) -> int | None:
     """Return the longest added token that a text begins with."""
     starts = [
-        (len(token), index) for token, index in tokenizer.added_tokens.items() if token and text.startswith(token)
+        (len(token), index) for token, index in tokenizer.added_tokens.items() if text.startswith(token) and token
     ]
     return max(starts)[1] if starts else None

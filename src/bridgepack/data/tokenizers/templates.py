@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -26,28 +25,25 @@ GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 
 Messages = Sequence[Mapping[str, Any]]
 Root = Callable[[Any], Any]
+#: First character, and one past the last.
+Span = tuple[int, int]
 
 
 class ChatTemplate:
     """A chat template with the special tokens that it can name."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, Any]) -> None:
-        """Compile the template.
-
-        Args:
-            source: Jinja.
-            special_tokens: variable such as `bos_token` -> text.
+        """Compile Jinja, with variables such as `bos_token`.
 
         Raises:
             jinja2.TemplateSyntaxError: when it is not valid Jinja.
         """
-        self.source = source
         self._environment = _environment()
         self._python = self._environment.compile(source, raw=True)
-        self._short_root = self._executed(_short(self._python))
+        is_known_jinja = jinja2.__version__.startswith("3.1.")
+        self._short_root = self._executed(rewritten(self._python)) if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
         self._variables = {**self._environment.globals, **fixed, **special_tokens}
-        self._new_context = _context_maker(self._environment)
 
     @cached_property
     def _root(self) -> Root:
@@ -77,27 +73,27 @@ class ChatTemplate:
 
     def render_marked(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None
-    ) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text and the (first, one past the last) characters of the template's generation blocks.
+    ) -> tuple[str, list[Span]]:
+        """Return the text and where in it the template's generation blocks are.
 
         Raises:
             Exception: whatever the template or its Python raises.
         """
+        blocks = self._environment.extensions[_GenerationBlocks.identifier]
+        assert isinstance(blocks, _GenerationBlocks)
         try:
-            return self._marked(self._short_root, messages, tools)
+            return blocks.marked(self._short_root(self._context(messages, tools)))
         except Exception:  # as in `render`
-            return self._marked(self._root, messages, tools)
-
-    def _marked(self, root: Root, messages: Messages, tools: Any) -> tuple[str, list[tuple[int, int]]]:
-        tracker = self._environment.extensions[_GenerationBlocks.identifier]
-        assert isinstance(tracker, _GenerationBlocks)
-        with tracker.tracking() as (parts, spans):
-            for part in root(self._context(messages, tools)):
-                parts.append(part)
-            return "".join(parts), spans
+            return blocks.marked(self._root(self._context(messages, tools)))
 
     def _context(self, messages: Messages, tools: Any) -> Any:
-        return self._new_context({**self._variables, "messages": messages, "tools": tools})
+        """Return the variables of one rendering.
+
+        Chat templates have no blocks to inherit and nothing to export, so every context may share what is the same.
+        """
+        variables = {**self._variables, "messages": messages, "tools": tools}
+        environment = self._environment
+        return environment.context_class(environment, variables, None, {}, globals=environment.globals)
 
 
 class _GenerationBlocks(jinja2.ext.Extension):
@@ -112,10 +108,9 @@ class _GenerationBlocks(jinja2.ext.Extension):
     def __init__(self, environment: jinja2.Environment) -> None:
         super().__init__(environment)
         self._parts: list[str] | None = None
-        self._spans: list[tuple[int, int]] = []
+        self._spans: list[Span] = []
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        """Return the call that a block becomes."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
@@ -128,12 +123,13 @@ class _GenerationBlocks(jinja2.ext.Extension):
             self._spans.append((start, start + len(text)))
         return text
 
-    @contextmanager
-    def tracking(self) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-        """Give the list that takes the text's parts, and the list of places."""
+    def marked(self, parts: Iterable[str]) -> tuple[str, list[Span]]:
+        """Return the text that parts are of, as they are made, and the places of its blocks."""
         self._parts, self._spans = [], []
         try:
-            yield self._parts, self._spans
+            for part in parts:
+                self._parts.append(part)
+            return "".join(self._parts), self._spans
         finally:
             self._parts = None
 
@@ -163,24 +159,6 @@ def _raise_exception(message: Any) -> None:
 
 def _now(format: str) -> str:
     return datetime.now().strftime(format)
-
-
-def _short(python: str) -> ast.Module:
-    """Return a template's code with the short ways in it; another Jinja's code as it is, for it is not known."""
-    return rewritten(python) if jinja2.__version__.startswith("3.1.") else ast.parse(python)
-
-
-def _context_maker(environment: ImmutableSandboxedEnvironment) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that makes the context of one rendering from all its variables, globals among them.
-
-    Chat templates have no blocks to inherit and nothing to export, so every context may share what is the same in all.
-    """
-    make, globals_of = environment.context_class, environment.globals
-
-    def new_context(variables: dict[str, Any]) -> Any:
-        return make(environment, variables, None, {}, globals=globals_of)
-
-    return new_context
 
 
 def _attribute_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[Any, str], Any]:

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.data.tokenizers.engines import Engine, PythonEngine, ReferenceEngine
+from bridgepack.data.tokenizers.engines import REFERENCE, Engine, joined, reference_engine
 from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids, keeps_bytes, normalizes
 from bridgepack.data.tokenizers.templates import GENERATION_BLOCK, ChatTemplate
 from bridgepack.errors import RowError, TokenizerError
@@ -23,30 +23,11 @@ from bridgepack.records import DropReason
 #: Tokens that Megatron-Bridge never trains. Source: megatron-bridge 0.6.2, data/token_utils.py PAD_TOKENS.
 NEVER_TRAINED_TOKENS = frozenset(
     {
-        "<|im_start|>",
-        "<|vision_start|>",
-        "<|vision_end|>",
-        "<|vision_pad|>",
-        "<|image_pad|>",
-        "<|video_pad|>",
-        "<|AUDIO|>",
-        "<|audio_bos|>",
-        "<|audio_eos|>",
-        "<image>",
-        "<pad>",
-        "<|begin_of_text|>",
-        "<|finetune_right_pad_id|>",
-        "<|step_id|>",
-        "<|start_header_id|>",
-        "<|end_header_id|>",
-        "<|python_tag|>",
-        "<|image|>",
-        "<image_soft_token>",
-        "<audio_soft_token>",
-        "<start_of_audio>",
-        "<start_of_image>",
-        "<end_of_audio>",
-        "<end_of_image>",
+        *("<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"),
+        *("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>", "<image>", "<pad>", "<|begin_of_text|>"),
+        *("<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"),
+        *("<|image|>", "<image_soft_token>", "<audio_soft_token>", "<start_of_audio>", "<start_of_image>"),
+        *("<end_of_audio>", "<end_of_image>"),
     }
 )
 #: Files whose bytes can change a token or a rendered text; a tokenizer folder may hold model weights beside them.
@@ -57,17 +38,18 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatTokenizer:
-    """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it."""
+    """A tokenizer with its chat template, as Megatron-Bridge's wrapper would see it.
+
+    Attributes:
+        backend: the `tokenizers.Tokenizer` of it; None where it is written in Python.
+        loses_text: text does not survive it, although it survives its own tokenizer.json.
+        engine: what encodes texts.
+    """
+
+    engine: Engine
 
     def __init__(self, tokenizer: Any, config: TokenizerConfig, template: Any, *, loses_text: bool = False) -> None:
-        """Wrap a tokenizer.
-
-        Args:
-            tokenizer: as transformers loaded it.
-            config: of the recipe.
-            template: Jinja source of the chat template; anything else counts as none.
-            loses_text: text does not survive it, although it survives its own tokenizer.json.
-        """
+        """Take a tokenizer as transformers loaded it, and its template; one that is no text counts as none."""
         self._tokenizer = tokenizer
         self.loses_text = loses_text
         self.backend: Any = getattr(tokenizer, "backend_tokenizer", None)
@@ -76,12 +58,14 @@ class ChatTokenizer:
             self.backend.no_padding()
         self.config = config
         self.chat_template: str | None = template if isinstance(template, str) and template else None
-        self.engine: Engine
         self.use_reference_engine()
 
     def use_reference_engine(self) -> None:
         """Let `tokenizers` encode texts, or the tokenizer's own Python."""
-        self.engine = PythonEngine(self) if self.backend is None else ReferenceEngine(self.backend)
+        if self.backend is None:
+            self.engine = Engine(REFERENCE, lambda texts: joined([self.encode(text) for text in texts]))
+        else:
+            self.engine = reference_engine(self.backend)
 
     def encoding_json(self) -> bytes:
         """Return a tokenizer.json that gives the ids that the backend gives; only where there is a backend."""
@@ -103,14 +87,9 @@ class ChatTokenizer:
         return max(num_tokens, largest + 1, max(self.added_tokens.values(), default=-1) + 1)
 
     @cached_property
-    def _added_tokens_decoder(self) -> Mapping[int, Any]:
-        found: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
-        return found
-
-    @cached_property
     def added_tokens(self) -> dict[str, int]:
         """Text -> id of every added token, special or not."""
-        return {str(token.content): int(index) for index, token in self._added_tokens_decoder.items()}
+        return {str(token.content): int(index) for index, token in self._tokenizer.added_tokens_decoder.items()}
 
     @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
@@ -121,7 +100,7 @@ class ChatTokenizer:
         is_exact = self.backend is not None and not normalizes(self.backend)
         return frozenset(
             int(index)
-            for index, token in self._added_tokens_decoder.items()
+            for index, token in self._tokenizer.added_tokens_decoder.items()
             if not (token.lstrip or token.rstrip or token.single_word or (token.normalized and not is_exact))
         )
 
@@ -176,8 +155,7 @@ class ChatTokenizer:
         """Return one `tokenizers.Encoding` per text, which knows where each token begins."""
         if self.backend is None:
             return [_WithoutPlaces(self.encode(text)) for text in texts]
-        encodings: list[Any] = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        return encodings
+        return list(self.backend.encode_batch(list(texts), add_special_tokens=False))
 
     def mask_of_spans(self, encoding: Any, spans: Sequence[tuple[int, int]]) -> list[int]:
         """Return a token-aligned mask of what lies in some (first, one past the last) characters.
@@ -239,7 +217,11 @@ class ChatTokenizer:
             return self.template.render_marked(messages, tools)
 
     def identity(self) -> dict[str, Any]:
-        """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files."""
+        """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files.
+
+        What rules on tokens need to know is in it, too; it follows from the rest.
+        """
+        template, bos = self.chat_template or "", self.special_token_id("bos")
         return {
             "name_or_path": self.config.name_or_path,
             "revision": self.config.revision,
@@ -247,18 +229,6 @@ class ChatTokenizer:
             "vocab_size": self.vocab_size,
             "eos_token_id": self.eos_token_id,
             "loses_text": self.loses_text,
-            **self._probed(),
-            "template_date": datetime.date.today().isoformat()
-            if "strftime_now" in (self.chat_template or "")
-            else None,
-            "chat_template_sha256": _sha256((self.chat_template or "").encode()),
-            "files": self._file_hashes(),
-        }
-
-    def _probed(self) -> dict[str, Any]:
-        """Return what rules on tokens need to know; it follows from the rest of the identity."""
-        bos = self.special_token_id("bos")
-        return {
             "bos_token_id": bos,
             "adds_bos": bos is not None and self._tokenizer.encode("x")[:1] == [bos],
             "end_of_turn_ids": end_of_turn_ids(self),
@@ -266,6 +236,9 @@ class ChatTokenizer:
                 text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
             },
             "drops_tool_names": drops_tool_names(self),
+            "template_date": datetime.date.today().isoformat() if "strftime_now" in template else None,
+            "chat_template_sha256": _sha256(template.encode()),
+            "files": self._file_hashes(),
         }
 
     def _file_hashes(self) -> dict[str, str]:
@@ -279,15 +252,12 @@ class ChatTokenizer:
         return {"vocabulary (as loaded)": _sha256(repr(sorted(self._tokenizer.get_vocab().items())).encode())}
 
 
-class _WithoutPlaces:
-    """Tokens of a tokenizer that is written in Python."""
+class _WithoutPlaces(NamedTuple):
+    """Tokens of a tokenizer that is written in Python, which refuses as transformers does."""
 
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
+    ids: list[int]
 
-    def char_to_token(self, position: int) -> int | None:
-        """Refuse, as transformers does."""
-        del position
+    def char_to_token(self, _: int) -> int | None:
         raise ValueError("char_to_token() is not available when using Python based tokenizers")
 
 
@@ -308,10 +278,11 @@ def check_is_unicode(text: str) -> None:
     Raises:
         RowError: with reason `invalid_field`.
     """
-    if not is_unicode(text):
-        found = next(character for character in text if "\ud800" <= character <= "\udfff")
-        detail = f"the text holds U+{ord(found):04X}, half of a character that was cut in two"
-        raise RowError(DropReason.INVALID_FIELD, detail)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        detail = f"the text holds U+{ord(text[error.start]):04X}, half of a character that was cut in two"
+        raise RowError(DropReason.INVALID_FIELD, detail) from None
 
 
 def is_unicode(text: str) -> bool:

@@ -39,7 +39,6 @@ TOKENISING = (
     "bridgepack.data.workers.preload",
     "bridgepack.data.sequences.loading",
     "bridgepack.data.workers.stage_loading",
-    "bridgepack.data.tokenizers.engine_sample",
     *PACKING,
     "tokenizers",
 )

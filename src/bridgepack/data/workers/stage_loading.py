@@ -68,8 +68,8 @@ def _load(recipe_json: str) -> dict[str, Any]:
 
 
 def _checked_engine(recipe_json: str, engine: str, num_input_bytes: int, files: Sequence[InputFile]) -> EngineReport:
+    from bridgepack.data.reading.rows import sampled_rows
     from bridgepack.data.sequences.loading import load_stage
-    from bridgepack.data.tokenizers.engine_sample import sampled_rows
 
     stage = load_stage(recipe_json, engine, num_input_bytes)
     return stage.check_engine(sampled_rows(files, stage.recipe.data.max_row_bytes), num_input_bytes)
