@@ -27,33 +27,19 @@ DEFAULT_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryOptions:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-        artifact: packs of a recipe; by default its own.
-        overrides: dotted path -> value, changes to the recipe.
-        tensor: tensor-parallel ranks of the only layout; so pipeline and context.
-        pipeline: pipeline stages.
-        context: context-parallel ranks.
-        num_packs: packs that are compared.
-        max_tokens: most runtime tokens of each.
-        fault: what is planted; one of `faults.FAULTS`.
-        uses_gpu: whether GPUs and TransformerEngine are used; None for where they are there.
-        timeout_s: after which a step is ended.
-        progress: told how far it is.
-    """
-
-    artifact: Path | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    tensor: int | None = None
-    pipeline: int | None = None
-    context: int | None = None
-    num_packs: int = DEFAULT_PACKS
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    fault: str | None = None
-    uses_gpu: bool | None = None
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    progress: Progress | None = None
+    artifact: Path | None = None  #: packs of a recipe; by default its own
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to the recipe
+    tensor: int | None = None  #: tensor-parallel ranks of the only layout; so pipeline and context
+    pipeline: int | None = None  #: pipeline stages
+    context: int | None = None  #: context-parallel ranks
+    num_packs: int = DEFAULT_PACKS  #: packs that are compared
+    max_tokens: int = DEFAULT_MAX_TOKENS  #: most runtime tokens of each
+    fault: str | None = None  #: what is planted; one of `faults.FAULTS`
+    uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
+    timeout_s: float = DEFAULT_TIMEOUT_S  #: after which a step is ended
+    progress: Progress | None = None  #: told how far it is
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
@@ -120,11 +106,7 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
-    """Return a target and the packs that are compared.
-
-    Raises:
-        ConfigError: nothing of them is trained.
-    """
+    """Return a target and the packs that are compared."""
     opened = open_target(
         target,
         options.overrides,
@@ -142,11 +124,7 @@ def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPa
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:
-    """Accept a fault that a layout can have.
-
-    Raises:
-        ConfigError: it cannot be planted there.
-    """
+    """Accept a fault that a layout can have."""
     if asked is None or fault is None:
         return
     needs = {
@@ -159,11 +137,7 @@ def _check_fault(fault: str | None, asked: Layout | None) -> None:
 
 
 def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
-    """Return the layouts to compare, and why some are left out.
-
-    Raises:
-        ConfigError: the tiny model or the packs cannot be spread like that.
-    """
+    """Return the layouts to compare, and why some are left out."""
     facts = comparison.facts
     if asked is not None:
         require_heads(asked, facts)
@@ -182,11 +156,7 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
-    """Return what computes attention.
-
-    Raises:
-        ConfigError: GPUs are asked for, and there is none or no TransformerEngine.
-    """
+    """Return what computes attention."""
     is_there = facts.num_gpus > 0 and facts.has_transformer_engine
     if options.uses_gpu and not is_there:
         missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"

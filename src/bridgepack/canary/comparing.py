@@ -18,44 +18,26 @@ Losses = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeStep:
-    """A step over all its ranks.
+    """A step over all its ranks."""
 
-    Attributes:
-        loss: sum over trained tokens.
-        num_trained: trained tokens.
-        gradients: parameter of the whole model -> its gradient.
-        copies: parameter -> largest distance between the copies that ranks have of it, as a norm.
-        magnitudes: parameter -> measure of its gradient, of unpacked steps.
-        losses: (pack of the batch, sequence) -> loss.
-        router_margin: how clearly experts were chosen, of unpacked steps; None without experts.
-    """
-
-    loss: float
-    num_trained: int
-    gradients: Mapping[str, FloatArray]
-    copies: Mapping[str, float]
-    magnitudes: Mapping[str, float]
-    losses: Losses = field(default_factory=dict)
-    router_margin: float | None = None
+    loss: float  #: sum over trained tokens
+    num_trained: int  #: trained tokens
+    gradients: Mapping[str, FloatArray]  #: parameter of the whole model -> its gradient
+    copies: Mapping[str, float]  #: parameter -> largest distance between the copies that ranks have of it, as a norm
+    magnitudes: Mapping[str, float]  #: parameter -> measure of its gradient, of unpacked steps
+    losses: Losses = field(default_factory=dict)  #: (pack of the batch, sequence) -> loss
+    router_margin: float | None = None  #: how clearly experts were chosen, of unpacked steps; None without experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distance:
-    """How far a step is from the reference.
+    """How far a step is from the reference."""
 
-    Attributes:
-        loss: relative to the reference.
-        num_trained: trained tokens, more or less than the reference.
-        gradients: parameter -> relative to its measure, the largest first.
-        copies: parameter -> distance between copies, relative to its measure, the largest first.
-        sequences: (pack of the batch, sequence) -> relative distance of its loss, in order.
-    """
-
-    loss: float
-    num_trained: int
-    gradients: Mapping[str, float]
-    copies: Mapping[str, float]
-    sequences: Losses
+    loss: float  #: relative to the reference
+    num_trained: int  #: trained tokens, more or less than the reference
+    gradients: Mapping[str, float]  #: parameter -> relative to its measure, the largest first
+    copies: Mapping[str, float]  #: parameter -> distance between copies, relative to its measure, the largest first
+    sequences: Losses  #: (pack of the batch, sequence) -> relative distance of its loss, in order
 
     @property
     def sequence(self) -> tuple[int, int, float] | None:

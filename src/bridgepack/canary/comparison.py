@@ -32,23 +32,14 @@ _CLEAR_MARGIN = 1e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How steps are run.
+    """How steps are run."""
 
-    Attributes:
-        folder: for what they read and leave.
-        kernel: what computes attention.
-        precisions: what they compute in.
-        max_tokens: most runtime tokens of a pack.
-        timeout_s: after which a step is ended.
-        progress: told of every step.
-    """
-
-    folder: Path
-    kernel: Kernel
-    precisions: tuple[Precision, ...]
-    max_tokens: int
-    timeout_s: float
-    progress: Progress | None = None
+    folder: Path  #: for what they read and leave
+    kernel: Kernel  #: what computes attention
+    precisions: tuple[Precision, ...]  #: what they compute in
+    max_tokens: int  #: most runtime tokens of a pack
+    timeout_s: float  #: after which a step is ended
+    progress: Progress | None = None  #: told of every step
 
 
 class Comparison:

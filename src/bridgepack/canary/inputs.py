@@ -27,27 +27,16 @@ _WIDTH_MULTIPLE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedInput:
-    """Packs as a layout trains them.
+    """Packs as a layout trains them."""
 
-    Attributes:
-        layout: over which processes.
-        numbers: of the packs in their split.
-        rows: one pack each, as the step reads them.
-        intended: the same, as they should be; other rows only where a fault is planted.
-        settings: of the host's collate, as they should be.
-        is_laid_out_anew: the artifact's own boundaries do not fit the layout, so sequences were padded for it.
-        entries: of the metadata that the step reads.
-        fault: what is planted.
-    """
-
-    layout: Layout
-    numbers: tuple[int, ...]
-    rows: tuple[PackedRow, ...]
-    intended: tuple[PackedRow, ...]
-    settings: CollateSettings
-    is_laid_out_anew: bool
-    entries: tuple[dict[str, Any], ...]
-    fault: str | None = None
+    layout: Layout  #: over which processes
+    numbers: tuple[int, ...]  #: of the packs in their split
+    rows: tuple[PackedRow, ...]  #: one pack each, as the step reads them
+    intended: tuple[PackedRow, ...]  #: the same, as they should be; other rows only where a fault is planted
+    settings: CollateSettings  #: of the host's collate, as they should be
+    is_laid_out_anew: bool  #: the artifact's own boundaries do not fit the layout, so sequences were padded for it
+    entries: tuple[dict[str, Any], ...]  #: of the metadata that the step reads
+    fault: str | None = None  #: what is planted
 
 
 def multiple_for(layout: Layout) -> int:

@@ -29,34 +29,21 @@ from bridgepack.rules.engine.text import report_to_dict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskScript:
-    """What would be submitted for one task.
+    """What would be submitted for one task."""
 
-    Attributes:
-        task: build, check or train.
-        title: what the text is.
-        command: what submits it; empty where a program and no command does.
-        depends_on: tasks that must have succeeded before.
-        text: the script, manifest or command.
-    """
-
-    task: str
-    title: str
-    command: str
-    depends_on: tuple[str, ...]
-    text: str
+    task: str  #: build, check or train
+    title: str  #: what the text is
+    command: str  #: what submits it; empty where a program and no command does
+    depends_on: tuple[str, ...]  #: tasks that must have succeeded before
+    text: str  #: the script, manifest or command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DryRun:
-    """A launch that was not made.
+    """A launch that was not made."""
 
-    Attributes:
-        plan: what it would do.
-        scripts: what would be submitted, in order.
-    """
-
-    plan: LaunchPlan
-    scripts: tuple[TaskScript, ...]
+    plan: LaunchPlan  #: what it would do
+    scripts: tuple[TaskScript, ...]  #: what would be submitted, in order
 
     @property
     def recipe_text(self) -> str:

@@ -146,11 +146,7 @@ def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
 
 
 def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
-    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for.
-
-    Raises:
-        ConfigError: it would; the fields that say how many have names that are not known here.
-    """
+    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for."""
     expected = (processes.num_nodes or 1, processes.num_per_node or 1)
     with contextlib.suppress(NotImplementedError):  # nemo-run's classes without processes of their own
         found = (executor.nnodes(), executor.nproc_per_node())

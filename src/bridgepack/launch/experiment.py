@@ -227,11 +227,7 @@ def log_of(job: Any) -> str:
 
 
 def _make_folders(plan: LaunchPlan) -> None:
-    """Make sure that what a launch writes on this machine can be written.
-
-    Raises:
-        ConfigError: a folder cannot be written, or torchrun is missing.
-    """
+    """Make sure that what a launch writes on this machine can be written."""
     here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
     if any(plan.cluster.processes(task).has_process_launcher for task in here):
         folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

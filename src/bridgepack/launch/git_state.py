@@ -11,15 +11,10 @@ _LIMIT_S = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitState:
-    """State of a git repository.
+    """State of a git repository."""
 
-    Attributes:
-        commit: hash of the commit that is checked out.
-        is_dirty: files are changed or not known to git; None where git did not say in time.
-    """
-
-    commit: str
-    is_dirty: bool | None
+    commit: str  #: hash of the commit that is checked out
+    is_dirty: bool | None  #: files are changed or not known to git; None where git did not say in time
 
 
 def git_state(folder: Path) -> GitState | None:

@@ -44,39 +44,22 @@ _RECORDED = ("bridgepack", "nemo-run")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """What a launch will do.
+    """What a launch will do."""
 
-    Attributes:
-        recipe: with every override applied.
-        target: where the recipe was, as the user named it.
-        cluster: where its tasks run.
-        tasks: names of the tasks that are not skipped, in order.
-        run_name: name of the run, and of nemo-run's experiment.
-        run_folder: folder of the run, as every task sees it.
-        artifacts: folder that a new artifact goes into.
-        artifact: packs that are there already; None where the build task makes or finds them.
-        world_size: GPUs of the training.
-        report: what the check before submission found; no errors.
-        notes: what the user should know, one sentence each.
-        git: the commit that the launching folder is at; None outside a repository.
-        versions: of what launches.
-        launched_at: when this was planned, in UTC.
-    """
-
-    recipe: SFTRecipe
-    target: str
-    cluster: ClusterConfig
-    tasks: tuple[Task, ...]
-    run_name: str
-    run_folder: str
-    artifacts: str
-    artifact: str | None
-    world_size: int
-    report: CheckReport
-    notes: tuple[str, ...]
-    git: GitState | None
-    versions: Mapping[str, str]
-    launched_at: str
+    recipe: SFTRecipe  #: with every override applied
+    target: str  #: where the recipe was, as the user named it
+    cluster: ClusterConfig  #: where its tasks run
+    tasks: tuple[Task, ...]  #: names of the tasks that are not skipped, in order
+    run_name: str  #: name of the run, and of nemo-run's experiment
+    run_folder: str  #: folder of the run, as every task sees it
+    artifacts: str  #: folder that a new artifact goes into
+    artifact: str | None  #: packs that are there already; None where the build task makes or finds them
+    world_size: int  #: GPUs of the training
+    report: CheckReport  #: what the check before submission found; no errors
+    notes: tuple[str, ...]  #: what the user should know, one sentence each
+    git: GitState | None  #: the commit that the launching folder is at; None outside a repository
+    versions: Mapping[str, str]  #: of what launches
+    launched_at: str  #: when this was planned, in UTC
 
     def assignment(self) -> Assignment:
         """Return what every task is told."""
@@ -190,11 +173,7 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them.
-
-    Raises:
-        ConfigError: nothing builds packs, and none are named or there; or they are named, and none would be read.
-    """
+    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them."""
     if artifact is not None and not str(artifact):
         raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
     if recipe.packing.mode != OFFLINE and artifact is not None:
@@ -233,11 +212,7 @@ def _exists(artifact: str) -> bool:
 
 
 def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
-    """Return the number of GPUs of the training, by this launch or another.
-
-    Raises:
-        ConfigError: neither recipe nor cluster says, or they say different things.
-    """
+    """Return the number of GPUs of the training, by this launch or another."""
     wanted = recipe.parallelism.num_gpus
     if "train" not in tasks and wanted is not None:
         return wanted
@@ -271,11 +246,7 @@ def _environment(
 
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    """Return a report without errors.
-
-    Raises:
-        LaunchRefusedError: there are some.
-    """
+    """Return a report without errors."""
     report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
     if report.has_errors:
         text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")

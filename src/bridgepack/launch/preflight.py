@@ -30,31 +30,23 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     Plugins act one after the other, and this one judges what those before it have made of the task.
 
     Example: `experiment.add(task, executor=executor, plugins=[NsysPlugin(...), PreflightPlugin(artifact="packed")])`.
-
-    Attributes:
-        target: what is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
-            package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
-            SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too.
-        artifact: folder of the packs that the run will read, as this machine sees it.
-        overrides: dotted path -> value, for what a script sets in its own code; after those of its arguments.
-        select: codes, beginnings of codes or names of the rules to run; all by default.
-        ignore: the same, of rules not to run.
-        environment: `here`, or a file that lists what is installed where it runs.
-        bridge_version: version of megatron-bridge to judge for.
-        world_size: number of GPUs; by default what the executor says.
-        strict: whether warnings refuse, too.
-        looks_at_files: whether the run's paths are looked up on this machine; by default where it runs here.
     """
 
+    #: what is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
+    #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
+    #: SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too
     target: OptionalText = None
-    artifact: OptionalText = None
+    artifact: OptionalText = None  #: folder of the packs that the run will read, as this machine sees it
+    #: dotted path -> value, for what a script sets in its own code; after those of its arguments
     overrides: dict[str, Any] = field(default_factory=dict)
+    #: codes, beginnings of codes or names of the rules to run; all by default
     select: list[str] = field(default_factory=list)
-    ignore: list[str] = field(default_factory=list)
-    environment: OptionalText = None
-    bridge_version: OptionalText = None
-    world_size: OptionalNumber = None
-    strict: bool = False
+    ignore: list[str] = field(default_factory=list)  #: the same, of rules not to run
+    environment: OptionalText = None  #: `here`, or a file that lists what is installed where it runs
+    bridge_version: OptionalText = None  #: version of megatron-bridge to judge for
+    world_size: OptionalNumber = None  #: number of GPUs; by default what the executor says
+    strict: bool = False  #: whether warnings refuse, too
+    #: whether the run's paths are looked up on this machine; by default where it runs here
     looks_at_files: OptionalFlag = None
 
     def __post_init__(self) -> None:

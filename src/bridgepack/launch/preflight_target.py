@@ -104,11 +104,7 @@ def _argument_of(task: Any) -> Any:
 
 
 def _overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Return the overrides among a script's arguments, path -> value.
-
-    Raises:
-        ConfigError: one removes a field.
-    """
+    """Return the overrides among a script's arguments, path -> value."""
     found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
     removed = next((word for word in found if word.startswith("~")), None)
     if removed is not None:
@@ -117,11 +113,7 @@ def _overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_options(name: str, words: Sequence[str]) -> None:
-    """Accept a script without options that change settings.
-
-    Raises:
-        ConfigError: it has one.
-    """
+    """Accept a script without options that change settings."""
     calls = [index for index, word in enumerate(words) if PurePosixPath(word).name == RUN_RECIPE]
     after = words[calls[0] + 1 :] if calls else []
     for word in (*words, *after):
@@ -136,11 +128,7 @@ def _check_options(name: str, words: Sequence[str]) -> None:
 
 
 def _words(script: Script, executor: Executor) -> list[str]:
-    """Return the name of a script, and its arguments as it gets them.
-
-    Raises:
-        ConfigError: the quotes do not match.
-    """
+    """Return the name of a script, and its arguments as it gets them."""
     try:
         if script.inline:
             return shlex.split(script.inline.replace("\\\n", " "), comments=True)

@@ -12,42 +12,25 @@ ALIVE: frozenset[State] = frozenset({"submitted", "pending", "running", "unknown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskResult:
-    """One task after a launch.
+    """One task after a launch."""
 
-    Attributes:
-        name: build, check or train.
-        kind: of its executor.
-        state: as far as this process knows it.
-        job: id of the job, as the scheduler has it; empty before it is submitted.
-        log: file or folder of its output; empty where only nemo-run can fetch it.
-        seconds: between its submission and its end; None where it has not ended.
-    """
-
-    name: str
-    kind: str
-    state: State
-    job: str = ""
-    log: str = ""
-    seconds: float | None = None
+    name: str  #: build, check or train
+    kind: str  #: of its executor
+    state: State  #: as far as this process knows it
+    job: str = ""  #: id of the job, as the scheduler has it; empty before it is submitted
+    log: str = ""  #: file or folder of its output; empty where only nemo-run can fetch it
+    seconds: float | None = None  #: between its submission and its end; None where it has not ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchResult:
-    """What came of a launch.
+    """What came of a launch."""
 
-    Attributes:
-        run_name: name of the run, and id of nemo-run's experiment.
-        run_folder: folder of the run, as the tasks see it.
-        experiment_folder: nemo-run's folder of the experiment on this machine.
-        tasks: in order.
-        is_detached: the tasks go on without this process.
-    """
-
-    run_name: str
-    run_folder: str
-    experiment_folder: str
-    tasks: tuple[TaskResult, ...]
-    is_detached: bool = False
+    run_name: str  #: name of the run, and id of nemo-run's experiment
+    run_folder: str  #: folder of the run, as the tasks see it
+    experiment_folder: str  #: nemo-run's folder of the experiment on this machine
+    tasks: tuple[TaskResult, ...]  #: in order
+    is_detached: bool = False  #: the tasks go on without this process
 
     @property
     def has_failed(self) -> bool:

@@ -159,11 +159,7 @@ def _checked(hint: Any) -> Any:
 
 
 def _part(classes: tuple[Any, ...], value: Any) -> Any:
-    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass.
-
-    Raises:
-        ValueError: the mapping describes none.
-    """
+    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass."""
     names = ", ".join(one.__name__ for one in classes)
     if isinstance(value, classes):
         return value

@@ -30,25 +30,15 @@ OPTION = "--assignment"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What a task of a launch works on.
+    """What a task of a launch works on."""
 
-    Attributes:
-        recipe: with every override applied.
-        run_folder: folder of the run, as every task sees it.
-        artifacts: folder that a new artifact goes into; None for `artifacts` in the working folder.
-        artifact: packs that are there already; None where the build task makes or finds them.
-        world_size: GPUs of the training; None where the recipe says.
-        judges_environment: whether what is installed where the check runs is what the training will have.
-        launch: what the launch knows, plain values for `launch.json`.
-    """
-
-    recipe: SFTRecipe
-    run_folder: RunFolder
-    artifacts: str | None = None
-    artifact: str | None = None
-    world_size: int | None = None
-    judges_environment: bool = True
-    launch: Mapping[str, Any] = field(default_factory=dict)
+    recipe: SFTRecipe  #: with every override applied
+    run_folder: RunFolder  #: folder of the run, as every task sees it
+    artifacts: str | None = None  #: folder that a new artifact goes into; None for `artifacts` in the working folder
+    artifact: str | None = None  #: packs that are there already; None where the build task makes or finds them
+    world_size: int | None = None  #: GPUs of the training; None where the recipe says
+    judges_environment: bool = True  #: whether what is installed where the check runs is what the training will have
+    launch: Mapping[str, Any] = field(default_factory=dict)  #: what the launch knows, plain values for `launch.json`
 
 
 def encode(assignment: Assignment) -> str:
@@ -150,11 +140,7 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
 
 
 def _overridden(assignment: Assignment, items: Sequence[str]) -> Assignment:
-    """Return an assignment with settings that the plugins of megatron.bridge.recipes.run_plugins add to a script.
-
-    Raises:
-        ConfigError: one is no path=value, or nothing that a recipe takes.
-    """
+    """Return an assignment with settings that the plugins of megatron.bridge.recipes.run_plugins add to a script."""
     if not items:
         return assignment
     changes = parse_overrides(tuple(item.lstrip("+") for item in items), option="the argument")

@@ -32,15 +32,10 @@ RECORDS_FOLDER = "records"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactPlace:
-    """Where an artifact is, and which.
+    """Where an artifact is, and which."""
 
-    Attributes:
-        path: of its folder, as every task sees it.
-        fingerprint: of its manifest.
-    """
-
-    path: str
-    fingerprint: str
+    path: str  #: of its folder, as every task sees it
+    fingerprint: str  #: of its manifest
 
 
 class RunFolder:

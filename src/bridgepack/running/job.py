@@ -34,15 +34,10 @@ _LOST_GRACE_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which process of a job this is.
+    """Which process of a job this is."""
 
-    Attributes:
-        rank: from 0.
-        world_size: number of processes.
-    """
-
-    rank: int = 0
-    world_size: int = 1
+    rank: int = 0  #: from 0
+    world_size: int = 1  #: number of processes
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> Identity:
@@ -65,17 +60,11 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stop:
-    """Why all processes of a job end.
+    """Why all processes of a job end."""
 
-    Attributes:
-        exit_code: of every process.
-        message: for people; the first process prints it.
-        record: what to keep in the run's folder; nothing where it is empty.
-    """
-
-    exit_code: int
-    message: str
-    record: dict[str, Any] = field(default_factory=dict)
+    exit_code: int  #: of every process
+    message: str  #: for people; the first process prints it
+    record: dict[str, Any] = field(default_factory=dict)  #: what to keep in the run's folder; nothing where it is empty
 
 
 class Job:

@@ -29,19 +29,12 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """What a job that may go on from a checkpoint finds.
+    """What a job that may go on from a checkpoint finds."""
 
-    Attributes:
-        order: that the job goes on in; None for a run that reads no packs.
-        checkpoint: folder that the host resumes from; None for a run from the start.
-        before: order that its run had; None where nothing says.
-        findings: what forbids to go on.
-    """
-
-    order: DataOrder | None = None
-    checkpoint: Path | None = None
-    before: DataOrder | None = None
-    findings: tuple[Finding, ...] = ()
+    order: DataOrder | None = None  #: that the job goes on in; None for a run that reads no packs
+    checkpoint: Path | None = None  #: folder that the host resumes from; None for a run from the start
+    before: DataOrder | None = None  #: order that its run had; None where nothing says
+    findings: tuple[Finding, ...] = ()  #: what forbids to go on
 
 
 def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: str) -> DataOrder:

@@ -47,21 +47,13 @@ _STACK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """What a job is about to train.
+    """What a job is about to train."""
 
-    Attributes:
-        recipe: for the number of processes that there are.
-        artifact: folder of the packs; None for a run that reads none.
-        config: the host's ConfigContainer.
-        run_folder: folder of the run.
-        world_size: number of processes.
-    """
-
-    recipe: SFTRecipe
-    artifact: Path | None
-    config: Any
-    run_folder: RunFolder
-    world_size: int
+    recipe: SFTRecipe  #: for the number of processes that there are
+    artifact: Path | None  #: folder of the packs; None for a run that reads none
+    config: Any  #: the host's ConfigContainer
+    run_folder: RunFolder  #: folder of the run
+    world_size: int  #: number of processes
 
     @property
     def settings(self) -> RunConfig:
@@ -167,11 +159,7 @@ def _versions() -> dict[str, str]:
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
-    """Return the recipe for a number of processes.
-
-    Raises:
-        ConfigError: it is for another one.
-    """
+    """Return the recipe for a number of processes."""
     stated = recipe.parallelism.num_gpus
     if stated is None:
         return recipe.override({"parallelism.num_gpus": world_size})
@@ -184,11 +172,7 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
 
 
 def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
-    """Accept packs that are still those that the tasks before this one wrote down.
-
-    Raises:
-        ConfigError: they have been built anew since.
-    """
+    """Accept packs that are still those that the tasks before this one wrote down."""
     place = folder.read_artifact()
     if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
         return

@@ -126,11 +126,7 @@ def _train(job: Job, run: _Run, start: Start) -> int:
 
 
 def _finetune() -> Any:
-    """Return the host's entry point.
-
-    Raises:
-        ConfigError: it is missing, or of a version that takes no callbacks.
-    """
+    """Return the host's entry point."""
     finetune = import_host(_FINETUNE).finetune
     if "callbacks" not in inspect.signature(finetune).parameters:
         raise ConfigError(

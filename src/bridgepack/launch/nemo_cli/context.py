@@ -139,11 +139,7 @@ def _assignments(words: Sequence[str]) -> list[str]:
 
 
 def _check_names(words: Sequence[str], names: Sequence[str]) -> None:
-    """Accept arguments that the task has.
-
-    Raises:
-        ConfigError: it has no such argument.
-    """
+    """Accept arguments that the task has."""
     for word in words:
         name = re.split(r"[.\[=+*/|&@-]", word, maxsplit=1)[0]
         if "=" not in word or name not in names:

@@ -99,11 +99,7 @@ class Planner:
 
 
 def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
-    """Accept a dataset whose batches can be predicted.
-
-    Raises:
-        ConfigError: saying what stands against it.
-    """
+    """Accept a dataset whose batches can be predicted."""
     kind = str(dataset.get("_target_", "")).rpartition(".")[2]
     if kind != _DATASET or not dataset.get("enable_offline_packing"):
         raise ConfigError(f"the run reads no packs of an artifact ({kind or 'no dataset'}).")
