@@ -75,13 +75,7 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 
 @contextmanager
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
-    """Yield what compares packs of a target, with the host loaded.
-
-    Args:
-        target: as `open_target` takes it.
-        options: what is compared.
-        num_precisions: how many of the precisions are computed; None for all.
-    """
+    """Yield what compares packs of a target, with the host loaded; in the first precisions, None for all."""
     opened, chosen = _opened(target, options)
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

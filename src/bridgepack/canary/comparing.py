@@ -101,12 +101,7 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
 
 
 def unpacked_step(outcome: RunOutcome, num_sequences: list[int]) -> WholeStep:
-    """Return a complete step of one rank over sequences one by one.
-
-    Args:
-        outcome: the step.
-        num_sequences: of each pack.
-    """
+    """Return a complete step of one rank over sequences one by one; `num_sequences` is that of each pack."""
     places = [(pack, index) for pack, count in enumerate(num_sequences) for index in range(count)]
     losses = {
         places[batch.row]: float((batch.losses * batch.loss_mask).sum())

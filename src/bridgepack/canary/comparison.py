@@ -48,15 +48,7 @@ class Comparison:
     def __init__(
         self, host: HostProcess, facts: HostFacts, target: CanaryTarget, chosen: ChosenPacks, settings: Settings
     ) -> None:
-        """Take what is compared.
-
-        Args:
-            host: with the recipe loaded.
-            facts: of the recipe.
-            target: recipe and artifact.
-            chosen: the packs.
-            settings: how steps are run.
-        """
+        """Take what is compared, and the host with the recipe loaded."""
         self.facts = facts
         self._host, self._target, self._chosen, self._settings = host, target, chosen, settings
         self._num_runs = 0
@@ -79,13 +71,9 @@ class Comparison:
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
     ) -> CanaryReport:
-        """Return what some layouts compute.
+        """Return what some layouts compute, one after another, with a fault planted in each where one is named.
 
-        Args:
-            layouts: one after another.
-            fault: to plant in each.
-            keeps_boundaries: whether packs are taken as they are even where their lengths do not fit a layout.
-            notes: for the reader.
+        With `keeps_boundaries` packs are taken as they are even where their lengths do not fit a layout.
 
         Raises:
             ConfigError: the unpacked step does not run.

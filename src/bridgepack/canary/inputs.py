@@ -58,16 +58,9 @@ def packed_input(
     keeps_boundaries: bool,
     fault: str | None = None,
 ) -> PackedInput:
-    """Return packs for a layout.
+    """Return packs for a layout, with metadata and multiple of the artifact, and a fault where one is planted.
 
-    Args:
-        chosen: the packs.
-        layout: over which processes.
-        facts: of the recipe.
-        entries: of the artifact's metadata.
-        pad_seq_to_mult: of the artifact.
-        keeps_boundaries: whether packs are taken as they are even where their lengths do not fit.
-        fault: to plant.
+    With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """
     needed = multiple_for(layout)
     fits = all((pack.runtime_lengths % needed == 0).all() for pack in chosen.packs)
@@ -179,13 +172,7 @@ def _shortened(row: PackedRow, multiple: int) -> PackedRow:
 def _own_entries(
     entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow], *, multiple: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong.
-
-    Args:
-        entries: of the artifact.
-        rows: the packs now.
-        multiple: that their sequences were padded to.
-    """
+    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong."""
     emptiest = min(len(row.input_ids) - len(row.seq_start_id) for row in rows)
     return tuple(
         {

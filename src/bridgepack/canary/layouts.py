@@ -25,10 +25,7 @@ _DEFAULT = (
 def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None) -> tuple[list[Layout], list[str]]:
     """Return the layouts that are compared where none is asked for, and why some are not.
 
-    Args:
-        facts: of the recipe.
-        num_packs: that are compared.
-        num_devices: GPUs that a layout has to fit on; None on CPU.
+    `num_devices` are GPUs that a layout has to fit on; None on CPU.
     """
     layouts, notes = [], []
     for layout in _DEFAULT:

@@ -89,13 +89,7 @@ def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> lis
 
 
 def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int) -> ChosenPacks:
-    """Return packs as the canary trains them.
-
-    Args:
-        rows: number of the pack -> as stored.
-        eos_token_id: of the tokenizer.
-        max_tokens: most runtime tokens of a pack; longer ones lose their last sequences.
-    """
+    """Return packs, by their numbers, as the canary trains them; those longer than `max_tokens` lose sequences."""
     cut = {number: _shortened(row, max_tokens) for number, row in sorted(rows.items())}
     known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
     eos = int(np.searchsorted(known, eos_token_id))

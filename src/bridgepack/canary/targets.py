@@ -60,14 +60,9 @@ class CanaryTarget:
 def open_target(
     text: str, overrides: Mapping[str, Any], *, artifact: Path | None, num_packs: int, max_tokens: int
 ) -> CanaryTarget:
-    """Return a target with its packs.
+    """Return a target with its packs, by default the recipe's own.
 
-    Args:
-        text: an artifact's folder, or a recipe as the command line takes it.
-        overrides: dotted path -> value, changes to the recipe.
-        artifact: packs of a recipe; by default its own.
-        num_packs: how many are wanted.
-        max_tokens: of a made-up pack.
+    It is an artifact's folder, or a recipe as the command line takes it. `max_tokens` is of a made-up pack.
 
     Raises:
         ConfigError: it is neither, or packs of the recipe are not built before the run.

@@ -70,10 +70,6 @@ class DryRun:
 def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
     """Return what a launch would submit; nothing is left behind.
 
-    Args:
-        plan: what to launch.
-        detach: whether the launch would be detached from; refused where it cannot be.
-
     Raises:
         ConfigError: as `submit`.
         LaunchError: nemo-run cannot make the scripts.

@@ -39,14 +39,10 @@ def make_executor(
     run_name: str = "bridgepack",
     for_display: bool = False,
 ) -> run.Executor:
-    """Return nemo-run's executor for one task of a launch; nothing is started or written.
+    """Return nemo-run's executor for one task (build, check or train) of a launch; nothing is started or written.
 
-    Args:
-        cluster: the cluster.
-        task: build, check or train.
-        num_gpus: GPUs that the recipe is made for; fills what the cluster leaves open.
-        run_name: name of the run, for what has to be named on the cluster.
-        for_display: leave `${env:NAME}` as it is and hide secrets that are written out, for a dry run.
+    `num_gpus` fills what the cluster leaves open. `for_display`, of a dry run, leaves `${env:NAME}` as it is and hides
+    secrets.
 
     Raises:
         ConfigError: a variable is not set, the GPUs do not fill whole nodes, the class of the executor lacks or refuses

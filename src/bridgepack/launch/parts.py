@@ -26,11 +26,7 @@ _LAUNCHERS = {
 
 
 def build_executor(section: Executor, values: dict[str, Any]) -> Any:
-    """Return nemo-run's executor of a section's class.
-
-    Args:
-        section: tells the class.
-        values: its fields; launcher and packager are nemo-run's objects already.
+    """Return nemo-run's executor of a section's class; launcher and packager are nemo-run's objects already.
 
     Raises:
         ConfigError: its class lacks or refuses a field, or what it needs is not installed or not set up.

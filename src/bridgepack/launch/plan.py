@@ -101,17 +101,7 @@ def plan_launch(
 ) -> LaunchPlan:
     """Return what a launch will do, checked; nothing is written and nothing submitted.
 
-    Args:
-        recipe: a recipe, or where one is, as for `build`.
-        cluster: a cluster, its file, or `local` or `torchrun`.
-        overrides: dotted path -> value, for the recipe.
-        cluster_overrides: the same, for the cluster.
-        environment: what is installed where the training runs: `here`, or a file that lists it; by default `here`
-            where that is this machine, without a container.
-        artifact: packs that are there already; `build` is skipped then.
-        skip: tasks to leave out.
-        run_name: name of the run; by default the recipe's with the time.
-        progress: told how far the check of an artifact is.
+    Arguments as of `bridgepack.launch`; `environment` is by default `here` where the training runs on this machine.
 
     Raises:
         ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.

@@ -39,14 +39,7 @@ _OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(ALL_SECTIONS))})(?:\.[
 def trained_target(
     task: Any, executor: Executor, *, target: str | None, overrides: Mapping[str, Any], artifact: Path | None
 ) -> Target:
-    """Return what a task trains.
-
-    Args:
-        task: a `run.Script`, a `run.Partial` or a lazy entry point; it is only read.
-        executor: where it would run.
-        target: what it trains; may be left out for a task whose argument `recipe` or `config` is it.
-        overrides: the user's own, after those among a script's arguments.
-        artifact: packs that the run reads, where the user names them.
+    """Return what a task trains; `overrides` are the user's own, after those among a script's arguments.
 
     Raises:
         ConfigError: it is not said, cannot be loaded here, or the task changes it in a way that is not seen.

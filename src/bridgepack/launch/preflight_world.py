@@ -20,10 +20,6 @@ def world_size_of(executor: Executor, *, command: str = "python") -> int:
 
     Source: nemo_run/run/torchx_backend/packaging.py, `package`; nemo_run/core/execution/slurm.py.
 
-    Args:
-        executor: the executor.
-        command: what it starts: the entry point of a script, or a script's own text.
-
     Raises:
         ConfigError: it does not say.
     """

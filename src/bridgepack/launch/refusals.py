@@ -25,12 +25,7 @@ _CHECKPOINT_FILES = (
 
 
 def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
-    """Return the tasks that are not skipped, in order.
-
-    Args:
-        cluster: which may skip some.
-        skip: tasks that the user leaves out.
-        builds: whether there are packs to build.
+    """Return the tasks that neither the cluster nor the user skips, in order.
 
     Raises:
         ConfigError: a task is not known, or none is left.

@@ -36,11 +36,7 @@ def nemo_run() -> Any:
 
 
 def find_executor(name: str, place: str = "executor") -> type[Any]:
-    """Return an executor's class.
-
-    Args:
-        name: its name in nemo_run, or its dotted path.
-        place: where the executor stands in the cluster file, for messages.
+    """Return an executor's class by its name in nemo_run or its dotted path; `place` is for messages.
 
     Raises:
         ConfigError: there is none, or it cannot be imported.
@@ -63,12 +59,9 @@ def checked_executor(section: NemoRunExecutor, values: Mapping[str, Any], place:
 
 
 def checked_fields(cls: type[Any], values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
-    """Return the values as the class takes them: of the types of its fields, parts as objects of their classes.
+    """Return the values as a dataclass takes them: of the types of its fields, parts as objects of their classes.
 
-    Args:
-        cls: a dataclass.
-        values: field -> plain value, or an object already.
-        place: where they stand in the cluster file; "" to leave it out of messages.
+    `place` is where they stand in the cluster file; "" leaves it out of messages.
 
     Raises:
         ConfigError: naming every field that the class lacks, needs, or that has another type.

@@ -43,10 +43,6 @@ def make_tasks(plan: LaunchPlan, *, for_display: bool = False) -> tuple[LaunchTa
     Add them to any experiment: `experiment.add(task.script, executor=task.executor, name=task.name,
     dependencies=list(task.dependencies))`.
 
-    Args:
-        plan: what to launch.
-        for_display: hide secrets, for a dry run.
-
     Raises:
         ConfigError: an executor cannot be made of the cluster's settings, or the recipe is too long for an argument.
     """

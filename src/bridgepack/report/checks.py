@@ -50,9 +50,7 @@ def check_report_path(path: Path | None, target: str, environment: str | None) -
 def staged_report(path: Path | None, text: str) -> Iterator[None]:
     """Put a report in its place when the body has succeeded; before it, make sure that this is possible.
 
-    Args:
-        path: of the report; nothing is written where it is None. A device or a pipe is written to as it is.
-        text: the report.
+    Nothing is written where the path is None; a device or a pipe is written to as it is.
 
     Raises:
         ConfigError: it cannot be written there.

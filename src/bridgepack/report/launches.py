@@ -147,9 +147,7 @@ def describe_interrupt(result: LaunchResult) -> str:
 def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) -> str:
     """Return every kind of executor with its fields, then every kind of a part.
 
-    Args:
-        listing: what to print.
-        knows_classes: whether the classes of an installed nemo-run are among them.
+    `knows_classes` says whether those of an installed nemo-run are among them.
     """
     blocks = [
         "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",

@@ -108,10 +108,6 @@ def shipped_lines(names: Sequence[str]) -> str:
 def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
     """Return a recipe with every value, by the packs of an artifact where there is one, else by a forecast.
 
-    Args:
-        recipe: the recipe.
-        artifact: folder of the packs; by default the recipe's own.
-
     Raises:
         ConfigError: the folder is not there, or a pack cannot be a whole number of multiples.
         ArtifactError: the manifest cannot be read.

@@ -102,11 +102,6 @@ def decode(word: str) -> Assignment:
 def assignment_of(arguments: Sequence[str] | None, *, program: str, description: str) -> Assignment:
     """Return what a task's command line tells: one word, or a recipe and folders.
 
-    Args:
-        arguments: without the program's name; those of this process where None.
-        program: for the usage.
-        description: what it does.
-
     Raises:
         ConfigError: the recipe or the word is none.
         SystemExit: 2 for arguments that are not known, 0 for --help.

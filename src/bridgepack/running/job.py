@@ -71,12 +71,7 @@ class Job:
     """This process among those of its job."""
 
     def __init__(self, identity: Identity, *, report: Callable[[Stop], None]) -> None:
-        """Make a job of one process; `join` makes it one of many.
-
-        Args:
-            identity: which process this is.
-            report: tells people why all end; called in the first process only.
-        """
+        """Make a job of one process; `join` makes it one of many, of which the first calls `report` with why all end."""
         self.identity = identity
         self._report = report
         self._store: Any = None

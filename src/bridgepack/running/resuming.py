@@ -38,13 +38,7 @@ class Resumption:
 
 
 def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: str) -> DataOrder:
-    """Return what decides which packs a step of a run reads.
-
-    Args:
-        config: settings of the run, complete.
-        artifact: folder of the packs; without a manifest only its path is known.
-        world_size: number of processes.
-        version: of Megatron-Bridge.
+    """Return what decides which packs a step of a run reads; without a manifest only the artifact's path is known.
 
     Raises:
         ArtifactError: the manifest cannot be read.
@@ -68,12 +62,7 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
 
 
 def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str]) -> Resumption:
-    """Return what a job finds that is about to load a checkpoint, if it does.
-
-    Args:
-        checkpoint: the host's CheckpointConfig.
-        order: that the job would go on in.
-        ignored: code of a rule -> why its findings do not matter.
+    """Return what a job finds that may load a checkpoint by the host's CheckpointConfig, and go on in an order.
 
     Raises:
         ConfigError: the file beside the checkpoint cannot be read.

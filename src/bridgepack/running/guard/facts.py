@@ -61,11 +61,8 @@ class PlannedStep:
 def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, plan: PlannedStep | None) -> RankFacts:
     """Return what a rank saw of a step, with its evidence; this waits for the device.
 
-    Args:
-        watch: what was seen.
-        place: where the rank is.
-        num_micro_batches: of the step; where the host computed it more than once, the last time counts.
-        plan: what its replica should do; None where this rank does not know.
+    Where the host computed the micro batches more than once, the last time counts. `plan` is what the replica should
+    do; None where this rank does not know.
     """
     chunks = [
         [call for call in watch.calls if call.chunk == chunk][-num_micro_batches:] for chunk in range(watch.num_chunks)

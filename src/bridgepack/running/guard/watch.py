@@ -104,13 +104,7 @@ class StepWatch:
     """What is seen of one step on this rank."""
 
     def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer], step: int) -> None:
-        """Put hooks on the model; `close` takes them off.
-
-        Args:
-            chunks: of the model.
-            mixers: its parts that need boundaries.
-            step: as the host logs it, from 1.
-        """
+        """Put hooks on a model's chunks and mixers for a step, as the host logs it, from 1; `close` takes them off."""
         self.step = step
         self.calls: list[Call] = []
         self.num_chunks = len(chunks)
