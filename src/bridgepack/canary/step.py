@@ -115,7 +115,7 @@ class Step:
         return measured
 
     def _measure(self, model: Any, divisor: int = 1) -> None:
-        """Add the norms of the gradients that came since the last call; the host has divided them by `divisor` meanwhile."""
+        """Add the norms of the gradients that came since the last call, which the host has divided by `divisor`."""
         for name, own in model.named_parameters():
             total, key = own.main_grad * divisor, self._global_name(name)
             change = total - self._sums[name]

@@ -78,7 +78,7 @@ class RunFolder:
         return ArtifactPlace(path=path, fingerprint=fingerprint)
 
     def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write plain values under a name, e.g. `check`, and its next free number; return the file. One process at a time.
+        """Write one thing worth keeping under the next free number, and return its file. One process at a time.
 
         Raises:
             ConfigError: the folder cannot be written.

@@ -71,7 +71,7 @@ class Job:
     """This process among those of its job."""
 
     def __init__(self, identity: Identity, *, report: Callable[[Stop], None]) -> None:
-        """Make a job of one process; `join` makes it one of many, of which the first calls `report` with why all end."""
+        """Make a job of one process; `join` makes it one of many, of which the first reports why all end."""
         self.identity = identity
         self._report = report
         self._store: Any = None
