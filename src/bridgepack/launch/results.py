@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 State = Literal["not started", "submitted", "pending", "running", "succeeded", "failed", "cancelled", "unknown"]
+#: Is told of a task that has come to a state.
+type Listener = Callable[[str, State], None]
 #: States in which a job still needs, or may still need, the cluster.
 ALIVE: frozenset[State] = frozenset({"submitted", "pending", "running", "unknown"})
 
@@ -35,7 +38,7 @@ class LaunchResult:
     @property
     def has_failed(self) -> bool:
         """A task did not succeed; one that goes on without this process has not failed."""
-        return any(task.state != "succeeded" and not self._goes_on(task) for task in self.tasks)
+        return any(task.state != "succeeded" and not (self.is_detached and task.state in ALIVE) for task in self.tasks)
 
     @property
     def alive(self) -> tuple[TaskResult, ...]:
@@ -45,26 +48,16 @@ class LaunchResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
         return {
-            "run_name": self.run_name,
-            "run_folder": self.run_folder,
-            "experiment_folder": self.experiment_folder,
-            "is_detached": self.is_detached,
+            **asdict(self),
             "has_failed": self.has_failed,
             "tasks": [
                 {
-                    "name": task.name,
-                    "executor": task.kind,
-                    "state": task.state,
-                    "job": task.job,
-                    "log": task.log,
+                    **{"executor" if name == "kind" else name: value for name, value in asdict(task).items()},
                     "seconds": None if task.seconds is None else round(task.seconds, 1),
                 }
                 for task in self.tasks
             ],
         }
-
-    def _goes_on(self, task: TaskResult) -> bool:
-        return self.is_detached and task.state in ALIVE
 
 
 class LaunchInterrupt(KeyboardInterrupt):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import nemo_run as run
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 
 from bridgepack.config.cluster.base import Facts
@@ -21,27 +22,13 @@ from bridgepack.errors import ConfigError
 _SET_BY_NEMO_RUN = frozenset({"experiment_id", "job_dir"})
 
 
-def nemo_run() -> Any:
-    """Return the module.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module("nemo_run")
-    except ImportError as error:
-        raise ConfigError(
-            f"nemo-run cannot be imported: {error}. Install it: pip install 'bridgepack[launch]'."
-        ) from None
-
-
 def find_executor(name: str, place: str = "executor") -> type[Any]:
     """Return an executor's class by its name in nemo_run or its dotted path; `place` is for messages.
 
     Raises:
         ConfigError: there is none, or it cannot be imported.
     """
-    base = nemo_run().Executor
+    base = run.Executor
     found = _find(name, place)
     if not (isinstance(found, type) and issubclass(found, base) and dataclasses.is_dataclass(found)):
         raise ConfigError(f"{place}.class is {name}; allowed: a dataclass that inherits nemo_run.Executor. Correct it.")
@@ -83,8 +70,7 @@ def field_names(cls: type[Any]) -> frozenset[str]:
 
 def list_classes() -> tuple[ListedSection, ...]:
     """Return every executor of the installed nemo-run that has no kind of its own, with the fields of its class."""
-    module = nemo_run()
-    named = [name for name in sorted(module.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
+    named = [name for name in sorted(run.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
     dotted = [facts.class_name for facts in KNOWN.values() if "." in facts.class_name]
     return tuple(_listed(name) for name in (*named, *dotted))
 
@@ -99,7 +85,7 @@ def _find(name: str, place: str) -> Any:
             hint = f"Install what it needs: pip install 'nemo-run[{extra}]'." if extra else "Install it, or correct it."
             raise ConfigError(f"{place}.class is {name}; {error}. {hint}") from None
     else:
-        module = nemo_run()
+        module = run
     if hasattr(module, last):
         return getattr(module, last)
     nearest = nearest_name(last, [one for one in dir(module) if one.endswith("Executor")])
@@ -122,7 +108,7 @@ def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseMo
 
 
 def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
-    set_by_it = _SET_BY_NEMO_RUN if issubclass(cls, nemo_run().Executor) else frozenset()
+    set_by_it = _SET_BY_NEMO_RUN if issubclass(cls, run.Executor) else frozenset()
     return [field for field in dataclasses.fields(cls) if field.init and field.name not in set_by_it]
 
 
@@ -178,5 +164,5 @@ def _listed(name: str) -> ListedSection:
     except ConfigError as error:
         return listed(BaseModel, kind="nemo_run", title=str(error), facts=facts)
     title = facts.title or (cls.__doc__ or "").strip().partition("\n")[0]
-    own = _model(cls, without=field_names(nemo_run().Executor))
+    own = _model(cls, without=field_names(run.Executor))
     return listed(own, kind="nemo_run", title=title, facts=facts)

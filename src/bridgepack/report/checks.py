@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from bridgepack.checking.fix import Fixed
 
 
-def rendered(report: CheckReport, form: str, *, has_colour: bool, shows_advice: bool, shows_skipped: bool) -> str:
+def rendered(
+    report: CheckReport,
+    form: str = "text",
+    *,
+    has_colour: bool = False,
+    shows_advice: bool = False,
+    shows_skipped: bool = False,
+) -> str:
     """Return a report as `text`, `json`, `sarif` or `github`."""
     if form == "json":
         return render_json(report)

@@ -54,7 +54,7 @@ def _commit(plan: LaunchPlan) -> str:
     if plan.git is None:
         return "none; this folder is in no git repository"
     dirty = {True: ", with changes that are not committed", False: "", None: ", which git did not compare in time"}
-    return f"{plan.git.commit[:12]}{dirty[plan.git.is_dirty]}"
+    return f"{plan.git['commit'][:12]}{dirty[plan.git['is_dirty']]}"
 
 
 def _check(plan: LaunchPlan) -> str:

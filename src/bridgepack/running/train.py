@@ -81,7 +81,7 @@ def _prepare(start: Start) -> Stop | None:
     """Check the run and write down what it is made of; return why it must not start, or None."""
     report = checked(start)
     file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
-    text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip()
+    text = rendered(report).rstrip()
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
     say(f"{text}\nreport: {file}")
