@@ -11,13 +11,13 @@ from typing import Any
 
 from bridgepack.canary import faults
 from bridgepack.canary.comparison import Comparison, Settings
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_gpus, require_heads
+from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import CanaryTarget, open_target
-from bridgepack.data.tasks import Progress
+from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 
 DEFAULT_PACKS = 4
@@ -39,7 +39,7 @@ class CanaryOptions:
     fault: str | None = None  #: what is planted; one of `faults.FAULTS`
     uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
     timeout_s: float = DEFAULT_TIMEOUT_S  #: after which a step is ended
-    progress: Progress | None = None  #: told how far it is
+    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
@@ -80,12 +80,10 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
-            if options.progress is not None:
-                options.progress.start("Megatron-Bridge", None, "imports")
+            options.progress.start("Megatron-Bridge", None, "imports")
             recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, opened.artifact, folder)
-            if options.progress is not None:
-                options.progress.finish()
+            options.progress.finish()
             kernel = _kernel(facts, options)
             precisions: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             settings = Settings(
@@ -134,13 +132,12 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
     """Return the layouts to compare, and why some are left out."""
     facts = comparison.facts
     if asked is not None:
-        require_heads(asked, facts)
-        require_gpus(asked, comparison.num_devices)
+        require_fit(asked, facts, comparison.num_devices)
         return [fitted(asked, facts)], []
     if fault is None:
         return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
     layout = faults.FAULTS[fault][1]
-    require_gpus(layout, comparison.num_devices)
+    require_fit(layout, facts, comparison.num_devices)
     if comparison.num_packs % layout.data:
         raise ConfigError(
             f"--packs: {comparison.num_packs} packs cannot be shared by two ranks evenly, which {fault} needs. "

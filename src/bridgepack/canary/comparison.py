@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from bridgepack.canary.bounds import Bound, Sizes, bound_for
-from bridgepack.canary.comparing import WholeStep, unpacked_step
+from bridgepack.canary.comparing import WholeStep, judged, unpacked_step
 from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
-from bridgepack.canary.judging import judged
 from bridgepack.canary.naming import CanaryFinding
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunOutcome
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, Outcome, PacksRecord
 from bridgepack.canary.targets import CanaryTarget
-from bridgepack.data.tasks import Progress
+from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 
@@ -39,7 +38,7 @@ class Settings:
     precisions: tuple[Precision, ...]  #: what they compute in
     max_tokens: int  #: most runtime tokens of a pack
     timeout_s: float  #: after which a step is ended
-    progress: Progress | None = None  #: told of every step
+    progress: Progress = field(default_factory=SilentProgress)  #: told of every step
 
 
 class Comparison:
@@ -65,8 +64,7 @@ class Comparison:
 
     def announce(self, num_layouts: int) -> None:
         """Tell the progress how many steps will come."""
-        if self._settings.progress is not None:
-            self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
+        self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
 
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
@@ -166,8 +164,7 @@ class Comparison:
             timeout_s=self._settings.timeout_s,
         )
         outcome = self._host.run(request)
-        if self._settings.progress is not None:
-            self._settings.progress.advance(1)
+        self._settings.progress.advance(1)
         return outcome
 
     def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:

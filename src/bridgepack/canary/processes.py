@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bridgepack.canary.cpu.environment import COMPUTING
+from bridgepack.canary.cpu import COMPUTING
 from bridgepack.canary.records import HostFacts, RunOutcome, RunRequest, SeenRank
 from bridgepack.errors import ConfigError
 
