@@ -20,28 +20,17 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.records.guarded import DataOrder
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, artifact_of
 from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
-from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
+from bridgepack.running.resuming import Resumption, data_order, resumption
 
 #: Distributions that can change what a run computes, or how it is started.
 _STACK = (
-    "megatron-bridge",
-    "megatron-core",
-    "transformer-engine",
-    "transformer-engine-cu12",
-    "transformer-engine-cu13",
-    "torch",
-    "flash-attn",
-    "nvidia-resiliency-ext",
-    "nemo-run",
-    "transformers",
-    "tokenizers",
-    "pyarrow",
+    *("megatron-bridge", "megatron-core", "transformer-engine", "transformer-engine-cu12", "transformer-engine-cu13"),
+    *("torch", "flash-attn", "nvidia-resiliency-ext", "nemo-run", "transformers", "tokenizers", "pyarrow"),
 )
 
 
@@ -100,12 +89,8 @@ def checked(start: Start) -> CheckReport:
         RuleCrashError: a rule raised.
     """
     target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=start.settings)
-    options = CheckOptions(
-        artifact=start.artifact,
-        world_size=start.world_size,
-        environment=environment_here(),
-        num_workers=num_cores(),
-    )
+    here, size = environment_here(), start.world_size
+    options = CheckOptions(artifact=start.artifact, world_size=size, environment=here, num_workers=num_cores())
     return check_target(target, options)
 
 
@@ -122,40 +107,24 @@ def resumed(start: Start) -> Resumption:
     return resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
 
 
-def keep_order(start: Start, order: DataOrder | None) -> None:
-    """Write the order of the run's packs beside the checkpoints that it will leave.
-
-    Raises:
-        ConfigError: they cannot be written there.
-    """
-    folder = start.config.checkpoint.save
-    if folder is not None and order is not None and "://" not in str(folder):
-        write_order(Path(folder), order)
-
-
 def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
     """Return what this start of the training runs with, for the run's folder."""
     resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
+    installed, order = environment_here().versions, resumption.order
+    versions = {"bridgepack": __version__, "python": platform.python_version()}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": start.recipe.name,
         "artifact": None if start.artifact is None else str(start.artifact),
-        "fingerprint": resumption.order.fingerprint if resumption.order else None,
-        "order": asdict(resumption.order) if resumption.order else None,
+        "fingerprint": order.fingerprint if order else None,
+        "order": asdict(order) if order else None,
         "resolved": resolved,
         "world_size": start.world_size,
-        "versions": _versions(),
+        "versions": {**versions, **{name: installed[name] for name in _STACK if name in installed}},
         "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
     }
-
-
-def _versions() -> dict[str, str]:
-    """Return distribution -> version of what is installed here, with Python's and bridgepack's own."""
-    installed = environment_here().versions
-    found = {name: installed[name] for name in _STACK if name in installed}
-    return {"bridgepack": __version__, "python": platform.python_version(), **found}
 
 
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
