@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, repack, to_bridge
     from bridgepack.config.recipe.recipe import SFTRecipe
-    from bridgepack.launch.api import launch
+    from bridgepack.launch import launch
 
 __version__ = "0.1.0"
 __all__ = [

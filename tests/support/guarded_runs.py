@@ -20,7 +20,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bridgepack.canary.cpu.environment import ENVIRONMENT
+from bridgepack.canary.cpu import ENVIRONMENT
 from bridgepack.canary.worker import die_with_parent
 from tests.support import sabotage
 from tests.support.train_on_cpu import import_host, run_on_cpu

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bridgepack.canary.cpu.environment import ENVIRONMENT
+from bridgepack.canary.cpu import ENVIRONMENT
 
 PROJECT = Path(__file__).parents[2]
 _SITE = """\

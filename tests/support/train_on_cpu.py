@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[2]
 #: Of a script its own folder is on the path, whose modules would hide others of the same names, and not the project's.
 sys.path[:] = [str(PROJECT), *(place for place in sys.path if Path(place).resolve() != Path(__file__).parent)]
 
-from bridgepack.canary.cpu.environment import ENVIRONMENT  # noqa: E402
+from bridgepack.canary.cpu import ENVIRONMENT  # noqa: E402
 from tests.support import sabotage  # noqa: E402 (found on that path)
 
 

@@ -161,7 +161,7 @@ def test_missing_nemo_run_says_what_to_install(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "bridgepack.launch.installed.find_spec", lambda name: None if name == "nemo_run" else find(name)
+        "bridgepack.launch.find_spec", lambda name: None if name == "nemo_run" else find(name)
     )
     ran = run(capsys, "recipe.yaml", "--cluster", "local")
 

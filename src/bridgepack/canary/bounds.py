@@ -40,36 +40,22 @@ _STORED_PER_LAYER = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """What the length of a chain depends on.
+    """What the length of a chain depends on."""
 
-    Attributes:
-        model: sizes of the model, under the host's names.
-        vocab_size: of the output layer.
-        longest_sequence: runtime tokens that one token attends to at most.
-        num_tokens: runtime tokens over all packs.
-    """
-
-    model: Mapping[str, Any]
-    vocab_size: int
-    longest_sequence: int
-    num_tokens: int
+    model: Mapping[str, Any]  #: sizes of the model, under the host's names
+    vocab_size: int  #: of the output layer
+    longest_sequence: int  #: runtime tokens that one token attends to at most
+    num_tokens: int  #: runtime tokens over all packs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """How far two runs may be apart.
+    """How far two runs may be apart."""
 
-    Attributes:
-        precision: what both compute in.
-        relative: largest distance, relative to the measure.
-        chain_length: roundings of the longest chain.
-        because: how it comes about, in one line.
-    """
-
-    precision: Precision
-    relative: float
-    chain_length: int
-    because: str
+    precision: Precision  #: what both compute in
+    relative: float  #: largest distance, relative to the measure
+    chain_length: int  #: roundings of the longest chain
+    because: str  #: how it comes about, in one line
 
 
 def chain_length(sizes: Sizes) -> int:

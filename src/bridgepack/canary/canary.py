@@ -11,13 +11,13 @@ from typing import Any
 
 from bridgepack.canary import faults
 from bridgepack.canary.comparison import Comparison, Settings
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_gpus, require_heads
+from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.packs import ChosenPacks, chosen_packs
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import CanaryTarget, open_target
-from bridgepack.data.tasks import Progress
+from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 
 DEFAULT_PACKS = 4
@@ -27,33 +27,19 @@ DEFAULT_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryOptions:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-        artifact: packs of a recipe; by default its own.
-        overrides: dotted path -> value, changes to the recipe.
-        tensor: tensor-parallel ranks of the only layout; so pipeline and context.
-        pipeline: pipeline stages.
-        context: context-parallel ranks.
-        num_packs: packs that are compared.
-        max_tokens: most runtime tokens of each.
-        fault: what is planted; one of `faults.FAULTS`.
-        uses_gpu: whether GPUs and TransformerEngine are used; None for where they are there.
-        timeout_s: after which a step is ended.
-        progress: told how far it is.
-    """
-
-    artifact: Path | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    tensor: int | None = None
-    pipeline: int | None = None
-    context: int | None = None
-    num_packs: int = DEFAULT_PACKS
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    fault: str | None = None
-    uses_gpu: bool | None = None
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    progress: Progress | None = None
+    artifact: Path | None = None  #: packs of a recipe; by default its own
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to the recipe
+    tensor: int | None = None  #: tensor-parallel ranks of the only layout; so pipeline and context
+    pipeline: int | None = None  #: pipeline stages
+    context: int | None = None  #: context-parallel ranks
+    num_packs: int = DEFAULT_PACKS  #: packs that are compared
+    max_tokens: int = DEFAULT_MAX_TOKENS  #: most runtime tokens of each
+    fault: str | None = None  #: what is planted; one of `faults.FAULTS`
+    uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
+    timeout_s: float = DEFAULT_TIMEOUT_S  #: after which a step is ended
+    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:
@@ -89,23 +75,15 @@ def run_self_test(target: str, options: CanaryOptions) -> list[CanaryReport]:
 
 @contextmanager
 def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | None = None) -> Iterator[Comparison]:
-    """Yield what compares packs of a target, with the host loaded.
-
-    Args:
-        target: as `open_target` takes it.
-        options: what is compared.
-        num_precisions: how many of the precisions are computed; None for all.
-    """
+    """Yield what compares packs of a target, with the host loaded; in the first precisions, None for all."""
     opened, chosen = _opened(target, options)
     with tempfile.TemporaryDirectory(prefix="bridgepack-canary-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with HostProcess(folder, is_on_cpu=options.uses_gpu is False) as host:
-            if options.progress is not None:
-                options.progress.start("Megatron-Bridge", None, "imports")
+            options.progress.start("Megatron-Bridge", None, "imports")
             recipe = opened.recipe.model_dump(mode="json", exclude_unset=True)
             facts = host.open(recipe, opened.artifact, folder)
-            if options.progress is not None:
-                options.progress.finish()
+            options.progress.finish()
             kernel = _kernel(facts, options)
             precisions: tuple[Precision, ...] = ("bfloat16",) if kernel != "reference" else ("float64", "float32")
             settings = Settings(
@@ -120,11 +98,7 @@ def _comparison(target: str, options: CanaryOptions, *, num_precisions: int | No
 
 
 def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPacks]:
-    """Return a target and the packs that are compared.
-
-    Raises:
-        ConfigError: nothing of them is trained.
-    """
+    """Return a target and the packs that are compared."""
     opened = open_target(
         target,
         options.overrides,
@@ -142,11 +116,7 @@ def _opened(target: str, options: CanaryOptions) -> tuple[CanaryTarget, ChosenPa
 
 
 def _check_fault(fault: str | None, asked: Layout | None) -> None:
-    """Accept a fault that a layout can have.
-
-    Raises:
-        ConfigError: it cannot be planted there.
-    """
+    """Accept a fault that a layout can have."""
     if asked is None or fault is None:
         return
     needs = {
@@ -159,20 +129,15 @@ def _check_fault(fault: str | None, asked: Layout | None) -> None:
 
 
 def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) -> tuple[list[Layout], list[str]]:
-    """Return the layouts to compare, and why some are left out.
-
-    Raises:
-        ConfigError: the tiny model or the packs cannot be spread like that.
-    """
+    """Return the layouts to compare, and why some are left out."""
     facts = comparison.facts
     if asked is not None:
-        require_heads(asked, facts)
-        require_gpus(asked, comparison.num_devices)
+        require_fit(asked, facts, comparison.num_devices)
         return [fitted(asked, facts)], []
     if fault is None:
         return default_layouts(facts, num_packs=comparison.num_packs, num_devices=comparison.num_devices)
     layout = faults.FAULTS[fault][1]
-    require_gpus(layout, comparison.num_devices)
+    require_fit(layout, facts, comparison.num_devices)
     if comparison.num_packs % layout.data:
         raise ConfigError(
             f"--packs: {comparison.num_packs} packs cannot be shared by two ranks evenly, which {fault} needs. "
@@ -182,11 +147,7 @@ def _layouts(comparison: Comparison, fault: str | None, asked: Layout | None) ->
 
 
 def _kernel(facts: HostFacts, options: CanaryOptions) -> Kernel:
-    """Return what computes attention.
-
-    Raises:
-        ConfigError: GPUs are asked for, and there is none or no TransformerEngine.
-    """
+    """Return what computes attention."""
     is_there = facts.num_gpus > 0 and facts.has_transformer_engine
     if options.uses_gpu and not is_there:
         missing = "no GPU" if not facts.num_gpus else "no TransformerEngine"

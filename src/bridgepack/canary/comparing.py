@@ -1,4 +1,4 @@
-"""Puts the ranks of a step together, and measures how far its loss and gradients are from those of another step."""
+"""Puts the ranks of a step together, measures how far it is from the unpacked step, and judges that."""
 
 from __future__ import annotations
 
@@ -7,55 +7,44 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bridgepack.canary.bounds import Bound
 from bridgepack.canary.inputs import PackedInput
+from bridgepack.canary.naming import LEAK_IN_ATTENTION, UNKNOWN, CanaryFinding, finding, named_faults
 from bridgepack.canary.records import FloatArray, Layout, RunOutcome, SeenRank
+from bridgepack.canary.report_records import Measured
 from bridgepack.canary.weights import merged
 from bridgepack.replay.collate import predict_batch
 from bridgepack.replay.slicing import slice_row
 
 Losses = Mapping[tuple[int, int], float]
 
+#: Parameters that a message names.
+_NUM_NAMED = 3
+_TINY = float(np.finfo(np.float64).tiny)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeStep:
-    """A step over all its ranks.
+    """A step over all its ranks."""
 
-    Attributes:
-        loss: sum over trained tokens.
-        num_trained: trained tokens.
-        gradients: parameter of the whole model -> its gradient.
-        copies: parameter -> largest distance between the copies that ranks have of it, as a norm.
-        magnitudes: parameter -> measure of its gradient, of unpacked steps.
-        losses: (pack of the batch, sequence) -> loss.
-        router_margin: how clearly experts were chosen, of unpacked steps; None without experts.
-    """
-
-    loss: float
-    num_trained: int
-    gradients: Mapping[str, FloatArray]
-    copies: Mapping[str, float]
-    magnitudes: Mapping[str, float]
-    losses: Losses = field(default_factory=dict)
-    router_margin: float | None = None
+    loss: float  #: sum over trained tokens
+    num_trained: int  #: trained tokens
+    gradients: Mapping[str, FloatArray]  #: parameter of the whole model -> its gradient
+    copies: Mapping[str, float]  #: parameter -> largest distance between the copies that ranks have of it, as a norm
+    magnitudes: Mapping[str, float]  #: parameter -> measure of its gradient, of unpacked steps
+    losses: Losses = field(default_factory=dict)  #: (pack of the batch, sequence) -> loss
+    router_margin: float | None = None  #: how clearly experts were chosen, of unpacked steps; None without experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distance:
-    """How far a step is from the reference.
+    """How far a step is from the reference."""
 
-    Attributes:
-        loss: relative to the reference.
-        num_trained: trained tokens, more or less than the reference.
-        gradients: parameter -> relative to its measure, the largest first.
-        copies: parameter -> distance between copies, relative to its measure, the largest first.
-        sequences: (pack of the batch, sequence) -> relative distance of its loss, in order.
-    """
-
-    loss: float
-    num_trained: int
-    gradients: Mapping[str, float]
-    copies: Mapping[str, float]
-    sequences: Losses
+    loss: float  #: relative to the reference
+    num_trained: int  #: trained tokens, more or less than the reference
+    gradients: Mapping[str, float]  #: parameter -> relative to its measure, the largest first
+    copies: Mapping[str, float]  #: parameter -> distance between copies, relative to its measure, the largest first
+    sequences: Losses  #: (pack of the batch, sequence) -> relative distance of its loss, in order
 
     @property
     def sequence(self) -> tuple[int, int, float] | None:
@@ -94,10 +83,8 @@ def whole_step(outcome: RunOutcome, layout: Layout, losses: Losses) -> WholeStep
 
 def distance(step: WholeStep, reference: WholeStep) -> Distance:
     """Return how far a packed step is from the unpacked one."""
-    measures = {
-        name: max(size / max(reference.num_trained, 1), np.finfo(np.float64).tiny)
-        for name, size in reference.magnitudes.items()
-    }
+    num_trained = max(reference.num_trained, 1)
+    measures = {name: max(size / num_trained, _TINY) for name, size in reference.magnitudes.items()}
     missing = reference.gradients.keys() ^ step.gradients.keys()
     assert not missing, f"parameters of one run only: {sorted(missing)}"
     far = {
@@ -106,12 +93,12 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
     }
     copies = {name: size / measures[name] for name, size in step.copies.items() if size}
     return Distance(
-        loss=abs(step.loss - reference.loss) / max(abs(reference.loss), np.finfo(np.float64).tiny),
+        loss=abs(step.loss - reference.loss) / max(abs(reference.loss), _TINY),
         num_trained=step.num_trained - reference.num_trained,
         gradients=_by_size(far),
         copies=_by_size(copies),
         sequences={
-            place: abs(step.losses[place] - expected) / max(abs(expected), np.finfo(np.float64).tiny)
+            place: abs(step.losses[place] - expected) / max(abs(expected), _TINY)
             for place, expected in sorted(reference.losses.items())
             if place in step.losses
         },
@@ -119,12 +106,7 @@ def distance(step: WholeStep, reference: WholeStep) -> Distance:
 
 
 def unpacked_step(outcome: RunOutcome, num_sequences: list[int]) -> WholeStep:
-    """Return a complete step of one rank over sequences one by one.
-
-    Args:
-        outcome: the step.
-        num_sequences: of each pack.
-    """
+    """Return a complete step of one rank over sequences one by one; `num_sequences` is that of each pack."""
     places = [(pack, index) for pack, count in enumerate(num_sequences) for index in range(count)]
     losses = {
         places[batch.row]: float((batch.losses * batch.loss_mask).sum())
@@ -175,3 +157,62 @@ def _by_size(values: Mapping[str, float]) -> dict[str, float]:
 def _number(value: float) -> float:
     """Return the value, infinity where it is no number, so that it is never taken for small."""
     return value if value == value else float("inf")
+
+
+def judged(
+    outcome: RunOutcome, packs: PackedInput, reference: WholeStep, bound: Bound
+) -> tuple[Measured, list[CanaryFinding]]:
+    """Return how far a step is from the reference, the unpacked step, and what is wrong with it."""
+    findings = named_faults(outcome, packs)
+    if not outcome.is_complete:
+        measured = Measured(
+            precision=bound.precision,
+            bound=bound.relative,
+            outcome="differs" if findings else "could not run",
+            reason=outcome.reason if findings else f"{outcome.reason}\n{outcome.tail}",
+        )
+        return measured, findings
+    far = distance(packed_step(outcome, packs), reference)
+    is_same = far.is_within(bound.relative)
+    if not is_same and not findings:
+        leak = _leak(far, packs, bound)
+        findings.append(finding(LEAK_IN_ATTENTION, packs.layout.name, leak) if leak else _unnamed(far, packs, bound))
+    measured = Measured(
+        precision=bound.precision,
+        bound=bound.relative,
+        outcome="same" if is_same and not findings else "differs",
+        loss=far.loss,
+        gradient=far.largest_gradient,
+        parameter=next(iter(far.gradients), None),
+        sequence=far.sequence[2] if far.sequence is not None else None,
+        gradients=far.gradients,
+    )
+    return measured, findings
+
+
+def _leak(far: Distance, packs: PackedInput, bound: Bound) -> str | None:
+    """Return where attention crosses boundaries that every rank was told of, None where that is not what differs.
+
+    Then the first sequence of every pack agrees, as nothing is before it, and others do not.
+    """
+    wrong = [place for place, size in far.sequences.items() if size > bound.relative]
+    if not wrong or any(sequence == 0 for _, sequence in wrong):
+        return None
+    pack, sequence = wrong[0]
+    return (
+        f"every rank got the boundaries, yet the loss of sequence {sequence} of pack {packs.numbers[pack]} differs and "
+        f"that of every pack's first sequence does not: sequence {sequence} attends to what is before it"
+    )
+
+
+def _unnamed(far: Distance, packs: PackedInput, bound: Bound) -> CanaryFinding:
+    """Return a finding for numbers that differ although every rank saw what it should."""
+    largest = list(far.gradients.items())[:_NUM_NAMED]
+    shown = ", ".join(f"{name} by {value:.1e}" for name, value in largest)
+    text = f"gradients differ in {bound.precision}, most of all {shown}; the bound is {bound.relative:.1e}"
+    if far.num_trained:
+        text = f"{abs(far.num_trained):,} tokens {'more' if far.num_trained > 0 else 'fewer'} are trained; {text}"
+    if far.sequence is not None and far.sequence[2] > bound.relative:
+        pack, sequence, size = far.sequence
+        text = f"the loss of sequence {sequence} of pack {packs.numbers[pack]} differs by {size:.1e}; {text}"
+    return finding(UNKNOWN, packs.layout.name, text)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from bridgepack.canary.bounds import Bound, Sizes, bound_for
-from bridgepack.canary.comparing import WholeStep, unpacked_step
+from bridgepack.canary.comparing import WholeStep, judged, unpacked_step
 from bridgepack.canary.inputs import PackedInput, packed_input, request_of, write_packed, write_sequences
-from bridgepack.canary.judging import judged
 from bridgepack.canary.naming import CanaryFinding
 from bridgepack.canary.packs import ChosenPacks
 from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision, RunOutcome
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, Outcome, PacksRecord
 from bridgepack.canary.targets import CanaryTarget
-from bridgepack.data.tasks import Progress
+from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN
 
@@ -32,23 +31,14 @@ _CLEAR_MARGIN = 1e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How steps are run.
+    """How steps are run."""
 
-    Attributes:
-        folder: for what they read and leave.
-        kernel: what computes attention.
-        precisions: what they compute in.
-        max_tokens: most runtime tokens of a pack.
-        timeout_s: after which a step is ended.
-        progress: told of every step.
-    """
-
-    folder: Path
-    kernel: Kernel
-    precisions: tuple[Precision, ...]
-    max_tokens: int
-    timeout_s: float
-    progress: Progress | None = None
+    folder: Path  #: for what they read and leave
+    kernel: Kernel  #: what computes attention
+    precisions: tuple[Precision, ...]  #: what they compute in
+    max_tokens: int  #: most runtime tokens of a pack
+    timeout_s: float  #: after which a step is ended
+    progress: Progress = field(default_factory=SilentProgress)  #: told of every step
 
 
 class Comparison:
@@ -57,15 +47,7 @@ class Comparison:
     def __init__(
         self, host: HostProcess, facts: HostFacts, target: CanaryTarget, chosen: ChosenPacks, settings: Settings
     ) -> None:
-        """Take what is compared.
-
-        Args:
-            host: with the recipe loaded.
-            facts: of the recipe.
-            target: recipe and artifact.
-            chosen: the packs.
-            settings: how steps are run.
-        """
+        """Take what is compared, and the host with the recipe loaded."""
         self.facts = facts
         self._host, self._target, self._chosen, self._settings = host, target, chosen, settings
         self._num_runs = 0
@@ -82,19 +64,14 @@ class Comparison:
 
     def announce(self, num_layouts: int) -> None:
         """Tell the progress how many steps will come."""
-        if self._settings.progress is not None:
-            self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
+        self._settings.progress.start("training steps", (num_layouts + 1) * len(self._settings.precisions), "steps")
 
     def report(
         self, layouts: Sequence[Layout], *, fault: str | None, keeps_boundaries: bool, notes: Sequence[str]
     ) -> CanaryReport:
-        """Return what some layouts compute.
+        """Return what some layouts compute, one after another, with a fault planted in each where one is named.
 
-        Args:
-            layouts: one after another.
-            fault: to plant in each.
-            keeps_boundaries: whether packs are taken as they are even where their lengths do not fit a layout.
-            notes: for the reader.
+        With `keeps_boundaries` packs are taken as they are even where their lengths do not fit a layout.
 
         Raises:
             ConfigError: the unpacked step does not run.
@@ -187,8 +164,7 @@ class Comparison:
             timeout_s=self._settings.timeout_s,
         )
         outcome = self._host.run(request)
-        if self._settings.progress is not None:
-            self._settings.progress.advance(1)
+        self._settings.progress.advance(1)
         return outcome
 
     def _layout(self, packs: PackedInput) -> tuple[LayoutRecord, list[CanaryFinding]]:

@@ -14,12 +14,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch
 
 
 def step_config(config: Any, request: RunRequest) -> Any:
-    """Return the ConfigContainer of a step.
-
-    Args:
-        config: that of the recipe, with its tiny model, which is changed.
-        request: the step.
-    """
+    """Return the ConfigContainer of a step, made of that of the recipe with its tiny model, which is changed."""
     from megatron.bridge.training import config as host
 
     assign_known(config.model, _model_values(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,48 @@ from bridgepack.bridge.environment import environment_here
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.targets import quiet
 from bridgepack.bridge.writing.write import to_bridge
-from bridgepack.canary.families import family_at_hand, with_model_at_hand
 from bridgepack.canary.records import HostFacts
 from bridgepack.canary.tiny_model import cut_down, left_out, require_covered
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.rules.engine.families import family_named
 
+#: Where a recipe names no model.
+_DEFAULT_FAMILY = "llama"
+#: The provider is made of these and cut down afterwards, so that any topology of a recipe fits them.
+_DECODER: Mapping[str, Any] = {
+    "num_hidden_layers": 240,
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 32,
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 1 << 20,
+    "initializer_range": 0.02,
+    "vocab_size": 1024,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "attention_bias": False,
+}
+_CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+    "qwen3_moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "num_experts": 64,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 256,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "router_aux_loss_coef": 0.001,
+    },
+}
 _DISTRIBUTIONS = ("megatron-bridge", "megatron-core", "torch", "transformer-engine")
 
 
@@ -27,12 +64,13 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
         ConfigError: the host is not installed, the model cannot be loaded, or is not covered.
     """
     import_host("megatron.bridge")
+    import torch
+
     config, notes = _config(SFTRecipe.from_mapping(request["recipe"]), request)
     model = config.model
     require_covered(model)
     notes += tuple(left_out(config))
-    per_token = bool(model.calculate_per_token_loss)
-    is_split = bool(model.sequence_parallel)
+    per_token, is_split = bool(model.calculate_per_token_loss), bool(model.sequence_parallel)
     sizes = cut_down(model)
     specs = config.dataset.offline_packing_specs
     installed = environment_here().versions
@@ -46,7 +84,7 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
         pad_cu_seqlens=bool(specs is not None and specs.pad_cu_seqlens),
         notes=notes,
         versions={name: installed.get(name, "not installed") for name in _DISTRIBUTIONS},
-        num_gpus=_num_gpus(),
+        num_gpus=torch.cuda.device_count(),
         has_transformer_engine=importlib.util.find_spec("transformer_engine") is not None,
     )
     return config, facts
@@ -54,24 +92,20 @@ def opened(request: Mapping[str, Any]) -> tuple[Any, HostFacts]:
 
 def _config(recipe: SFTRecipe, request: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
     """Return a recipe's ConfigContainer, with a model of its family where its own cannot be loaded here."""
-    family = family_at_hand(recipe)
-    reason = "the recipe names no model"
+    family, reason = _DEFAULT_FAMILY, "the recipe names no model"
     if recipe.model is not None:
+        family = family_named(recipe.model.name) or ""
         try:
             with quiet():
                 return to_bridge(recipe, artifact=request["artifact"]), ()
         except ConfigError as error:
-            if family is None:
+            if family not in _CONFIGS:
                 raise
             reason = str(error).partition(": ")[0].strip()
-    assert family is not None
-    at_hand = with_model_at_hand(recipe, family, Path(request["folder"]) / "model")
+    folder = Path(request["folder"]) / "model"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**_DECODER, **_CONFIGS[family]}))
+    at_hand = recipe.override({"model": {"name": str(folder)}})
     with quiet():
         config = to_bridge(at_hand, artifact=request["artifact"])
     return config, (f"the model is bridgepack's own small one of the family {family}: {reason}",)
-
-
-def _num_gpus() -> int:
-    import torch
-
-    return int(torch.cuda.device_count())

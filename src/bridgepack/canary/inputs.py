@@ -27,27 +27,16 @@ _WIDTH_MULTIPLE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedInput:
-    """Packs as a layout trains them.
+    """Packs as a layout trains them."""
 
-    Attributes:
-        layout: over which processes.
-        numbers: of the packs in their split.
-        rows: one pack each, as the step reads them.
-        intended: the same, as they should be; other rows only where a fault is planted.
-        settings: of the host's collate, as they should be.
-        is_laid_out_anew: the artifact's own boundaries do not fit the layout, so sequences were padded for it.
-        entries: of the metadata that the step reads.
-        fault: what is planted.
-    """
-
-    layout: Layout
-    numbers: tuple[int, ...]
-    rows: tuple[PackedRow, ...]
-    intended: tuple[PackedRow, ...]
-    settings: CollateSettings
-    is_laid_out_anew: bool
-    entries: tuple[dict[str, Any], ...]
-    fault: str | None = None
+    layout: Layout  #: over which processes
+    numbers: tuple[int, ...]  #: of the packs in their split
+    rows: tuple[PackedRow, ...]  #: one pack each, as the step reads them
+    intended: tuple[PackedRow, ...]  #: the same, as they should be; other rows only where a fault is planted
+    settings: CollateSettings  #: of the host's collate, as they should be
+    is_laid_out_anew: bool  #: the artifact's own boundaries do not fit the layout, so sequences were padded for it
+    entries: tuple[dict[str, Any], ...]  #: of the metadata that the step reads
+    fault: str | None = None  #: what is planted
 
 
 def multiple_for(layout: Layout) -> int:
@@ -69,16 +58,9 @@ def packed_input(
     keeps_boundaries: bool,
     fault: str | None = None,
 ) -> PackedInput:
-    """Return packs for a layout.
+    """Return packs for a layout, with metadata and multiple of the artifact, and a fault where one is planted.
 
-    Args:
-        chosen: the packs.
-        layout: over which processes.
-        facts: of the recipe.
-        entries: of the artifact's metadata.
-        pad_seq_to_mult: of the artifact.
-        keeps_boundaries: whether packs are taken as they are even where their lengths do not fit.
-        fault: to plant.
+    With `keeps_boundaries` packs are taken as they are even where their lengths do not fit.
     """
     needed = multiple_for(layout)
     fits = all((pack.runtime_lengths % needed == 0).all() for pack in chosen.packs)
@@ -190,13 +172,7 @@ def _shortened(row: PackedRow, multiple: int) -> PackedRow:
 def _own_entries(
     entries: Sequence[dict[str, Any]], rows: Sequence[PackedRow], *, multiple: int
 ) -> tuple[dict[str, Any], ...]:
-    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong.
-
-    Args:
-        entries: of the artifact.
-        rows: the packs now.
-        multiple: that their sequences were padded to.
-    """
+    """Return an artifact's metadata for packs that were cut or padded: what is wrong with it stays wrong."""
     emptiest = min(len(row.input_ids) - len(row.seq_start_id) for row in rows)
     return tuple(
         {

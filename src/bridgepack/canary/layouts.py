@@ -25,10 +25,7 @@ _DEFAULT = (
 def default_layouts(facts: HostFacts, *, num_packs: int, num_devices: int | None) -> tuple[list[Layout], list[str]]:
     """Return the layouts that are compared where none is asked for, and why some are not.
 
-    Args:
-        facts: of the recipe.
-        num_packs: that are compared.
-        num_devices: GPUs that a layout has to fit on; None on CPU.
+    `num_devices` are GPUs that a layout has to fit on; None on CPU.
     """
     layouts, notes = [], []
     for layout in _DEFAULT:
@@ -69,22 +66,14 @@ def asked_layout(tensor: int | None, pipeline: int | None, context: int | None) 
     return layout
 
 
-def require_heads(layout: Layout, facts: HostFacts) -> None:
-    """Accept a layout whose tensor-parallel ranks share the attention heads evenly.
+def require_fit(layout: Layout, facts: HostFacts, num_devices: int | None) -> None:
+    """Accept a layout whose tensor-parallel ranks share the attention heads evenly, and that fits on the GPUs.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: they do not, or it does not.
     """
     heads, groups = facts.model["num_attention_heads"], facts.model["num_query_groups"]
     _require_shares("--tensor", layout.tensor, groups, f"{heads} heads in {groups} groups")
-
-
-def require_gpus(layout: Layout, num_devices: int | None) -> None:
-    """Accept a layout that fits on the GPUs.
-
-    Raises:
-        ConfigError: it does not.
-    """
     if num_devices is not None and layout.world_size > num_devices:
         raise ConfigError(
             f"{layout.name} needs {layout.world_size} GPUs, and {num_devices} are here. Use --device cpu."

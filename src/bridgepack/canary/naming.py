@@ -44,21 +44,13 @@ ADVICE: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryFinding:
-    """What is wrong, by name.
+    """What is wrong, by name."""
 
-    Attributes:
-        name: one of `ADVICE`.
-        layout: in which it was found.
-        message: what was found, where.
-        advice: what to do.
-        rules: codes of the rules that cover it.
-    """
-
-    name: str
-    layout: str
-    message: str
-    advice: str
-    rules: tuple[str, ...]
+    name: str  #: one of `ADVICE`
+    layout: str  #: in which it was found
+    message: str  #: what was found, where
+    advice: str  #: what to do
+    rules: tuple[str, ...]  #: codes of the rules that cover it
 
 
 def named_faults(outcome: RunOutcome, packs: PackedInput) -> list[CanaryFinding]:

@@ -19,14 +19,10 @@ _VOCAB_MULTIPLE = 128
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenSequence:
-    """One sequence without alignment padding.
+    """One sequence without alignment padding."""
 
-    Attributes:
-        input_ids: shape [stored tokens], int64.
-        loss_mask: shape [stored tokens], int64, label-aligned: as the host trains it, so 0 where the input is EOS.
-    """
-
-    input_ids: IntArray
+    input_ids: IntArray  #: shape [stored tokens], int64
+    #: shape [stored tokens], int64, label-aligned: as the host trains it, so 0 where the input is EOS
     loss_mask: IntArray
 
     @property
@@ -37,21 +33,13 @@ class TokenSequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pack:
-    """One chosen pack.
+    """One chosen pack."""
 
-    Attributes:
-        number: of the pack in its split.
-        row: as stored, with renumbered tokens; shorter where it was cut.
-        sequences: of it, in order.
-        num_sequences_left_out: sequences that were left out because the pack is long.
-        is_cut: its only sequence that is left was cut.
-    """
-
-    number: int
-    row: PackedRow
-    sequences: tuple[TokenSequence, ...]
-    num_sequences_left_out: int = 0
-    is_cut: bool = False
+    number: int  #: of the pack in its split
+    row: PackedRow  #: as stored, with renumbered tokens; shorter where it was cut
+    sequences: tuple[TokenSequence, ...]  #: of it, in order
+    num_sequences_left_out: int = 0  #: sequences that were left out because the pack is long
+    is_cut: bool = False  #: its only sequence that is left was cut
 
     @property
     def runtime_lengths(self) -> IntArray:
@@ -61,21 +49,13 @@ class Pack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenPacks:
-    """The packs that are compared.
+    """The packs that are compared."""
 
-    Attributes:
-        packs: in the order of their numbers.
-        eos_token_id: renumbered.
-        vocab_size: of the renumbered tokens.
-        num_untrained_eos: tokens whose mask asks for training and whose input is EOS, which the host does not train.
-        fingerprint: sha256 of everything in them.
-    """
-
-    packs: tuple[Pack, ...]
-    eos_token_id: int
-    vocab_size: int
-    num_untrained_eos: int
-    fingerprint: str
+    packs: tuple[Pack, ...]  #: in the order of their numbers
+    eos_token_id: int  #: renumbered
+    vocab_size: int  #: of the renumbered tokens
+    num_untrained_eos: int  #: tokens whose mask asks for training and whose input is EOS, which the host does not train
+    fingerprint: str  #: sha256 of everything in them
 
     @property
     def sequences(self) -> tuple[TokenSequence, ...]:
@@ -109,13 +89,7 @@ def choice_of(num_sequences: IntArray, longest: IntArray, num_packs: int) -> lis
 
 
 def chosen_packs(rows: Mapping[int, PackedRow], *, eos_token_id: int, max_tokens: int) -> ChosenPacks:
-    """Return packs as the canary trains them.
-
-    Args:
-        rows: number of the pack -> as stored.
-        eos_token_id: of the tokenizer.
-        max_tokens: most runtime tokens of a pack; longer ones lose their last sequences.
-    """
+    """Return packs, by their numbers, as the canary trains them; those longer than `max_tokens` lose sequences."""
     cut = {number: _shortened(row, max_tokens) for number, row in sorted(rows.items())}
     known = np.unique(np.concatenate([np.asarray([eos_token_id]), *(row.input_ids for row, _, _ in cut.values())]))
     eos = int(np.searchsorted(known, eos_token_id))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bridgepack.canary.cpu.environment import COMPUTING
+from bridgepack.canary.cpu import COMPUTING
 from bridgepack.canary.records import HostFacts, RunOutcome, RunRequest, SeenRank
 from bridgepack.errors import ConfigError
 
@@ -24,12 +24,7 @@ class HostProcess:
     """A process that answers one request after another."""
 
     def __init__(self, folder: Path, *, is_on_cpu: bool) -> None:
-        """Start it.
-
-        Args:
-            folder: for what it prints.
-            is_on_cpu: whether GPUs are hidden from it.
-        """
+        """Start it; what it prints goes to the folder."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if is_on_cpu else {}
         # It finds what this process has found, wherever either of them was started.
         paths = os.pathsep.join(filter(None, sys.path))
@@ -58,12 +53,7 @@ class HostProcess:
         self._process.wait()
 
     def open(self, recipe: dict[str, Any], artifact: Path | None, folder: Path) -> HostFacts:
-        """Load a recipe.
-
-        Args:
-            recipe: its plain values.
-            artifact: folder of the packs, where there is one.
-            folder: for a model of its family, where the recipe's own is not here.
+        """Load a recipe, in plain values; a model of its family goes to the folder where its own is not here.
 
         Raises:
             ConfigError: it cannot be loaded here, or the canary does not cover its model.

@@ -27,13 +27,7 @@ class Rows:
     """The batches of a data-parallel rank, and which rows each is made of."""
 
     def __init__(self, request: RunRequest, dataset_kwargs: dict[str, Any], *, data_rank: int) -> None:
-        """Open the packs or the sequences.
-
-        Args:
-            request: the step.
-            dataset_kwargs: of the recipe's dataset config.
-            data_rank: data-parallel rank.
-        """
+        """Open the packs or the sequences of a data-parallel rank; options are those of the recipe's dataset config."""
         self.order: list[int] = []
         self._request = request
         self._data_rank = data_rank

@@ -26,12 +26,7 @@ class Step:
     """A step of one rank; what it saw can be asked for even where it failed."""
 
     def __init__(self, config: Any, request: RunRequest) -> None:
-        """Fit a config to the step.
-
-        Args:
-            config: ConfigContainer of the recipe with its tiny model; it is changed.
-            request: the step.
-        """
+        """Fit the ConfigContainer of the recipe with its tiny model to the step; it is changed."""
         self.request = request
         self._dataset_kwargs = dict(config.dataset.dataset_kwargs or {})
         self._forward_step = forward_step_of(config)
@@ -120,12 +115,7 @@ class Step:
         return measured
 
     def _measure(self, model: Any, divisor: int = 1) -> None:
-        """Add the norms of the gradients that came since the last call.
-
-        Args:
-            model: a chunk.
-            divisor: what the host has divided gradients by meanwhile: by the trained tokens, at the end.
-        """
+        """Add the norms of the gradients that came since the last call, which the host has divided by `divisor`."""
         for name, own in model.named_parameters():
             total, key = own.main_grad * divisor, self._global_name(name)
             change = total - self._sums[name]

@@ -45,40 +45,24 @@ _SHORTEST, _LONGEST = 4, 120
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryTarget:
-    """A recipe, and packs of it.
+    """A recipe, and packs of it."""
 
-    Attributes:
-        place: what the user named.
-        recipe: the recipe.
-        artifact: folder of the packs, where there is one.
-        rows: number of the pack in the split -> as stored.
-        eos_token_id: of the tokenizer.
-        pad_seq_to_mult: multiple of runtime lengths.
-        entries: of the packs' metadata.
-        notes: what the reader should know.
-    """
-
-    place: str
-    recipe: SFTRecipe
-    artifact: Path | None
-    rows: Mapping[int, PackedRow]
-    eos_token_id: int
-    pad_seq_to_mult: int
-    entries: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...] = ()
+    place: str  #: what the user named
+    recipe: SFTRecipe  #: the recipe
+    artifact: Path | None  #: folder of the packs, where there is one
+    rows: Mapping[int, PackedRow]  #: number of the pack in the split -> as stored
+    eos_token_id: int  #: of the tokenizer
+    pad_seq_to_mult: int  #: multiple of runtime lengths
+    entries: tuple[dict[str, Any], ...]  #: of the packs' metadata
+    notes: tuple[str, ...] = ()  #: what the reader should know
 
 
 def open_target(
     text: str, overrides: Mapping[str, Any], *, artifact: Path | None, num_packs: int, max_tokens: int
 ) -> CanaryTarget:
-    """Return a target with its packs.
+    """Return a target with its packs, by default the recipe's own.
 
-    Args:
-        text: an artifact's folder, or a recipe as the command line takes it.
-        overrides: dotted path -> value, changes to the recipe.
-        artifact: packs of a recipe; by default its own.
-        num_packs: how many are wanted.
-        max_tokens: of a made-up pack.
+    It is an artifact's folder, or a recipe as the command line takes it. `max_tokens` is of a made-up pack.
 
     Raises:
         ConfigError: it is neither, or packs of the recipe are not built before the run.
@@ -115,11 +99,7 @@ def open_target(
 
 
 def _folder_of(recipe: SFTRecipe) -> Path | None:
-    """Return where a recipe's artifact is: the folder that it names, or where `build` puts it; None where none is.
-
-    Raises:
-        ConfigError: there are several.
-    """
+    """Return where a recipe's artifact is: the folder that it names, or where `build` puts it; None where none is."""
     named = [Path(recipe.artifact)] if recipe.artifact is not None else []
     for folder in (*named, _BUILD_FOLDER / recipe.name):
         if (folder / MANIFEST_FILE).is_file():
@@ -159,11 +139,7 @@ def _with_artifact(place: str, recipe: SFTRecipe, folder: Path, num_packs: int) 
 
 
 def _refuse_malformed(folder: Path, number: int, row: PackedRow) -> None:
-    """Refuse a row that is no pack.
-
-    Raises:
-        ArtifactError: its mask is of another length than its tokens, or its sequences do not begin one after the other.
-    """
+    """Refuse a row that is no pack."""
     starts, num_tokens = row.seq_start_id.astype(np.int64), len(row.input_ids)
     if len(row.loss_mask) != num_tokens:
         problem = f"has {num_tokens:,} tokens and a mask over {len(row.loss_mask):,}"

@@ -14,12 +14,7 @@ class Watch:
     """What a rank saw of its micro batches."""
 
     def __init__(self, model: Any, rows: list[int]) -> None:
-        """Hook into a model chunk.
-
-        Args:
-            model: a pipeline stage.
-            rows: rows of the batch, in the order of micro batches; filled by the loader.
-        """
+        """Hook into a pipeline stage; the loader fills `rows` in the order of micro batches."""
         self._rows = rows
         self._batches: list[dict[str, Any]] = []
         self.loss = 0.0

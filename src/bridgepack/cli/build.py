@@ -137,7 +137,7 @@ def _check_built(
     if as_json:
         print_json({**result.summary(), "check": report_to_dict(report)})
     else:
-        echo(rendered(report, "text", has_colour=has_colour(), shows_advice=False, shows_skipped=False).rstrip("\n"))
+        echo(rendered(report, has_colour=has_colour()).rstrip("\n"))
     return FINDINGS if report.fails(strict=False) else CLEAN
 
 

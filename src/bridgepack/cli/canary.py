@@ -52,11 +52,7 @@ def canary(target: str, **arguments: Any) -> int:
 
 
 def _check(arguments: dict[str, Any]) -> None:
-    """Accept options that fit together.
-
-    Raises:
-        UsageError: they do not.
-    """
+    """Accept options that fit together."""
     if not arguments["is_self_test"]:
         return
     for name in ("plant", "tensor", "pipeline", "context"):

@@ -15,7 +15,6 @@ from bridgepack.config.cluster.listing import list_executors
 from bridgepack.config.cluster.loading import parse_cluster_overrides
 from bridgepack.config.load import parse_overrides
 from bridgepack.errors import LaunchRefusedError
-from bridgepack.launch.installed import require_nemo_run
 from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.launch.results import LaunchInterrupt
 from bridgepack.report.checks import rendered
@@ -72,7 +71,7 @@ def _list_executors(*, as_json: bool) -> int:
 
 
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
-    require_nemo_run()
+    runs.require_nemo_run()
     try:
         plan = _planned(recipe, cluster, arguments)
     except LaunchRefusedError as refused:
@@ -97,7 +96,7 @@ def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan
 def _refused(refused: LaunchRefusedError, *, as_json: bool) -> int:
     """Print what the check found."""
     form = "json" if as_json else "text"
-    text = rendered(refused.report, form, has_colour=has_colour(), shows_advice=False, shows_skipped=False)
+    text = rendered(refused.report, form, has_colour=has_colour())
     echo(
         json.dumps({"is_submitted": False, "check": json.loads(text)}, indent=2, ensure_ascii=False)
         if as_json

@@ -63,11 +63,7 @@ def trace(artifact: Path, **arguments: Any) -> int:
 
 
 def _check_question(arguments: dict[str, Any]) -> None:
-    """Accept options that ask one thing.
-
-    Raises:
-        UsageError: they ask nothing, or several things.
-    """
+    """Accept options that ask one thing."""
     has_step, has_source, has_pack = (arguments[name] is not None for name in ("step", "source", "pack"))
     if not (has_step or has_source or has_pack):
         raise click.UsageError("nothing is asked; give --step N, --pack N or --source FILE:ROW.")
@@ -147,11 +143,7 @@ def verify(artifact: Path, **arguments: Any) -> int:
 
 
 def _check_extent(arguments: dict[str, Any]) -> None:
-    """Accept options that fit together.
-
-    Raises:
-        UsageError: they do not.
-    """
+    """Accept options that fit together."""
     for name in ("sample", "seed"):
         if arguments["is_all"] and arguments[name] is not None:
             raise click.UsageError(f"--all and --{name} contradict each other; give one of them.")

@@ -9,45 +9,111 @@ Read first: `plan`, then `tasks` and `experiment`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bridgepack.errors import ConfigError
+
 if TYPE_CHECKING:
-    from bridgepack.launch.api import launch
+    from bridgepack.config.cluster.cluster import ClusterConfig
+    from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch.dry_run import preview
     from bridgepack.launch.executors import make_executor
     from bridgepack.launch.experiment import submit
     from bridgepack.launch.plan import plan_launch
     from bridgepack.launch.preflight import PreflightPlugin
+    from bridgepack.launch.results import LaunchResult, Listener
     from bridgepack.launch.tasks import make_tasks
 
 __all__ = ["PreflightPlugin", "launch", "make_executor", "make_tasks", "plan_launch", "preview", "submit"]
 
 _HOMES = {
     "PreflightPlugin": "preflight",
-    "launch": "api",
     "make_executor": "executors",
     "make_tasks": "tasks",
     "plan_launch": "plan",
     "preview": "dry_run",
     "submit": "experiment",
 }
-_WITHOUT_NEMO_RUN = frozenset({"launch", "plan_launch"})
+
+
+def launch(
+    recipe: SFTRecipe | str | Path,
+    cluster: ClusterConfig | str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    cluster_overrides: Mapping[str, Any] | None = None,
+    artifact: str | Path | None = None,
+    skip: Collection[str] = (),
+    environment: str | Path | None = None,
+    detach: bool = False,
+    follow: bool = False,
+    listener: Listener | None = None,
+) -> LaunchResult:
+    """Build, check, then train a recipe on a cluster, as one experiment of nemo-run; return what came of it.
+
+    Example: `bridgepack.launch("recipes/mine.yaml", "cluster.yaml", overrides={"schedule.train_iters": 100})`.
+
+    Args:
+        recipe: an SFTRecipe, or where one is, as for `build`.
+        cluster: a ClusterConfig, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this machine.
+        overrides: dotted path -> value, for the recipe.
+        cluster_overrides: the same, for the cluster.
+        artifact: packs that are there already; nothing is built.
+        skip: tasks to leave out: build, check, train.
+        environment: `here`, or a file that lists what is installed on the nodes.
+        detach: return once everything is submitted.
+        follow: print the logs of the tasks to standard error as they grow.
+        listener: called with a task's name and its state at every change.
+
+    Raises:
+        LaunchRefusedError: the check found errors; nothing was submitted. Its `report` has them.
+        LaunchError: nemo-run or the cluster cannot start the run.
+        ConfigError: recipe, cluster or an argument is nothing that can run.
+        LaunchInterrupt: a KeyboardInterrupt that knows the state of each task.
+    """
+    require_nemo_run()
+    from bridgepack.launch.experiment import submit
+    from bridgepack.launch.plan import plan_launch
+
+    plan = plan_launch(
+        recipe,
+        cluster,
+        overrides=overrides,
+        cluster_overrides=cluster_overrides,
+        artifact=artifact,
+        skip=skip,
+        environment=environment,
+    )
+    return submit(plan, detach=detach, follow=follow, listener=listener)
+
+
+def require_nemo_run() -> None:
+    """Make sure that nemo-run is installed; it is not imported, which takes seconds.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if find_spec("nemo_run") is None:
+        raise ConfigError(
+            'launching needs nemo-run, which is not installed here. Install it: pip install "bridgepack[launch]"'
+        )
 
 
 def __getattr__(name: str) -> Any:
-    """Import public names on first use; nemo-run takes seconds.
+    """Import public names on first use.
 
     Raises:
         AttributeError: for any other name.
-        ConfigError: nemo-run is not installed.
+        ConfigError: nemo-run is not installed, and the name needs it.
     """
     if name not in _HOMES:
         raise AttributeError(f"module 'bridgepack.launch' has no attribute {name!r}")
-    if name not in _WITHOUT_NEMO_RUN:
-        from bridgepack.launch.installed import require_nemo_run
-
+    if name != "plan_launch":
         require_nemo_run()
     return getattr(import_module(f"bridgepack.launch.{_HOMES[name]}"), name)
 
@@ -55,11 +121,7 @@ def __getattr__(name: str) -> Any:
 class _CallableModule(ModuleType):
     """The package, so that `bridgepack.launch` is the function and the home of the others."""
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Launch a run, as `bridgepack.launch.launch` says."""
-        from bridgepack.launch.api import launch as launch_run
-
-        return launch_run(*arguments, **options)
+    __call__ = staticmethod(launch)
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,48 +13,37 @@ from typing import Any
 import nemo_run as run
 from nemo_run.config import get_nemorun_home, set_nemorun_home
 from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import LiteralScalarString
+from ruamel.yaml.scalarstring import walk_tree
 
 from bridgepack.config.write import recipe_to_yaml, written_values
 from bridgepack.errors import LaunchError
-from bridgepack.launch.experiment import add_tasks, make_experiment, output_on_stderr, refuse_detaching
+from bridgepack.launch.experiment import add_tasks, make_experiment, output_on_stderr, reason_of, refuse_detaching
 from bridgepack.launch.plan import LaunchPlan
 from bridgepack.launch.processes import restored_signals
 from bridgepack.launch.tasks import LaunchTask, make_tasks
-from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
 
+#: Variables that torchx sets for itself.
+_TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(kw_only=True, slots=True)
 class TaskScript:
-    """What would be submitted for one task.
+    """What would be submitted for one task."""
 
-    Attributes:
-        task: build, check or train.
-        title: what the text is.
-        command: what submits it; empty where a program and no command does.
-        depends_on: tasks that must have succeeded before.
-        text: the script, manifest or command.
-    """
-
-    task: str
-    title: str
-    command: str
-    depends_on: tuple[str, ...]
-    text: str
+    task: str  #: build, check or train
+    title: str  #: what the text is
+    command: str  #: what submits it; empty where a program and no command does
+    depends_on: tuple[str, ...]  #: tasks that must have succeeded before
+    text: str  #: the script, manifest or command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DryRun:
-    """A launch that was not made.
+    """A launch that was not made."""
 
-    Attributes:
-        plan: what it would do.
-        scripts: what would be submitted, in order.
-    """
-
-    plan: LaunchPlan
-    scripts: tuple[TaskScript, ...]
+    plan: LaunchPlan  #: what it would do
+    scripts: tuple[TaskScript, ...]  #: what would be submitted, in order
 
     @property
     def recipe_text(self) -> str:
@@ -83,20 +70,23 @@ class DryRun:
 def preview(plan: LaunchPlan, *, detach: bool = False) -> DryRun:
     """Return what a launch would submit; nothing is left behind.
 
-    Args:
-        plan: what to launch.
-        detach: whether the launch would be detached from; refused where it cannot be.
-
     Raises:
         ConfigError: as `submit`.
         LaunchError: nemo-run cannot make the scripts.
     """
-    with _temporary_home() as (home, real_home), output_on_stderr(), restored_signals():
-        tasks = make_tasks(plan, for_display=True)
-        if detach:
-            refuse_detaching(plan, tasks)
-        scripts = _scripts(plan, tasks)
-    return DryRun(plan=plan, scripts=tuple(_at_home(script, home, real_home) for script in scripts))
+    real_home = get_nemorun_home()
+    with tempfile.TemporaryDirectory(prefix="bridgepack-") as home, output_on_stderr(), restored_signals():
+        set_nemorun_home(home)
+        try:
+            tasks = make_tasks(plan, for_display=True)
+            if detach:
+                refuse_detaching(plan, tasks)
+            scripts = _scripts(plan, tasks)
+        finally:
+            set_nemorun_home(real_home)
+    for script in scripts:
+        script.text, script.command = (text.replace(home, real_home) for text in (script.text, script.command))
+    return DryRun(plan=plan, scripts=tuple(scripts))
 
 
 def _scripts(plan: LaunchPlan, tasks: tuple[LaunchTask, ...]) -> list[TaskScript]:
@@ -108,52 +98,40 @@ def _scripts(plan: LaunchPlan, tasks: tuple[LaunchTask, ...]) -> list[TaskScript
             jobs = {job.id: job for job in experiment.jobs}
             return [_script(task, jobs[task.name]) for task in tasks]
     except Exception as error:  # nemo-run and what it calls raise anything: packagers, SkyPilot, assertions
-        reason = printable(" ".join(str(error).split()))[:2000] or "no reason was given"
-        raise LaunchError(
-            f"nemo-run cannot make the scripts: {type(error).__name__}: {reason}. Correct the cluster file."
-        ) from error
+        raise LaunchError(f"nemo-run cannot make the scripts: {reason_of(error)}. Correct the cluster file.") from error
 
 
 def _script(task: LaunchTask, job: Any) -> TaskScript:
     """Return what nemo-run has made of a task, in the form in which it goes out."""
-    request, executor = job._dryrun_info.request, job.executor
-    command = ""
-    if isinstance(executor, run.LocalExecutor):
-        title, text = "command on this machine", _local_command(request)
-    elif isinstance(executor, run.SlurmExecutor):
-        title, text = "script for sbatch", request.materialize()
-        command = _sbatch(task, request, executor)
-    elif isinstance(executor, run.KubeflowExecutor):
-        title, text = "manifest of Kubernetes", _kubeflow(request, executor)
-    elif isinstance(executor, (run.SkypilotExecutor, run.SkypilotJobsExecutor)):
-        title, text = "task of SkyPilot", _as_yaml(request.task.to_yaml_config())
-    elif isinstance(executor, run.DGXCloudExecutor):
-        script = Path(executor.experiment_dir, "torchrun_job.sh").read_text(encoding="utf-8")
-        title, text = "script on DGX Cloud", f"{script}\n{_settings(executor)}"
-    else:
-        commands = [request.cmd] if hasattr(request, "cmd") else [one.command for one in request.containers]
-        title = f"command for {type(executor).__name__}"
-        text = "\n".join([*(" ".join(words) for words in commands), "", _settings(executor)])
-    return TaskScript(task=task.name, title=title, text=text, command=command, depends_on=task.dependencies)
+    request, executor, command = job._dryrun_info.request, job.executor, ""
+    match executor:
+        case run.LocalExecutor():
+            title, text = "command on this machine", _local_command(request)
+        case run.SlurmExecutor():
+            title, text, command = "script for sbatch", request.materialize(), _sbatch(task, request, executor)
+        case run.KubeflowExecutor():
+            title, text = "manifest of Kubernetes", _kubeflow(request, executor)
+        case run.SkypilotExecutor() | run.SkypilotJobsExecutor():
+            title, text = "task of SkyPilot", _as_yaml(request.task.to_yaml_config())
+        case run.DGXCloudExecutor():
+            script = Path(executor.experiment_dir, "torchrun_job.sh").read_text(encoding="utf-8")
+            title, text = "script on DGX Cloud", f"{script}\n{_settings(executor)}"
+        case _:
+            commands = [request.cmd] if hasattr(request, "cmd") else [one.command for one in request.containers]
+            title = f"command for {type(executor).__name__}"
+            text = "\n".join([*map(" ".join, commands), "", _settings(executor)])
+    return TaskScript(task=task.name, title=title, command=command, depends_on=task.dependencies, text=text)
 
 
 def _local_command(request: Any) -> str:
     """Return the commands of a request of torchx, with the variables that are set for them."""
     lines = []
-    for replicas in request.role_params.values():
-        for replica in replicas:
-            shown = {name: value for name, value in replica.env.items() if name not in _TORCHX_VARIABLES}
-            # torchx puts its PATH before the inherited one.
-            lines += [
-                f"export {name}={shlex.quote(value)}{':$PATH' if name == 'PATH' else ''}"
-                for name, value in sorted(shown.items())
-            ]
-            lines.append(shlex.join(replica.args))
+    for replica in (replica for replicas in request.role_params.values() for replica in replicas):
+        for name in sorted(replica.env.keys() - _TORCHX_VARIABLES):
+            inherited = ":$PATH" if name == "PATH" else ""  # torchx puts its PATH before the inherited one
+            lines.append(f"export {name}={shlex.quote(replica.env[name])}{inherited}")
+        lines.append(shlex.join(replica.args))
     return "\n".join(lines)
-
-
-#: Variables that torchx sets for itself.
-_TORCHX_VARIABLES = frozenset({"TORCHX_RANK0_HOST", "TORCHELASTIC_ERROR_FILE", "PET_LOG_DIR", "LOGLEVEL"})
 
 
 def _sbatch(task: LaunchTask, request: Any, executor: Any) -> str:
@@ -176,43 +154,17 @@ def _kubeflow(request: Any, executor: Any) -> str:
 def _settings(executor: Any) -> str:
     """Return the fields of an executor that say something, as comments in YAML; its parts have no such form."""
     values = {field.name: getattr(executor, field.name) for field in fields(executor) if not field.name.startswith("_")}
-    plain = {name: value for name, value in values.items() if isinstance(value, _PLAIN) and value not in _EMPTY}
+    plain = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str | int | float | list | dict) and value not in ("", [], {})
+    }
     return "".join(f"# {line}\n" for line in _as_yaml(plain).splitlines())
-
-
-_PLAIN = (str, int, float, list, dict)
-_EMPTY: tuple[Any, ...] = ("", [], {})
 
 
 def _as_yaml(value: Any) -> str:
     writer, text = YAML(typ="rt", pure=True), StringIO()
     writer.width = 10**6
-    writer.dump(_with_blocks(value), text)
+    walk_tree(value)  # texts of several lines become blocks
+    writer.dump(value, text)
     return text.getvalue()
-
-
-def _with_blocks(value: Any) -> Any:
-    """Return plain values in which texts of several lines are written as such."""
-    if isinstance(value, dict):
-        return {name: _with_blocks(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_blocks(item) for item in value]
-    return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value
-
-
-@contextlib.contextmanager
-def _temporary_home() -> Iterator[tuple[str, str]]:
-    """Give nemo-run a home that goes afterwards; give its path and that of the real one."""
-    real_home = get_nemorun_home()
-    with tempfile.TemporaryDirectory(prefix="bridgepack-") as home:
-        set_nemorun_home(home)
-        try:
-            yield home, real_home
-        finally:
-            set_nemorun_home(real_home)
-
-
-def _at_home(script: TaskScript, home: str, real_home: str) -> TaskScript:
-    """Return a script with the paths that it would have."""
-    text, command = (words.replace(home, real_home) for words in (script.text, script.command))
-    return replace(script, text=text, command=command)

@@ -6,8 +6,13 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import nemo_run as run
+from nemo_run.core.execution.launcher import Launcher
+from nemo_run.core.execution.slurm import SlurmJobDetails
 
 from bridgepack.config.cluster.base import Task
 from bridgepack.config.cluster.cluster import ClusterConfig
@@ -19,12 +24,22 @@ from bridgepack.config.cluster.references import hide_secrets, resolve_reference
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.errors import ConfigError
 from bridgepack.launch.exports import exported
-from bridgepack.launch.parts import build_executor, make_job_details, make_launcher, make_packager, make_tunnel
-from bridgepack.launch.signatures import field_names, find_executor
+from bridgepack.launch.signatures import checked_executor, field_names, find_executor
 
-if TYPE_CHECKING:
-    import nemo_run as run
-
+_PACKAGERS: Mapping[str, Any] = {
+    "none": run.Packager,
+    "git_archive": run.GitArchivePackager,
+    "pattern": run.PatternPackager,
+    "hybrid": run.HybridPackager,
+}
+_NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json")
+_LAUNCHERS: Mapping[str, Any] = {
+    "none": Launcher,
+    "torchrun": run.Torchrun,
+    "fault_tolerance": run.FaultTolerance,
+    "slurm_template": run.SlurmTemplate,
+    "slurm_ray": run.SlurmRay,
+}
 #: A job that a file names by its id alone, as nemo-run's handles name it.
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
 #: How srun is told the cores of a process.
@@ -39,14 +54,10 @@ def make_executor(
     run_name: str = "bridgepack",
     for_display: bool = False,
 ) -> run.Executor:
-    """Return nemo-run's executor for one task of a launch; nothing is started or written.
+    """Return nemo-run's executor for one task (build, check or train) of a launch; nothing is started or written.
 
-    Args:
-        cluster: the cluster.
-        task: build, check or train.
-        num_gpus: GPUs that the recipe is made for; fills what the cluster leaves open.
-        run_name: name of the run, for what has to be named on the cluster.
-        for_display: leave `${env:NAME}` as it is and hide secrets that are written out, for a dry run.
+    `num_gpus` fills what the cluster leaves open. `for_display`, of a dry run, leaves `${env:NAME}` as it is and hides
+    secrets.
 
     Raises:
         ConfigError: a variable is not set, the GPUs do not fill whole nodes, the class of the executor lacks or refuses
@@ -63,12 +74,11 @@ def make_executor(
         # torchx puts this in front of PATH: `python` and `torchrun` are those of this environment.
         values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
     if "packager" in values:
-        values["packager"] = make_packager(values["packager"])
-    launcher = values["launcher"]
-    values["launcher"] = make_launcher(launcher, is_default=launcher == _as_lists(NoLauncher(kind="none").model_dump()))
+        values["packager"] = _packager(values["packager"])
+    values["launcher"] = _launcher(values["launcher"])
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values))
-    executor = build_executor(section, values)
+    executor = _built(section, values)
     if task == "train" and isinstance(section, NemoRunExecutor):
         _refuse_other_counts(section, executor, processes)
     return executor
@@ -85,8 +95,8 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
     if section.launcher.kind == "slurm_ray":
         env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script stops without it
     return {
-        "tunnel": make_tunnel(values["tunnel"]),
-        "job_details": make_job_details(values["job_details"]),
+        "tunnel": _tunnel(values["tunnel"]),
+        "job_details": SlurmJobDetails(**values["job_details"]),
         "dependencies": [_JOB_HANDLE.format(job) if "://" not in job else job for job in section.dependencies],
         "exclusive": section.exclusive or None,  # false would be written as --exclusive=False
         "srun_args": srun_args,
@@ -96,7 +106,7 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
 
 def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, Any]:
     """Return the section's fields; `build` and `check` get no GPUs and no torchrun but what is written for them."""
-    values = section.model_dump(mode="python", exclude={"kind", "class_"})
+    values = section.model_dump(mode="json", exclude={"kind", "class_"})
     if isinstance(section, NemoRunExecutor) and "packager" not in section.model_fields_set:
         del values["packager"]  # the class has a default of its own
     if task != "train":
@@ -104,13 +114,12 @@ def _for_task(section: Executor, task: Task, own: frozenset[str]) -> dict[str, A
             if name != "gres" or (isinstance(section, SlurmExecutor) and section.gpus_in_gres() is not None):
                 values.pop(name, None)
         if section.launcher.kind in PROCESS_LAUNCHERS and "launcher" not in own:
-            values["launcher"] = NoLauncher(kind="none").model_dump()
+            values["launcher"] = dict(_NO_LAUNCHER)
     return values
 
 
 def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -> dict[str, Any]:
-    """Return the values as lists and mappings, with references resolved, or with secrets hidden for display."""
-    values = _as_lists(values)
+    """Return the values with references resolved, or with secrets hidden for display."""
     if for_display:
         values = hide_secrets(values)
         if section.facts.exports_env_vars:
@@ -123,12 +132,6 @@ def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -
         if section.facts.exports_env_vars
         else resolve_references(env_vars, os.environ, "executor.env_vars"),
     }
-
-
-def _as_lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_lists(item) for name, item in value.items()}
-    return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
@@ -146,11 +149,7 @@ def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:
 
 
 def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, processes: Processes) -> None:
-    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for.
-
-    Raises:
-        ConfigError: it would; the fields that say how many have names that are not known here.
-    """
+    """Refuse a class that would tell torchrun of other nodes or processes than the run is checked for."""
     expected = (processes.num_nodes or 1, processes.num_per_node or 1)
     with contextlib.suppress(NotImplementedError):  # nemo-run's classes without processes of their own
         found = (executor.nnodes(), executor.nproc_per_node())
@@ -160,3 +159,47 @@ def _refuse_other_counts(section: NemoRunExecutor, executor: run.Executor, proce
                 f"{found[0]} nodes, and the run needs {expected[1]} on each of {expected[0]}. Set the fields of the "
                 f"class that say how many; {section.facts.nodes} and {section.facts.processes} tell the launch of them."
             )
+
+
+def _built(section: Executor, values: dict[str, Any]) -> Any:
+    cls = find_executor(section.facts.class_name)
+    if isinstance(section, NemoRunExecutor):
+        values = checked_executor(section, values)
+    try:
+        return cls(**values)
+    except (ImportError, AssertionError) as error:
+        reason, extra = " ".join(str(error).split()), section.facts.extra
+        hint = f" Install what it needs: pip install 'nemo-run[{extra}]'." if extra and "nstall" in reason else ""
+        raise ConfigError(f"executor.kind is {section.kind}; nemo-run cannot make it here: {reason}{hint}") from None
+    except Exception as error:
+        # The Kubernetes client has an exception of its own for a missing or wrong configuration.
+        if type(error).__name__ != "ConfigException":
+            raise
+        raise ConfigError(
+            f"executor.kind is {section.kind}; there is no usable Kubernetes configuration: {error} Set KUBECONFIG to "
+            f"that of the cluster, or write ~/.kube/config."
+        ) from None
+
+
+def _packager(values: dict[str, Any]) -> run.Packager:
+    fields = {name: value for name, value in values.items() if name != "kind"}
+    if "sub_packagers" in fields:
+        fields["sub_packagers"] = {name: _packager(inner) for name, inner in fields["sub_packagers"].items()}
+    return _PACKAGERS[values["kind"]](**fields)
+
+
+def _launcher(values: dict[str, Any]) -> Launcher | None:
+    """Return nemo-run's launcher; None for none with nothing set."""
+    if values == _NO_LAUNCHER:
+        return None
+    return _LAUNCHERS[values["kind"]](**{name: value for name, value in values.items() if name != "kind"})
+
+
+def _tunnel(values: dict[str, Any]) -> run.Tunnel:
+    """Return nemo-run's tunnel; nothing is connected."""
+    fields = {name: value for name, value in values.items() if name != "kind"}
+    if values["kind"] == "local":
+        return run.LocalTunnel(**fields)
+    if fields["identity"] is not None:
+        fields["identity"] = str(Path(fields["identity"]).expanduser())
+    return run.SSHTunnel(**fields)

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,10 +22,9 @@ from bridgepack.config.cluster.executors import LOCAL_KINDS
 from bridgepack.errors import ConfigError, LaunchError
 from bridgepack.launch.plan import LaunchPlan
 from bridgepack.launch.processes import Interruption, end_processes, restored_signals, undisturbed
-from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, State, TaskResult
-from bridgepack.launch.slurm_jobs import await_reports
+from bridgepack.launch.results import ALIVE, LaunchInterrupt, LaunchResult, Listener, State, TaskResult
 from bridgepack.launch.tasks import RUN_VARIABLE, LaunchTask, is_on_this_machine, make_tasks
-from bridgepack.launch.watching import Listener, TaskFailedError, Watch, state_name
+from bridgepack.launch.watching import TaskFailedError, Watch, await_reports, state_name
 from bridgepack.report.text import printable
 
 
@@ -41,12 +41,8 @@ def submit(
     A task starts once the one before has succeeded: on Slurm by afterok dependencies, elsewhere one after the other by
     this process. What nemo-run and the followed logs print goes to standard error.
 
-    Args:
-        plan: what to launch.
-        tasks: those of `make_tasks(plan)`, where something was changed in them, such as plugins.
-        detach: return once everything is submitted, where the cluster keeps the order itself.
-        follow: print the logs of the tasks as they grow.
-        listener: told of every change of a task's state.
+    `tasks` are those of `make_tasks(plan)`, where something was changed in them, such as plugins. The other arguments
+    are as of `bridgepack.launch`.
 
     Raises:
         ConfigError: the plan cannot be detached from, or a folder cannot be written.
@@ -58,7 +54,7 @@ def submit(
         refuse_detaching(plan, tasks)
     _make_folders(plan)
     with output_on_stderr(), restored_signals():
-        launch = _Launch(plan, tasks, listener or _ignore, follow=follow)
+        launch = _Launch(plan, tasks, listener or (lambda _task, _state: None), follow=follow)
         try:
             return launch.run(detach=detach)
         finally:
@@ -124,11 +120,11 @@ class _Launch:
         self.tasks = tasks
         self.experiment = make_experiment(plan)
         self.interruption = Interruption()
-        self.watch = Watch(self.experiment, listener, self.interruption, is_here=self._is_here, follows_logs=follow)
+        self.is_here = partial(is_on_this_machine, plan.cluster)
+        self.watch = Watch(self.experiment, listener, self.interruption, is_here=self.is_here, follows_logs=follow)
         self.is_detached = False
 
     def run(self, *, detach: bool) -> LaunchResult:
-        """Run the experiment and return what came of it."""
         # nemo-run's own waiting cannot be interrupted, and goes on after a failure.
         self.experiment._wait_for_jobs = self.watch.wait
         self.interruption.note()
@@ -150,7 +146,7 @@ class _Launch:
                 self._interrupt()
             submitted = [task.name for task in self.result().alive]
             self._stop(only_here=False)
-            raise LaunchError(_not_submitted(error, submitted, self._folder())) from error
+            raise LaunchError(_not_submitted(error, submitted, self.experiment._exp_dir)) from error
         return self.result()
 
     def _interrupt(self) -> NoReturn:
@@ -158,12 +154,11 @@ class _Launch:
         raise LaunchInterrupt(self.result()) from None
 
     def result(self) -> LaunchResult:
-        """Return the state of each task, as far as it is known."""
         jobs = {job.id: job for job in self.experiment.jobs}
         return LaunchResult(
             run_name=self.plan.run_name,
             run_folder=self.plan.run_folder,
-            experiment_folder=self._folder(),
+            experiment_folder=str(self.experiment._exp_dir),
             tasks=tuple(self._task_result(task, jobs.get(task.name)) for task in self.tasks),
             is_detached=self.is_detached,
         )
@@ -176,23 +171,17 @@ class _Launch:
             name=task.name,
             kind=self.plan.cluster.executor_for(task.name).kind,
             state=state,
-            job=_job_id(job),
-            log=log_of(job),
+            job=str(job.handle).partition("://")[2].rpartition("/")[2] if job is not None and job.handle else "",
+            log=_log_of(job),
             seconds=self.watch.seconds.get(task.name),
         )
-
-    def _is_here(self, task: str) -> bool:
-        return any(task == one.name and is_on_this_machine(self.plan.cluster, one.name) for one in self.tasks)
-
-    def _folder(self) -> str:
-        return str(self.experiment._exp_dir)
 
     def _stop(self, *, only_here: bool) -> None:
         """Cancel what was submitted, or only what is on this machine, where nothing would look after it."""
         with undisturbed():
             for job in self.experiment.jobs:
                 is_alive = job.handle and self.watch.states.get(job.id, "submitted") in ALIVE
-                if is_alive and (self._is_here(job.id) or not only_here):
+                if is_alive and (self.is_here(job.id) or not only_here):
                     self.experiment.cancel(job.id)
                     self.watch.states[job.id] = "cancelled"
             if any(self.plan.cluster.executor_for(task.name).kind in LOCAL_KINDS for task in self.tasks):
@@ -200,20 +189,20 @@ class _Launch:
 
 
 def _not_submitted(error: Exception, submitted: Sequence[str], folder: str) -> str:
-    reason = printable(" ".join(str(error).split()))[:2000] or "no reason was given"
     cancelled = f" {', '.join(submitted)} had been submitted and was cancelled." if submitted else ""
     return (
-        f"nemo-run could not submit the run: {type(error).__name__}: {reason}.{cancelled} The scripts are in {folder}. "
+        f"nemo-run could not submit the run: {reason_of(error)}.{cancelled} The scripts are in {folder}. "
         "Correct what it names; --dry-run shows what is submitted."
     )
 
 
-def _job_id(job: Any) -> str:
-    """Return a job's id: `slurm_tunnel://nemo_run/42` -> `42`."""
-    return str(job.handle).partition("://")[2].rpartition("/")[2] if job is not None and job.handle else ""
+def reason_of(error: Exception) -> str:
+    """Return what nemo-run raised, on one line."""
+    reason = printable(" ".join(str(error).split()))[:2000] or "no reason was given"
+    return f"{type(error).__name__}: {reason}"
 
 
-def log_of(job: Any) -> str:
+def _log_of(job: Any) -> str:
     """Return the file or folder with a job's output, as far as this machine knows it."""
     if job is None or not job.handle:
         return ""
@@ -227,11 +216,7 @@ def log_of(job: Any) -> str:
 
 
 def _make_folders(plan: LaunchPlan) -> None:
-    """Make sure that what a launch writes on this machine can be written.
-
-    Raises:
-        ConfigError: a folder cannot be written, or torchrun is missing.
-    """
+    """Make sure that what a launch writes on this machine can be written."""
     here = [task for task in plan.tasks if plan.cluster.executor_for(task).kind in LOCAL_KINDS]
     if any(plan.cluster.processes(task).has_process_launcher for task in here):
         folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -273,7 +258,3 @@ def output_on_stderr() -> Iterator[None]:
         sys.stdin = stdin
         root.handlers[:] = handlers
         root.setLevel(level)
-
-
-def _ignore(task: str, state: State) -> None:
-    """Take no note."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import secrets
+import subprocess
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.environment import environment_here
+from bridgepack import __version__
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
@@ -23,60 +24,37 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.git_state import GitState, git_state
 from bridgepack.launch.refusals import path_notes, planned_tasks, refuse_missing_files, refuse_unlaunchable
 from bridgepack.report.checks import rendered
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.subject import Environment
 from bridgepack.running.assignment import Assignment
 from bridgepack.running.folder import RunFolder
 from bridgepack.running.program import num_cores
 
-ARTIFACTS_FOLDER = "artifacts"
-RUNS_FOLDER = "runs"
-#: Mode of packing whose runs read packs.
-OFFLINE = "offline"
 #: Python of the cluster file that stands for this one where tasks run on this machine.
 DEFAULT_PYTHON = "python"
-#: Distributions whose versions on the launching machine are recorded.
-_RECORDED = ("bridgepack", "nemo-run")
+_OFFLINE = "offline"
+_GIT_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """What a launch will do.
+    """What a launch will do."""
 
-    Attributes:
-        recipe: with every override applied.
-        target: where the recipe was, as the user named it.
-        cluster: where its tasks run.
-        tasks: names of the tasks that are not skipped, in order.
-        run_name: name of the run, and of nemo-run's experiment.
-        run_folder: folder of the run, as every task sees it.
-        artifacts: folder that a new artifact goes into.
-        artifact: packs that are there already; None where the build task makes or finds them.
-        world_size: GPUs of the training.
-        report: what the check before submission found; no errors.
-        notes: what the user should know, one sentence each.
-        git: the commit that the launching folder is at; None outside a repository.
-        versions: of what launches.
-        launched_at: when this was planned, in UTC.
-    """
-
-    recipe: SFTRecipe
-    target: str
-    cluster: ClusterConfig
-    tasks: tuple[Task, ...]
-    run_name: str
-    run_folder: str
-    artifacts: str
-    artifact: str | None
-    world_size: int
-    report: CheckReport
-    notes: tuple[str, ...]
-    git: GitState | None
-    versions: Mapping[str, str]
-    launched_at: str
+    recipe: SFTRecipe  #: with every override applied
+    target: str  #: where the recipe was, as the user named it
+    cluster: ClusterConfig  #: where its tasks run
+    tasks: tuple[Task, ...]  #: names of the tasks that are not skipped, in order
+    run_name: str  #: name of the run, and of nemo-run's experiment
+    run_folder: str  #: folder of the run, as every task sees it
+    artifacts: str  #: folder that a new artifact goes into
+    artifact: str | None  #: packs that are there already; None where the build task makes or finds them
+    world_size: int  #: GPUs of the training
+    report: CheckReport  #: what the check before submission found; no errors
+    notes: tuple[str, ...]  #: what the user should know, one sentence each
+    git: Mapping[str, Any] | None  #: commit and is_dirty of the launching folder; None outside a repository
+    versions: Mapping[str, str]  #: of what launches
+    launched_at: str  #: when this was planned, in UTC
 
     def assignment(self) -> Assignment:
         """Return what every task is told."""
@@ -99,7 +77,7 @@ class LaunchPlan:
             "cluster": self.cluster.title,
             "tasks": {task: self.cluster.executor_for(task).kind for task in self.tasks},
             "world_size": self.world_size,
-            "git": None if self.git is None else asdict(self.git),
+            "git": self.git and dict(self.git),
             "versions": dict(self.versions),
         }
 
@@ -110,7 +88,7 @@ def plan_launch(
     *,
     overrides: Mapping[str, Any] | None = None,
     cluster_overrides: Mapping[str, Any] | None = None,
-    environment: Environment | str | Path | None = None,
+    environment: str | Path | None = None,
     artifact: str | Path | None = None,
     skip: Collection[str] = (),
     run_name: str | None = None,
@@ -118,31 +96,28 @@ def plan_launch(
 ) -> LaunchPlan:
     """Return what a launch will do, checked; nothing is written and nothing submitted.
 
-    Args:
-        recipe: a recipe, or where one is, as for `build`.
-        cluster: a cluster, its file, or `local` or `torchrun`.
-        overrides: dotted path -> value, for the recipe.
-        cluster_overrides: the same, for the cluster.
-        environment: what is installed where the training runs: `here`, or a file that lists it; by default `here`
-            where that is this machine, without a container.
-        artifact: packs that are there already; `build` is skipped then.
-        skip: tasks to leave out.
-        run_name: name of the run; by default the recipe's with the time.
-        progress: told how far the check of an artifact is.
+    Arguments as of `bridgepack.launch`; `environment` is by default `here` where the training runs on this machine.
 
     Raises:
         ConfigError: recipe, cluster or an argument is nothing that can run, or they contradict each other.
         LaunchRefusedError: the check found errors.
     """
     found, where = load_recipe(recipe, overrides), load_cluster(cluster, cluster_overrides)
-    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == OFFLINE)
+    tasks = planned_tasks(where, skip, builds=artifact is None and found.packing.mode == _OFFLINE)
     packs = _packs(found, where, tasks, artifact)
     refuse_unlaunchable(found, where, tasks)
     if not where.is_remote:
         refuse_missing_files(found, tasks)
-    world_size = _world_size(found, where, tasks)
-    options = _check_options(found, where, tasks, packs, environment)
-    options = replace(options, world_size=world_size, overrides=overrides or {}, progress=progress)
+    world_size, known_packs = _world_size(found, where, tasks), packs or found.artifact
+    options = CheckOptions(
+        artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
+        environment=named_environment(_own_environment(where, tasks) if environment is None else environment),
+        looks_at_files=not where.is_remote,
+        num_workers=num_cores(),
+        world_size=world_size,
+        overrides=overrides or {},
+        progress=progress,
+    )
     return LaunchPlan(
         recipe=found,
         target=found.name if isinstance(recipe, SFTRecipe) else str(recipe),
@@ -156,22 +131,6 @@ def plan_launch(
     )
 
 
-def _check_options(
-    recipe: SFTRecipe,
-    cluster: ClusterConfig,
-    tasks: Collection[str],
-    packs: str | None,
-    environment: Environment | str | Path | None,
-) -> CheckOptions:
-    """Return how the run is checked from here."""
-    return CheckOptions(
-        artifact=_packs_here(recipe, packs),
-        environment=_environment(cluster, environment, tasks),
-        looks_at_files=not cluster.is_remote,
-        num_workers=num_cores(),
-    )
-
-
 def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
     """Return the fields of a plan that name the run, its folders, and what launches it."""
     now = datetime.now(UTC)
@@ -179,10 +138,10 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
     workspace = cluster.workspace_path.rstrip("/")
     return {
         "run_name": name,
-        "run_folder": f"{workspace}/{RUNS_FOLDER}/{name}",
-        "artifacts": f"{workspace}/{ARTIFACTS_FOLDER}",
+        "run_folder": f"{workspace}/runs/{name}",
+        "artifacts": f"{workspace}/artifacts",
         "launched_at": now.isoformat(timespec="seconds"),
-        "git": git_state(Path.cwd()),
+        "git": _git_state(Path.cwd()),
         "versions": _versions(),
     }
 
@@ -190,19 +149,15 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
 def _packs(
     recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str], artifact: str | Path | None
 ) -> str | None:
-    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them.
-
-    Raises:
-        ConfigError: nothing builds packs, and none are named or there; or they are named, and none would be read.
-    """
+    """Return the packs that are there already, as the tasks see them; None where a build makes or finds them."""
     if artifact is not None and not str(artifact):
         raise ConfigError("--artifact is ''; it is empty. Give the folder of the packs, or leave it out.")
-    if recipe.packing.mode != OFFLINE and artifact is not None:
+    if recipe.packing.mode != _OFFLINE and artifact is not None:
         raise ConfigError(
             f"--artifact is {str(artifact)!r}, and packing.mode is {recipe.packing.mode}; such a run reads no packs. "
             "Remove --artifact, or set packing.mode to offline."
         )
-    if "build" in tasks or recipe.packing.mode != OFFLINE:
+    if "build" in tasks or recipe.packing.mode != _OFFLINE:
         return None
     found = str(artifact) if artifact is not None else recipe.artifact
     if found is None:
@@ -221,23 +176,13 @@ def _packs(
     return str(Path(found).absolute())
 
 
-def _packs_here(recipe: SFTRecipe, packs: str | None) -> Path | None:
-    """Return the packs that the check before submission can look at: those of the run, where this machine has them."""
-    found = packs or recipe.artifact
-    return Path(found) if found is not None and _exists(found) else None
-
-
 def _exists(artifact: str) -> bool:
     """Say whether there is a folder or a file, or one that a pattern matches."""
     return bool(glob.glob(artifact)) or Path(artifact).exists()  # noqa: PTH207 (a pattern, as `check` takes it)
 
 
 def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str]) -> int:
-    """Return the number of GPUs of the training, by this launch or another.
-
-    Raises:
-        ConfigError: neither recipe nor cluster says, or they say different things.
-    """
+    """Return the number of GPUs of the training, by this launch or another."""
     wanted = recipe.parallelism.num_gpus
     if "train" not in tasks and wanted is not None:
         return wanted
@@ -258,34 +203,41 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     return found
 
 
-def _environment(
-    cluster: ClusterConfig, given: Environment | str | Path | None, tasks: Collection[str]
-) -> Environment | None:
-    """Return what is installed where the training runs, as far as it is known here."""
-    if isinstance(given, Environment):
-        return given
-    if given is not None:
-        return named_environment(given)
-    trains_with_this_python = "train" in tasks and not cluster.is_remote and cluster.python == DEFAULT_PYTHON
-    return environment_here() if trains_with_this_python else None
+def _own_environment(cluster: ClusterConfig, tasks: Collection[str]) -> str | None:
+    """Return `here` where this Python trains; what is installed elsewhere is not known."""
+    is_this_python = not cluster.is_remote and cluster.python == DEFAULT_PYTHON
+    return "here" if "train" in tasks and is_this_python else None
 
 
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
-    """Return a report without errors.
-
-    Raises:
-        LaunchRefusedError: there are some.
-    """
+    """Return a report without errors."""
     report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
     if report.has_errors:
-        text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
+        text = rendered(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
     return report
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for name in _RECORDED:
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    with contextlib.suppress(PackageNotFoundError):
+        return {"bridgepack": __version__, "nemo-run": version("nemo-run")}
+    return {"bridgepack": __version__}
+
+
+def _git_state(folder: Path) -> dict[str, Any] | None:
+    """Return the commit around a folder and whether files differ, None where git did not say in time; None without."""
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if not commit:
+        return None
+    changes = _git(folder, "status", "--porcelain")
+    return {"commit": commit, "is_dirty": None if changes is None else bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return what a command of git prints; None where it fails."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None

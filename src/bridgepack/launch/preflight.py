@@ -1,26 +1,69 @@
-"""PreflightPlugin: one line in a script of nemo-run that makes it refuse to submit a run that `check` rejects."""
+"""PreflightPlugin: one line in a script of nemo-run that makes it refuse to submit a run that `check` rejects.
+
+What a task trains is said by the user, or by the one argument that says it. Nothing is guessed: what a task does not
+show is refused with the line to write.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+import re
+import shlex
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any, Optional
 
-from nemo_run import Executor, Plugin, Script
+import fiddle as fdl
+from nemo_run import DockerExecutor, Executor, LocalExecutor, LocalTunnel, Plugin, Script, SlurmExecutor
 from nemo_run.core.frontend.console.api import CONSOLE
 
+from bridgepack.bridge.container import ALL_SECTIONS, changed, is_container
+from bridgepack.bridge.targets import SHIPPED, Target, load_target, quiet
+from bridgepack.bridge.wiring import OVERRIDES
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.errors import shown
+from bridgepack.config.load import parse_overrides
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError, LaunchRefusedError
-from bridgepack.launch.nemo_cli.types import OptionalFlag, OptionalNumber, OptionalText, with_types
-from bridgepack.launch.preflight_target import is_run_recipe, trained_target
-from bridgepack.launch.preflight_world import sees_this_machine, world_size_of
 from bridgepack.report.checks import rendered
 
-_PATHS = ("target", "artifact", "environment")
+# nemo-run 0.11 reads `Optional[X]` on its command line; `X | None` is a type that it does not know.
+OptionalText = Optional[str]  # noqa: UP045
+OptionalNumber = Optional[int]  # noqa: UP045
+OptionalFlag = Optional[bool]  # noqa: UP045
+
 _OPTIONS = "(here the options of `bridgepack check` are arguments: PreflightPlugin(artifact=..., environment=...))"
+_PATH = (
+    "a text or a path. A config that is an object is saved with cfg.to_yaml(FILE), or named by the function that makes "
+    "it, FILE.py:FUNCTION"
+)
+#: Field of the plugin -> the types that it takes, and how a message says them.
+_FIELDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("target", "artifact", "environment"), ((str, type(None)), _PATH)),
+    "strict": ((bool,), "True or False"),
+    "looks_at_files": ((bool, type(None)), "True or False"),
+}
+#: The script of Megatron-Bridge's repository that trains a recipe by its name; it changes its working folder.
+_RUN_RECIPE = "run_recipe.py"
+#: Its options that change no setting. Source: Megatron-Bridge 0.6, scripts/training/run_recipe.py, _build_parser.
+_NAMING_OPTIONS = frozenset(
+    {"--recipe", "--model", "--step-func", "--step_func", "--dry-run", "--dry_run", "--dump-env", "--dump_env"}
+)
+#: Options by which scripts take a YAML file of settings.
+_CONFIG_FILE_OPTIONS = frozenset({"--config-file", "--config_file"})
+_OVERRIDE = re.compile(rf"(\+\+|\+|~)?(?:{'|'.join(sorted(ALL_SECTIONS))})(?:\.[^=\s]+)?(=.*)?", re.DOTALL)
+#: Words of a command that start a process for each GPU themselves.
+_STARTERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed", "mpirun", "srun", "ft_launcher")
+
+
+def with_types[**P, T](function: Callable[P, T]) -> Callable[P, T]:
+    """Give a function its annotations as types; nemo-run cannot read them as texts, which `annotations` makes them."""
+    function.__annotations__ = typing.get_type_hints(function)
+    return function
 
 
 @dataclass(kw_only=True)
@@ -30,51 +73,36 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
     Plugins act one after the other, and this one judges what those before it have made of the task.
 
     Example: `experiment.add(task, executor=executor, plugins=[NsysPlugin(...), PreflightPlugin(artifact="packed")])`.
-
-    Attributes:
-        target: what is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
-            package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
-            SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too.
-        artifact: folder of the packs that the run will read, as this machine sees it.
-        overrides: dotted path -> value, for what a script sets in its own code; after those of its arguments.
-        select: codes, beginnings of codes or names of the rules to run; all by default.
-        ignore: the same, of rules not to run.
-        environment: `here`, or a file that lists what is installed where it runs.
-        bridge_version: version of megatron-bridge to judge for.
-        world_size: number of GPUs; by default what the executor says.
-        strict: whether warnings refuse, too.
-        looks_at_files: whether the run's paths are looked up on this machine; by default where it runs here.
     """
 
+    #: What is trained, as `bridgepack check` takes it: `bridge:FUNCTION`, FILE.yaml, FILE.py:FUNCTION,
+    #: package.module:FUNCTION. It may be left out for a `run.Partial` whose argument `recipe` or `config` is an
+    #: SFTRecipe or a ConfigContainer. Overrides among a script's arguments count, too.
     target: OptionalText = None
-    artifact: OptionalText = None
+    artifact: OptionalText = None  #: folder of the packs that the run will read, as this machine sees it
+    #: Dotted path -> value, for what a script sets in its own code; after those of its arguments.
     overrides: dict[str, Any] = field(default_factory=dict)
+    #: Codes, beginnings of codes or names of the rules to run; all by default.
     select: list[str] = field(default_factory=list)
-    ignore: list[str] = field(default_factory=list)
-    environment: OptionalText = None
-    bridge_version: OptionalText = None
-    world_size: OptionalNumber = None
-    strict: bool = False
-    looks_at_files: OptionalFlag = None
+    ignore: list[str] = field(default_factory=list)  #: the same, of rules not to run
+    environment: OptionalText = None  #: `here`, or a file that lists what is installed where it runs
+    bridge_version: OptionalText = None  #: version of megatron-bridge to judge for
+    world_size: OptionalNumber = None  #: number of GPUs; by default what the executor says
+    strict: bool = False  #: whether warnings refuse, too
+    looks_at_files: OptionalFlag = None  #: whether paths are looked up on this machine; by default where it runs here
 
     def __post_init__(self) -> None:
         """Keep paths as texts: nemo-run writes a plugin's fields into the experiment's folder.
 
         Raises:
-            ConfigError: a field is no text, or no path.
+            ConfigError: a field is no text, no path or no switch.
         """
-        for name in _PATHS:
+        for name, (kinds, allowed) in _FIELDS.items():
             value = getattr(self, name)
-            if isinstance(value, os.PathLike):
+            if str in kinds and isinstance(value, os.PathLike):
                 setattr(self, name, os.fspath(value))
-            elif value is not None and not isinstance(value, str):
-                raise ConfigError(
-                    f"PreflightPlugin: {name} is {shown(value)}; allowed: a text or a path. A config that is an object "
-                    "is saved with cfg.to_yaml(FILE), or named by the function that makes it, FILE.py:FUNCTION."
-                )
-        for name, kind in (("strict", bool), ("looks_at_files", (bool, type(None)))):
-            if not isinstance(getattr(self, name), kind):
-                raise ConfigError(f"PreflightPlugin: {name} is {shown(getattr(self, name))}; allowed: True or False.")
+            elif not isinstance(value, kinds):
+                raise ConfigError(f"PreflightPlugin: {name} is {shown(value)}; allowed: {allowed}.")
 
     def setup(self, task: Any, executor: Executor) -> None:
         """Check what a task trains; nemo-run calls this when the task is added, before anything is submitted.
@@ -83,37 +111,184 @@ class PreflightPlugin(Plugin):  # type: ignore[misc]
             LaunchRefusedError: the check fails; the findings are its text.
             ConfigError: what is trained cannot be told, or the plugin's fields are wrong.
         """
-        CheckOptions(overrides=self.overrides, select=self.select, ignore=self.ignore, world_size=self.world_size)
-        world_size = self.world_size or world_size_of(executor, command=_command(task))
-        artifact = Path(self.artifact) if self.artifact is not None else None
-        found = trained_target(task, executor, target=self.target, overrides=self.overrides, artifact=artifact)
-        looks = sees_this_machine(executor) and not is_run_recipe(task)
         options = CheckOptions(
-            artifact=artifact,
-            world_size=world_size,
+            artifact=Path(self.artifact) if self.artifact is not None else None,
+            world_size=self.world_size,
             bridge_version=self.bridge_version,
             environment=named_environment(self.environment),
-            select=tuple(self.select),
-            ignore=tuple(self.ignore),
-            looks_at_files=looks if self.looks_at_files is None else self.looks_at_files,
+            overrides=self.overrides,
+            select=self.select,
+            ignore=self.ignore,
         )
-        report = check_target(found, options)
-        text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
-        what = f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
+        command = (task.inline or task.entrypoint) if isinstance(task, Script) else "python"
+        world_size = self.world_size or world_size_of(executor, command=command)
+        found = trained_target(task, executor, target=self.target, options=options)
+        is_run_recipe = isinstance(task, Script) and _RUN_RECIPE in (task.inline or _name(task))
+        looks = sees_this_machine(executor) and not is_run_recipe
+        looks = looks if self.looks_at_files is None else self.looks_at_files
+        report = check_target(found, replace(options, overrides={}, world_size=world_size, looks_at_files=looks))
+        text, what = rendered(report).rstrip("\n"), f"{found.place}, on {world_size} GPU{'s' if world_size > 1 else ''}"
         if report.fails(strict=self.strict):
             message = f"nothing was submitted: the check of {what} fails.\n\n{text}\n{_OPTIONS}"
             raise LaunchRefusedError(message, report)
-        shown_text = text if report.num_warnings else text.rpartition("\n\n")[2]
-        _show(f"preflight: {what}\n{shown_text}")
+        summary = text.rpartition("\n\n")[2]
+        say(f"preflight: {what}\n{text if report.num_warnings else summary}")
 
 
 with_types(PreflightPlugin.__init__)
 
 
-def _command(task: Any) -> str:
-    return (task.inline or task.entrypoint) if isinstance(task, Script) else "python"
-
-
-def _show(text: str) -> None:
+def say(text: str) -> None:
     """Write to nemo-run's own console, as its other messages."""
     CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def trained_target(task: Any, executor: Executor, *, target: str | None, options: CheckOptions) -> Target:
+    """Return what a task trains, with the overrides among its arguments, and after them those of the options.
+
+    Raises:
+        ConfigError: it is not said, cannot be loaded here, or the task changes it in a way that is not seen.
+    """
+    words = _words(task, executor) if isinstance(task, Script) else []
+    value = _argument_of(task) if target is None else target
+    if value is None:
+        raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Say it: {_line(words)}")
+    found = load_target(value, artifact=options.artifact)
+    if found.kind == "artifact":
+        raise ConfigError(
+            f"target is {target!r}, an artifact. Give a recipe or a config as target, and artifact=FOLDER."
+        )
+    if found.kind != "saved":
+        _refuse_unseen_options(_name(task), words)
+    seen = _overrides(words)
+    if not seen and not options.overrides:
+        return found
+    place = f"{found.place} with {len(seen)} override{'s' if len(seen) > 1 else ''}" if seen else found.place
+    if found.recipe is not None:
+        paths = {f"{OVERRIDES}.{path}": value for path, value in seen.items()}  # the host's own paths
+        found = load_target(found.recipe, {**paths, **options.overrides}, artifact=options.artifact)
+        return replace(found, place=place)
+    assert found.config is not None
+    return replace(found, place=place, config=changed(found.config, {**seen, **options.overrides}))
+
+
+def _name(task: Any) -> str:
+    if isinstance(task, Script):
+        return "the inline script" if task.inline else PurePosixPath(task.path).name
+    function = getattr(task, "__fn_or_cls__", task)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _argument_of(task: Any) -> Any:
+    """Return the recipe or the ConfigContainer that a task's argument is, made from its config; None without one."""
+    task = task.resolve() if getattr(task, "is_lazy", False) else task
+    if not isinstance(task, fdl.Buildable):
+        return None
+    with quiet():
+        made = [
+            fdl.build(value) for name in ("recipe", "config") if (value := task.__arguments__.get(name)) is not None
+        ]
+    found = [value for value in made if isinstance(value, SFTRecipe) or is_container(value)]
+    return found[0] if len(found) == 1 else None
+
+
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Return the overrides among a script's arguments, path -> value."""
+    found = [word for word in words if (match := _OVERRIDE.fullmatch(word)) and (match[2] or match[1] == "~")]
+    removed = next((word for word in found if word.startswith("~")), None)
+    if removed is not None:
+        raise ConfigError(f"override {removed!r} removes a field; here only path=value is understood. Set it instead.")
+    return parse_overrides(tuple(word.lstrip("+") for word in found), option="override")
+
+
+def _refuse_unseen_options(name: str, words: Sequence[str]) -> None:
+    """Refuse a script with options that change settings."""
+    calls = [index for index, word in enumerate(words) if PurePosixPath(word).name == _RUN_RECIPE]
+    after = words[calls[0] + 1 :] if calls else []
+    for word in (*words, *after):
+        flag = word.partition("=")[0]
+        is_unseen = word in after and flag.startswith("-") and flag not in _NAMING_OPTIONS
+        if flag in _CONFIG_FILE_OPTIONS or is_unseen:
+            raise ConfigError(
+                f"{name} is given {flag}, and PreflightPlugin does not see what that changes. Give fields as "
+                "section.field=value instead, or save the config that is trained, cfg.to_yaml(FILE), and say "
+                "PreflightPlugin(target=FILE)."
+            )
+
+
+def _words(script: Script, executor: Executor) -> list[str]:
+    """Return the name of a script, and its arguments as it gets them.
+
+    Source: nemo_run/run/torchx_backend: torchrun's and ft's components quote every argument; on this machine a list is
+    handed over; everybody else joins them with spaces into a script, so that quotes in them go.
+    """
+    try:
+        if script.inline:
+            return shlex.split(script.inline.replace("\\\n", " "), comments=True)
+        by_shell = not _has_launcher(executor) and not isinstance(executor, LocalExecutor)
+        return [_name(script), *(shlex.split(" ".join(script.args)) if by_shell else script.args)]
+    except ValueError as error:
+        raise ConfigError(
+            f"the arguments of {_name(script)} cannot be split as a shell does: {error}. Correct the quotes."
+        ) from None
+
+
+def _line(words: Sequence[str]) -> str:
+    """Return the line to write, with the recipe that a script is given where it is given one."""
+    named = next((after for word, after in pairwise(words) if word == "--recipe"), None)
+    if named is None:
+        return (
+            "PreflightPlugin(target=TARGET, overrides={...}), with TARGET as `bridgepack check` takes it, e.g. "
+            "bridge:qwen3_8b_sft_config or FILE.yaml."
+        )
+    is_place = ":" in named or "." in named
+    return f"PreflightPlugin(target={(named if is_place else SHIPPED + named)!r}, overrides={{...}})."
+
+
+def world_size_of(executor: Executor, *, command: str = "python") -> int:
+    """Return the number of processes that an executor starts, over all nodes.
+
+    torchrun and ft start nodes x processes per node. Without them a task is started once on this machine and in a
+    container, and by srun `ntasks_per_node` times on each node.
+
+    Source: nemo_run/run/torchx_backend/packaging.py, `package`; nemo_run/core/execution/slurm.py.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    starter = next((word for word in _STARTERS if word in command), None)
+    if starter is not None:
+        raise _not_told(executor, f"the command starts processes itself, by {starter}")
+    if _has_launcher(executor):
+        sizes = (executor.nnodes(), executor.nproc_per_node())
+    elif isinstance(executor, (LocalExecutor, DockerExecutor)):
+        return 1
+    elif isinstance(executor, SlurmExecutor):
+        sizes = (executor.nodes, executor.ntasks_per_node)
+    else:
+        raise _not_told(executor, 'it has no launcher="torchrun", so what starts the processes is not known')
+    for size in sizes:
+        if type(size) is not int or size < 1:
+            raise _not_told(executor, f"it has {size!r} for one of its sizes")
+    return int(sizes[0] * sizes[1])
+
+
+def sees_this_machine(executor: Executor) -> bool:
+    """Say whether the run sees the files of this machine under the same paths."""
+    if isinstance(executor, SlurmExecutor):
+        return isinstance(executor.tunnel, LocalTunnel) and executor.container_image is None
+    return isinstance(executor, LocalExecutor)
+
+
+def _has_launcher(executor: Executor) -> bool:
+    """Say whether torchrun, or ft which is like it, starts the processes; the executor stays as it is."""
+    launcher: Any = executor.launcher
+    name = launcher if isinstance(launcher, str) else type(launcher).__name__
+    return name.lower() in {"torchrun", "ft", "faulttolerance"}
+
+
+def _not_told(executor: Executor, why: str) -> ConfigError:
+    return ConfigError(
+        f"the number of GPUs cannot be told from the {type(executor).__name__}: {why}. "
+        "Give it: PreflightPlugin(world_size=N)."
+    )

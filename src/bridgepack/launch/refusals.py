@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from bridgepack.config.cluster.base import TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.general import NemoRunExecutor
-from bridgepack.config.errors import nearest_name
+from bridgepack.config.errors import known_names
 from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.inputs import find_inputs
@@ -25,21 +24,14 @@ _CHECKPOINT_FILES = (
 
 
 def planned_tasks(cluster: ClusterConfig, skip: Collection[str], *, builds: bool) -> tuple[Task, ...]:
-    """Return the tasks that are not skipped, in order.
-
-    Args:
-        cluster: which may skip some.
-        skip: tasks that the user leaves out.
-        builds: whether there are packs to build.
+    """Return the tasks that neither the cluster nor the user skips, in order.
 
     Raises:
         ConfigError: a task is not known, or none is left.
     """
     for name in skip:
         if name not in TASKS:
-            nearest = nearest_name(name, TASKS)
-            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-            raise ConfigError(f"--skip {name}; allowed: {', '.join(TASKS)}. {hint}")
+            raise ConfigError(f"--skip {name}; {known_names(name, list(TASKS))}")
     left_out = {*skip, *(task for task in TASKS if getattr(cluster.tasks, task).skip)}
     left_out |= set() if builds else {"build"}
     tasks = tuple(task for task in TASKS if task not in left_out)
@@ -124,13 +116,10 @@ def _has_checkpoint(folder: Path) -> bool:
 
 
 def _refuse_missing_data(recipe: SFTRecipe) -> None:
-    with tempfile.TemporaryDirectory(prefix="bridgepack-") as scratch:
-        for split, named in ((TRAIN, recipe.data.train), (VALIDATION, recipe.data.validation)):
-            if named is None:
-                continue
-            field = "data.train" if split == TRAIN else "data.validation"
-            files = tuple(source for source in as_sources(named) if not isinstance(source, HuggingFaceDataset))
-            find_inputs(files, field, split, Path(scratch))
+    for field, split in (("train", TRAIN), ("validation", VALIDATION)):
+        sources = as_sources(getattr(recipe.data, field))
+        files = tuple(source for source in sources if not isinstance(source, HuggingFaceDataset))
+        find_inputs(files, f"data.{field}", split, Path())  # nothing of files is written there
 
 
 def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) -> Iterator[str]:
@@ -144,7 +133,7 @@ def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) 
         "logging.tensorboard_dir": recipe.logging.tensorboard_dir,
     }
     for split, named in (("data.train", recipe.data.train), ("data.validation", recipe.data.validation)):
-        sources = () if named is None else as_sources(named)
+        sources = as_sources(named)
         for index, source in enumerate(sources):
             path = None if isinstance(source, HuggingFaceDataset) else str(source)
             paths[split if len(sources) == 1 else f"{split}.{index}"] = path

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 State = Literal["not started", "submitted", "pending", "running", "succeeded", "failed", "cancelled", "unknown"]
+#: Is told of a task that has come to a state.
+type Listener = Callable[[str, State], None]
 #: States in which a job still needs, or may still need, the cluster.
 ALIVE: frozenset[State] = frozenset({"submitted", "pending", "running", "unknown"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskResult:
-    """One task after a launch.
+    """One task after a launch."""
 
-    Attributes:
-        name: build, check or train.
-        kind: of its executor.
-        state: as far as this process knows it.
-        job: id of the job, as the scheduler has it; empty before it is submitted.
-        log: file or folder of its output; empty where only nemo-run can fetch it.
-        seconds: between its submission and its end; None where it has not ended.
-    """
-
-    name: str
-    kind: str
-    state: State
-    job: str = ""
-    log: str = ""
-    seconds: float | None = None
+    name: str  #: build, check or train
+    kind: str  #: of its executor
+    state: State  #: as far as this process knows it
+    job: str = ""  #: id of the job, as the scheduler has it; empty before it is submitted
+    log: str = ""  #: file or folder of its output; empty where only nemo-run can fetch it
+    seconds: float | None = None  #: between its submission and its end; None where it has not ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchResult:
-    """What came of a launch.
+    """What came of a launch."""
 
-    Attributes:
-        run_name: name of the run, and id of nemo-run's experiment.
-        run_folder: folder of the run, as the tasks see it.
-        experiment_folder: nemo-run's folder of the experiment on this machine.
-        tasks: in order.
-        is_detached: the tasks go on without this process.
-    """
-
-    run_name: str
-    run_folder: str
-    experiment_folder: str
-    tasks: tuple[TaskResult, ...]
-    is_detached: bool = False
+    run_name: str  #: name of the run, and id of nemo-run's experiment
+    run_folder: str  #: folder of the run, as the tasks see it
+    experiment_folder: str  #: nemo-run's folder of the experiment on this machine
+    tasks: tuple[TaskResult, ...]  #: in order
+    is_detached: bool = False  #: the tasks go on without this process
 
     @property
     def has_failed(self) -> bool:
         """A task did not succeed; one that goes on without this process has not failed."""
-        return any(task.state != "succeeded" and not self._goes_on(task) for task in self.tasks)
+        return any(task.state != "succeeded" and not (self.is_detached and task.state in ALIVE) for task in self.tasks)
 
     @property
     def alive(self) -> tuple[TaskResult, ...]:
@@ -62,26 +48,16 @@ class LaunchResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
         return {
-            "run_name": self.run_name,
-            "run_folder": self.run_folder,
-            "experiment_folder": self.experiment_folder,
-            "is_detached": self.is_detached,
+            **asdict(self),
             "has_failed": self.has_failed,
             "tasks": [
                 {
-                    "name": task.name,
-                    "executor": task.kind,
-                    "state": task.state,
-                    "job": task.job,
-                    "log": task.log,
+                    **{"executor" if name == "kind" else name: value for name, value in asdict(task).items()},
                     "seconds": None if task.seconds is None else round(task.seconds, 1),
                 }
                 for task in self.tasks
             ],
         }
-
-    def _goes_on(self, task: TaskResult) -> bool:
-        return self.is_detached and task.state in ALIVE
 
 
 class LaunchInterrupt(KeyboardInterrupt):

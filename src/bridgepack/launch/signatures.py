@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import nemo_run as run
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 
 from bridgepack.config.cluster.base import Facts
@@ -21,31 +22,13 @@ from bridgepack.errors import ConfigError
 _SET_BY_NEMO_RUN = frozenset({"experiment_id", "job_dir"})
 
 
-def nemo_run() -> Any:
-    """Return the module.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module("nemo_run")
-    except ImportError as error:
-        raise ConfigError(
-            f"nemo-run cannot be imported: {error}. Install it: pip install 'bridgepack[launch]'."
-        ) from None
-
-
 def find_executor(name: str, place: str = "executor") -> type[Any]:
-    """Return an executor's class.
-
-    Args:
-        name: its name in nemo_run, or its dotted path.
-        place: where the executor stands in the cluster file, for messages.
+    """Return an executor's class by its name in nemo_run or its dotted path; `place` is for messages.
 
     Raises:
         ConfigError: there is none, or it cannot be imported.
     """
-    base = nemo_run().Executor
+    base = run.Executor
     found = _find(name, place)
     if not (isinstance(found, type) and issubclass(found, base) and dataclasses.is_dataclass(found)):
         raise ConfigError(f"{place}.class is {name}; allowed: a dataclass that inherits nemo_run.Executor. Correct it.")
@@ -63,12 +46,9 @@ def checked_executor(section: NemoRunExecutor, values: Mapping[str, Any], place:
 
 
 def checked_fields(cls: type[Any], values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
-    """Return the values as the class takes them: of the types of its fields, parts as objects of their classes.
+    """Return the values as a dataclass takes them: of the types of its fields, parts as objects of their classes.
 
-    Args:
-        cls: a dataclass.
-        values: field -> plain value, or an object already.
-        place: where they stand in the cluster file; "" to leave it out of messages.
+    `place` is where they stand in the cluster file; "" leaves it out of messages.
 
     Raises:
         ConfigError: naming every field that the class lacks, needs, or that has another type.
@@ -90,8 +70,7 @@ def field_names(cls: type[Any]) -> frozenset[str]:
 
 def list_classes() -> tuple[ListedSection, ...]:
     """Return every executor of the installed nemo-run that has no kind of its own, with the fields of its class."""
-    module = nemo_run()
-    named = [name for name in sorted(module.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
+    named = [name for name in sorted(run.__all__) if name.endswith("Executor") and name not in {"Executor", *TYPED}]
     dotted = [facts.class_name for facts in KNOWN.values() if "." in facts.class_name]
     return tuple(_listed(name) for name in (*named, *dotted))
 
@@ -106,7 +85,7 @@ def _find(name: str, place: str) -> Any:
             hint = f"Install what it needs: pip install 'nemo-run[{extra}]'." if extra else "Install it, or correct it."
             raise ConfigError(f"{place}.class is {name}; {error}. {hint}") from None
     else:
-        module = nemo_run()
+        module = run
     if hasattr(module, last):
         return getattr(module, last)
     nearest = nearest_name(last, [one for one in dir(module) if one.endswith("Executor")])
@@ -129,7 +108,7 @@ def _model(cls: type[Any], without: frozenset[str] = frozenset()) -> type[BaseMo
 
 
 def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
-    set_by_it = _SET_BY_NEMO_RUN if issubclass(cls, nemo_run().Executor) else frozenset()
+    set_by_it = _SET_BY_NEMO_RUN if issubclass(cls, run.Executor) else frozenset()
     return [field for field in dataclasses.fields(cls) if field.init and field.name not in set_by_it]
 
 
@@ -159,11 +138,7 @@ def _checked(hint: Any) -> Any:
 
 
 def _part(classes: tuple[Any, ...], value: Any) -> Any:
-    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass.
-
-    Raises:
-        ValueError: the mapping describes none.
-    """
+    """Return the object that a mapping describes; its `class` tells one of several classes, or a subclass."""
     names = ", ".join(one.__name__ for one in classes)
     if isinstance(value, classes):
         return value
@@ -189,5 +164,5 @@ def _listed(name: str) -> ListedSection:
     except ConfigError as error:
         return listed(BaseModel, kind="nemo_run", title=str(error), facts=facts)
     title = facts.title or (cls.__doc__ or "").strip().partition("\n")[0]
-    own = _model(cls, without=field_names(nemo_run().Executor))
+    own = _model(cls, without=field_names(run.Executor))
     return listed(own, kind="nemo_run", title=title, facts=facts)

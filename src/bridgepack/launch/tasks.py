@@ -28,21 +28,13 @@ _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchTask:
-    """One task, ready for `run.Experiment.add`.
+    """One task, ready for `run.Experiment.add`."""
 
-    Attributes:
-        name: build, check or train.
-        script: what runs.
-        executor: where it runs.
-        dependencies: names of the tasks that must have succeeded before.
-        plugins: run.Plugin objects that act on the task when it is added; none by default.
-    """
-
-    name: Task
-    script: run.Script
-    executor: run.Executor
-    dependencies: tuple[str, ...] = ()
-    plugins: tuple[run.Plugin, ...] = ()
+    name: Task  #: build, check or train
+    script: run.Script  #: what runs
+    executor: run.Executor  #: where it runs
+    dependencies: tuple[str, ...] = ()  #: names of the tasks that must have succeeded before
+    plugins: tuple[run.Plugin, ...] = ()  #: run.Plugin objects that act on the task when it is added; none by default
 
 
 def make_tasks(plan: LaunchPlan, *, for_display: bool = False) -> tuple[LaunchTask, ...]:
@@ -50,10 +42,6 @@ def make_tasks(plan: LaunchPlan, *, for_display: bool = False) -> tuple[LaunchTa
 
     Add them to any experiment: `experiment.add(task.script, executor=task.executor, name=task.name,
     dependencies=list(task.dependencies))`.
-
-    Args:
-        plan: what to launch.
-        for_display: hide secrets, for a dry run.
 
     Raises:
         ConfigError: an executor cannot be made of the cluster's settings, or the recipe is too long for an argument.

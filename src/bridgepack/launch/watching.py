@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, get_args
 
+import nemo_run as run
 from nemo_run.run.logs import get_logs
 from torchx.schedulers.api import Stream
-from torchx.specs.api import AppState
+from torchx.schedulers.slurm_scheduler import SLURM_STATES
+from torchx.specs.api import AppState, is_terminal
 
 from bridgepack.launch.processes import Interruption
-from bridgepack.launch.results import State
-from bridgepack.launch.slurm_jobs import array_state, is_array
+from bridgepack.launch.results import Listener, State
 
 #: Seconds between looks at jobs of this machine, and at those of a cluster, which is asked over the network.
 _POLL_HERE_S, _POLL_ELSEWHERE_S = 0.2, 5.0
 #: Seconds after which a job whose state nemo-run cannot tell is waited for no longer.
 _UNKNOWN_LIMIT_S = 600.0
 _LOGS_LIMIT_S = 10.0
-_ENDED = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
+#: How the threads begin in which nemo-run asks when a job will start, and how long one may take to end.
+#: Source: nemo_run/run/torchx_backend/schedulers/slurm.py, `schedule`.
+_REPORT_THREADS, _THREAD_LIMIT_S = "slurm-start-time-", 10.0
 
-
-class Listener(Protocol):
-    """Is told of what happens to the tasks."""
-
-    def __call__(self, task: str, state: State) -> None:
-        """Take note that a task has come to a state."""
+logger = logging.getLogger(__name__)
 
 
 class TaskFailedError(Exception):
@@ -90,7 +90,7 @@ class Watch:
                 now_s = time.monotonic()
                 if state != AppState.UNKNOWN:
                     seen_s[job.id] = now_s
-                if state in _ENDED or now_s - seen_s[job.id] > _UNKNOWN_LIMIT_S:
+                if is_terminal(state) or now_s - seen_s[job.id] > _UNKNOWN_LIMIT_S:
                     self.seconds[job.id] = now_s - started_s
                     self._end(job, state)
                     pending.remove(job)
@@ -103,16 +103,13 @@ class Watch:
 
     def _look(self, job: Any) -> AppState:
         state = array_state(job) if is_array(job) else job.status(runner=self._experiment._runner)
-        self._note(job.id, state)
+        name = state_name(state)
+        if self.states.get(job.id) != name:
+            self.states[job.id] = name
+            self._listener(job.id, name)
         if self._follows_logs and state not in {AppState.UNKNOWN, AppState.SUBMITTED, AppState.PENDING}:
             self._read_log(job)
         return state
-
-    def _note(self, task: str, state: AppState) -> None:
-        name = state_name(state)
-        if self.states.get(task) != name:
-            self.states[task] = name
-            self._listener(task, name)
 
     def _end(self, job: Any, state: AppState) -> None:
         job.state = state
@@ -132,35 +129,73 @@ class Watch:
         """Print the log of a job as it grows, in a thread that ends with the job."""
         if job.id in self._readers or is_array(job):  # nemo-run finds no logs of an array
             return
-        arguments = {
-            "file": sys.stderr,
-            "identifier": job.handle,
-            "regex": None,
-            "should_tail": True,
-            "runner": self._experiment._runner,
-            "streams": Stream.COMBINED,
-        }
-        reader = threading.Thread(target=_read, kwargs=arguments, daemon=True)
+        reader = threading.Thread(target=_follow, args=(job.handle, self._experiment._runner), daemon=True)
         self._readers[job.id] = reader
         reader.start()
 
 
-def _read(**arguments: Any) -> None:
+def _follow(handle: str, runner: Any) -> None:
     try:
-        get_logs(**arguments)
+        get_logs(sys.stderr, handle, regex=None, should_tail=True, runner=runner, streams=Stream.COMBINED)
     except Exception as error:  # a log that cannot be read must not end a launch, and nemo-run raises anything
         sys.stderr.write(f"the log cannot be followed: {type(error).__name__}: {error}\n")
 
 
 def state_name(state: AppState) -> State:
     """Return a state in our words."""
-    names: dict[AppState, State] = {
-        AppState.UNSUBMITTED: "not started",
-        AppState.SUBMITTED: "submitted",
-        AppState.PENDING: "pending",
-        AppState.RUNNING: "running",
-        AppState.SUCCEEDED: "succeeded",
-        AppState.FAILED: "failed",
-        AppState.CANCELLED: "cancelled",
-    }
-    return names.get(state, "unknown")
+    if state == AppState.UNSUBMITTED:
+        return "not started"
+    name: State = state.name.lower()
+    return name if name in get_args(State) else "unknown"
+
+
+def is_array(job: Any) -> bool:
+    """Say whether a job of an experiment is an array of Slurm."""
+    return isinstance(job.executor, run.SlurmExecutor) and job.executor.array is not None
+
+
+def array_state(job: Any) -> AppState:
+    """Return the state of a job array as one, or UNKNOWN where Slurm does not tell.
+
+    Source: nemo_run/run/torchx_backend/schedulers/slurm.py, `describe`: it takes only rows with the job's own id, and
+    those of an array are `12_0`, so that it says UNKNOWN for ever.
+    """
+    number = str(job.handle).rpartition("/")[2]
+    try:
+        answer = job.executor.tunnel.run(f"sacct --noheader --parsable2 --allocations --format=JobID,State -j {number}")
+    except Exception as error:  # whatever the connection raises; the next look may succeed
+        logger.warning("sacct fails for job %s: %s", number, error)
+        return AppState.UNKNOWN
+    return state_of_rows(answer.stdout)
+
+
+def state_of_rows(rows: str) -> AppState:
+    """Return the state of an array from sacct's rows of it; once all its jobs have ended, the last one decides.
+
+    The jobs of a training follow one another, and each goes on where the one before ran out of time. Example:
+    `12_0|TIMEOUT`, `12_1|COMPLETED` -> SUCCEEDED; `12_0|COMPLETED`, `12_[1-9%1]|PENDING` -> RUNNING.
+    """
+    states = {}
+    for row in rows.split("\n"):
+        name, _, text = row.strip().partition("|")
+        first_index = re.search(r"_\[?(\d+)", name)
+        if first_index and text:
+            states[int(first_index.group(1))] = SLURM_STATES.get(text.split()[0], AppState.UNKNOWN)
+    if not states:
+        return AppState.SUBMITTED
+    ordered = [states[index] for index in sorted(states)]
+    if all(is_terminal(state) for state in ordered):
+        return ordered[-1]
+    is_waiting = all(state in {AppState.PENDING, AppState.UNKNOWN} for state in ordered)
+    return AppState.PENDING if is_waiting else AppState.RUNNING
+
+
+def await_reports() -> None:
+    """Return once nemo-run's threads have ended that print when Slurm expects jobs to start.
+
+    Leaving an experiment tells them to end, and does not wait: what they still print would come between what the
+    program itself prints.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith(_REPORT_THREADS):
+            thread.join(_THREAD_LIMIT_S)

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from bridgepack.checking.fix import Fixed
 
 
-def rendered(report: CheckReport, form: str, *, has_colour: bool, shows_advice: bool, shows_skipped: bool) -> str:
+def rendered(
+    report: CheckReport,
+    form: str = "text",
+    *,
+    has_colour: bool = False,
+    shows_advice: bool = False,
+    shows_skipped: bool = False,
+) -> str:
     """Return a report as `text`, `json`, `sarif` or `github`."""
     if form == "json":
         return render_json(report)
@@ -50,9 +57,7 @@ def check_report_path(path: Path | None, target: str, environment: str | None) -
 def staged_report(path: Path | None, text: str) -> Iterator[None]:
     """Put a report in its place when the body has succeeded; before it, make sure that this is possible.
 
-    Args:
-        path: of the report; nothing is written where it is None. A device or a pipe is written to as it is.
-        text: the report.
+    Nothing is written where the path is None; a device or a pipe is written to as it is.
 
     Raises:
         ConfigError: it cannot be written there.

@@ -54,7 +54,7 @@ def _commit(plan: LaunchPlan) -> str:
     if plan.git is None:
         return "none; this folder is in no git repository"
     dirty = {True: ", with changes that are not committed", False: "", None: ", which git did not compare in time"}
-    return f"{plan.git.commit[:12]}{dirty[plan.git.is_dirty]}"
+    return f"{plan.git['commit'][:12]}{dirty[plan.git['is_dirty']]}"
 
 
 def _check(plan: LaunchPlan) -> str:
@@ -147,9 +147,7 @@ def describe_interrupt(result: LaunchResult) -> str:
 def describe_executors(listing: ExecutorListing, *, knows_classes: bool = True) -> str:
     """Return every kind of executor with its fields, then every kind of a part.
 
-    Args:
-        listing: what to print.
-        knows_classes: whether the classes of an installed nemo-run are among them.
+    `knows_classes` says whether those of an installed nemo-run are among them.
     """
     blocks = [
         "Executors of a cluster file. `*` marks a field that must be set; [] holds the default.",

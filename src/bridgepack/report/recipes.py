@@ -39,38 +39,23 @@ _FORECAST = "forecast"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldValue:
-    """One field of a recipe.
+    """One field of a recipe."""
 
-    Attributes:
-        field: dotted path.
-        value: plain.
-        origin: `recipe` where its author wrote it, else `default`.
-    """
-
-    field: str
-    value: Any
-    origin: str
+    field: str  #: dotted path
+    value: Any  #: plain
+    origin: str  #: `recipe` where its author wrote it, else `default`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedView:
-    """A recipe with every value and where it comes from.
+    """A recipe with every value and where it comes from."""
 
-    Attributes:
-        recipe: the recipe.
-        fields: every field.
-        derived: what `resolve` works out, name -> value and because.
-        settings: what the recipe sets in Megatron-Bridge.
-        packs: where the number of packs is from.
-        num_packs: split -> packs; empty where it is not known.
-    """
-
-    recipe: SFTRecipe
-    fields: tuple[FieldValue, ...]
-    derived: Mapping[str, Mapping[str, Any]]
-    settings: tuple[Setting, ...]
-    packs: str
-    num_packs: Mapping[str, int]
+    recipe: SFTRecipe  #: the recipe
+    fields: tuple[FieldValue, ...]  #: every field
+    derived: Mapping[str, Mapping[str, Any]]  #: what `resolve` works out, name -> value and because
+    settings: tuple[Setting, ...]  #: what the recipe sets in Megatron-Bridge
+    packs: str  #: where the number of packs is from
+    num_packs: Mapping[str, int]  #: split -> packs; empty where it is not known
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values with stable keys."""
@@ -122,10 +107,6 @@ def shipped_lines(names: Sequence[str]) -> str:
 
 def resolved_view(recipe: SFTRecipe, *, artifact: Path | None = None) -> ResolvedView:
     """Return a recipe with every value, by the packs of an artifact where there is one, else by a forecast.
-
-    Args:
-        recipe: the recipe.
-        artifact: folder of the packs; by default the recipe's own.
 
     Raises:
         ConfigError: the folder is not there, or a pack cannot be a whole number of multiples.

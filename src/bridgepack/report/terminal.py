@@ -133,13 +133,7 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
 
 
 def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:
-    """Return one pack as text; trained text is green on a terminal, between ⟦ and ⟧ elsewhere.
-
-    Args:
-        view: the pack.
-        has_colour: the text goes to a terminal.
-        limit: draw only this many sequences; all by default.
-    """
+    """Return one pack, or its first sequences; trained text is green on a terminal, between ⟦ and ⟧ elsewhere."""
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
         f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "

@@ -25,10 +25,7 @@ _RANKS_SHOWN = 8
 def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = None) -> str:
     """Return what ranks read at a step: a line for each pack, then the pack that was asked for.
 
-    Args:
-        trace: the step.
-        has_colour: the text goes to a terminal.
-        limit: draw only this many sequences of the pack.
+    `limit` is how many sequences of that pack are drawn.
     """
     lines = [f"{_where(trace)}, {trace.data_parallel_size} data-parallel ranks on {trace.world_size} GPUs"]
     for batch in trace.batches:

@@ -8,7 +8,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,15 @@ OPTION = "--assignment"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What a task of a launch works on.
+    """What a task of a launch works on."""
 
-    Attributes:
-        recipe: with every override applied.
-        run_folder: folder of the run, as every task sees it.
-        artifacts: folder that a new artifact goes into; None for `artifacts` in the working folder.
-        artifact: packs that are there already; None where the build task makes or finds them.
-        world_size: GPUs of the training; None where the recipe says.
-        judges_environment: whether what is installed where the check runs is what the training will have.
-        launch: what the launch knows, plain values for `launch.json`.
-    """
-
-    recipe: SFTRecipe
-    run_folder: RunFolder
-    artifacts: str | None = None
-    artifact: str | None = None
-    world_size: int | None = None
-    judges_environment: bool = True
-    launch: Mapping[str, Any] = field(default_factory=dict)
+    recipe: SFTRecipe  #: with every override applied
+    run_folder: RunFolder  #: folder of the run, as every task sees it
+    artifacts: str | None = None  #: folder that a new artifact goes into; None for `artifacts` in the working folder
+    artifact: str | None = None  #: packs that are there already; None where the build task makes or finds them
+    world_size: int | None = None  #: GPUs of the training; None where the recipe says
+    judges_environment: bool = True  #: whether what is installed where the check runs is what the training will have
+    launch: Mapping[str, Any] = field(default_factory=dict)  #: what the launch knows, plain values for `launch.json`
 
 
 def encode(assignment: Assignment) -> str:
@@ -61,13 +51,10 @@ def encode(assignment: Assignment) -> str:
         ConfigError: the recipe holds what is no plain value, or more than an argument can.
     """
     content = {
+        **{field.name: getattr(assignment, field.name) for field in fields(assignment)},
         "format_version": FORMAT_VERSION,
         "recipe": written_values(assignment.recipe),
         "run_folder": str(assignment.run_folder.path),
-        "artifacts": assignment.artifacts,
-        "artifact": assignment.artifact,
-        "world_size": assignment.world_size,
-        "judges_environment": assignment.judges_environment,
         "launch": dict(assignment.launch),
     }
     text = json.dumps(content, separators=(",", ":"))
@@ -92,30 +79,18 @@ def decode(word: str) -> Assignment:
         raise ConfigError(
             f"{OPTION} is {shown(word)}; allowed: what `bridgepack launch` writes. Launch the run again."
         ) from None
-    found = content.get("format_version") if isinstance(content, dict) else None
+    found = content.pop("format_version", None) if isinstance(content, dict) else None
     if found != FORMAT_VERSION:
         raise ConfigError(
             f"{OPTION} has format version {found}; this bridgepack reads {FORMAT_VERSION}. Install the same version of "
             "bridgepack on the nodes and where runs are launched."
         )
-    return Assignment(
-        recipe=SFTRecipe.from_mapping(content["recipe"]),
-        run_folder=RunFolder(content["run_folder"]),
-        artifacts=content["artifacts"],
-        artifact=content["artifact"],
-        world_size=content["world_size"],
-        judges_environment=content["judges_environment"],
-        launch=content["launch"],
-    )
+    recipe, run_folder = SFTRecipe.from_mapping(content["recipe"]), RunFolder(content["run_folder"])
+    return Assignment(**{**content, "recipe": recipe, "run_folder": run_folder})
 
 
 def assignment_of(arguments: Sequence[str] | None, *, program: str, description: str) -> Assignment:
     """Return what a task's command line tells: one word, or a recipe and folders.
-
-    Args:
-        arguments: without the program's name; those of this process where None.
-        program: for the usage.
-        description: what it does.
 
     Raises:
         ConfigError: the recipe or the word is none.
@@ -136,30 +111,23 @@ def assignment_of(arguments: Sequence[str] | None, *, program: str, description:
     if found.assignment is not None:
         if found.run_folder or found.artifacts_in or found.artifact or found.world_size:
             parser.error(f"{OPTION} tells everything; remove the other arguments")
-        return _overridden(decode(found.assignment), found.overrides)
-    if not found.run_folder:
-        parser.error("--recipe needs --run-folder FOLDER")
-    told = Assignment(
-        recipe=load_recipe(found.recipe),
-        run_folder=RunFolder(found.run_folder),
-        artifacts=found.artifacts_in,
-        artifact=found.artifact,
-        world_size=found.world_size,
-    )
-    return _overridden(told, found.overrides)
-
-
-def _overridden(assignment: Assignment, items: Sequence[str]) -> Assignment:
-    """Return an assignment with settings that the plugins of megatron.bridge.recipes.run_plugins add to a script.
-
-    Raises:
-        ConfigError: one is no path=value, or nothing that a recipe takes.
-    """
-    if not items:
-        return assignment
-    changes = parse_overrides(tuple(item.lstrip("+") for item in items), option="the argument")
-    recipe = assignment.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
-    return replace(assignment, recipe=recipe)
+        told = decode(found.assignment)
+    else:
+        if not found.run_folder:
+            parser.error("--recipe needs --run-folder FOLDER")
+        told = Assignment(
+            recipe=load_recipe(found.recipe),
+            run_folder=RunFolder(found.run_folder),
+            artifacts=found.artifacts_in,
+            artifact=found.artifact,
+            world_size=found.world_size,
+        )
+    # What the plugins of megatron.bridge.recipes.run_plugins add to a script.
+    changes = parse_overrides(tuple(item.lstrip("+") for item in found.overrides), option="the argument")
+    if not changes:
+        return told
+    recipe = told.recipe.override({f"bridge_overrides.{path}": value for path, value in changes.items()})
+    return replace(told, recipe=recipe)
 
 
 def record(assignment: Assignment) -> None:

@@ -65,11 +65,7 @@ def built(assignment: Assignment) -> BuildResult:
 
 
 def _refuse_other_packs(recipe: SFTRecipe, output: Path) -> None:
-    """Make sure that no launch replaces packs that were made from something else.
-
-    Raises:
-        ConfigError: it would.
-    """
+    """Make sure that no launch replaces packs that were made from something else."""
     with planned_build(recipe, output=output) as plan:
         found = plan.existing
         if found is not None and found.fingerprint != plan.spec.fingerprint:

@@ -45,7 +45,7 @@ def _check(arguments: Sequence[str] | None) -> int:
         place = ArtifactPlace(path=str(artifact.absolute()), fingerprint=read_manifest(artifact).fingerprint)
         assignment.run_folder.write_artifact(place)
     file = assignment.run_folder.add_record(RECORD, report_to_dict(report))
-    say(rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False))
+    say(rendered(report))
     say(f"report: {file}")
     return FINDINGS if report.has_errors else SUCCEEDED
 

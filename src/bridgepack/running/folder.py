@@ -32,15 +32,10 @@ RECORDS_FOLDER = "records"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactPlace:
-    """Where an artifact is, and which.
+    """Where an artifact is, and which."""
 
-    Attributes:
-        path: of its folder, as every task sees it.
-        fingerprint: of its manifest.
-    """
-
-    path: str
-    fingerprint: str
+    path: str  #: of its folder, as every task sees it
+    fingerprint: str  #: of its manifest
 
 
 class RunFolder:
@@ -84,10 +79,6 @@ class RunFolder:
 
     def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write one thing worth keeping under the next free number, and return its file. One process at a time.
-
-        Args:
-            name: what it is, e.g. `check`, `guard-violation`.
-            content: plain values.
 
         Raises:
             ConfigError: the folder cannot be written.

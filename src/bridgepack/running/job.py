@@ -7,6 +7,7 @@ none is left waiting in a collective for a process that is gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -34,15 +35,10 @@ _LOST_GRACE_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which process of a job this is.
+    """Which process of a job this is."""
 
-    Attributes:
-        rank: from 0.
-        world_size: number of processes.
-    """
-
-    rank: int = 0
-    world_size: int = 1
+    rank: int = 0  #: from 0
+    world_size: int = 1  #: number of processes
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> Identity:
@@ -65,31 +61,19 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stop:
-    """Why all processes of a job end.
+    """Why all processes of a job end."""
 
-    Attributes:
-        exit_code: of every process.
-        message: for people; the first process prints it.
-        record: what to keep in the run's folder; nothing where it is empty.
-    """
-
-    exit_code: int
-    message: str
-    record: dict[str, Any] = field(default_factory=dict)
+    exit_code: int  #: of every process
+    message: str  #: for people; the first process prints it
+    record: dict[str, Any] = field(default_factory=dict)  #: what to keep in the run's folder; nothing where it is empty
 
 
 class Job:
     """This process among those of its job."""
 
     def __init__(self, identity: Identity, *, report: Callable[[Stop], None]) -> None:
-        """Make a job of one process; `join` makes it one of many.
-
-        Args:
-            identity: which process this is.
-            report: tells people why all end; called in the first process only.
-        """
-        self.identity = identity
-        self._report = report
+        """Make a job of one process; `join` makes it one of many, of which the first reports why all end."""
+        self.identity, self._report = identity, report
         self._store: Any = None
         self._watcher: threading.Thread | None = None
         self._finished = threading.Event()
@@ -111,19 +95,17 @@ class Job:
         import torch.distributed as dist
 
         rank, world_size = self.identity.rank, self.identity.world_size
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        host, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         try:
             store, _, _ = next(dist.rendezvous(f"env://?rank={rank}&world_size={world_size}", timeout=_JOIN_TIMEOUT))
-            host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
             # A store serves one call at a time; the one that sleeps needs a connection of its own.
-            watched = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT)
+            watched = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_JOIN_TIMEOUT)
         except (RuntimeError, ValueError) as error:
             raise ConfigError(
-                f"the {world_size} processes of the job do not meet at {place} (MASTER_ADDR and MASTER_PORT): {error}. "
-                "Check that all of them started, and that this address can be reached from every node."
+                f"the {world_size} processes of the job do not meet at {host}:{port} (MASTER_ADDR and MASTER_PORT): "
+                f"{error}. Check that all of them started, and that this address can be reached from every node."
             ) from None
-        self._store = dist.PrefixStore("bridgepack", store)
-        own = dist.PrefixStore("bridgepack", watched)
+        self._store, own = dist.PrefixStore("bridgepack", store), dist.PrefixStore("bridgepack", watched)
         self._watcher = threading.Thread(target=self._watch, args=(own,), name="bridgepack-job", daemon=True)
         self._watcher.start()
 
@@ -150,12 +132,10 @@ class Job:
         if self._store is None:
             self._report(stop)
             return
-        try:
+        with contextlib.suppress(RuntimeError):  # the store is gone with the first process: nobody is left to tell
             self._store.compare_set(_STOP, "", json.dumps(asdict(stop), default=str))
-        except RuntimeError:  # the store is gone with the first process: nobody is left to tell
-            self._leave(stop.exit_code, message=stop.message)
-        time.sleep(2 * _GRACE_S)  # the watching thread ends this process meanwhile
-        self._leave(stop.exit_code, message=stop.message)
+            time.sleep(2 * _GRACE_S)  # the watching thread ends this process meanwhile
+        _leave(stop.exit_code, message=stop.message)
 
     def is_stopping(self, wait_s: float = 0.0) -> bool:
         """Say whether some process ends all, or does so within a time."""
@@ -171,64 +151,61 @@ class Job:
         self._finished.set()
         if self._store is None or self._watcher is None:
             return
-        try:
+        with contextlib.suppress(RuntimeError):  # the first process is gone already: nothing is left to wait for
             self._store.add(_DONE, 1)
             if self.is_first:
                 _is_soon(lambda: self._store.add(_DONE, 0) >= self.identity.world_size)
                 self._store.set(_STOP, "")
-                _is_soon(lambda: self._store.add(_SEEN, 0) >= self.identity.world_size - 1)
-        except RuntimeError:  # the first process is gone already: nothing is left to wait for
-            return
-        self._watcher.join(_GRACE_S)
+                self._await_others(self._store)
+            self._watcher.join(_GRACE_S)
 
     def _watch(self, store: Any) -> None:
         from torch.distributed import DistNetworkError
 
-        while True:
+        text = None
+        while text is None:
             try:
                 store.wait([_STOP], _NAP)
                 text = store.get(_STOP)
-            except DistNetworkError:
-                self._first_is_gone()
+            except DistNetworkError:  # the first process is gone, as it is after a good run, too
+                if not self._finished.wait(_LOST_GRACE_S):
+                    rank = self.identity.rank
+                    _leave(1, message=f"rank {rank}: rank 0 has ended without a word; this rank ends, too")
                 return
             except RuntimeError:  # the nap is over
                 time.sleep(0.1)
-            else:
-                if not text:  # all are done
-                    if not self.is_first:
-                        store.add(_SEEN, 1)
-                    return
-                self._end(Stop(**json.loads(text)), store)
+        if text:
+            self._end(Stop(**json.loads(text)), store)
+        if not self.is_first:  # all are done
+            store.add(_SEEN, 1)
 
     def _end(self, stop: Stop, store: Any) -> NoReturn:
         """End this process after the first one has told why; a launcher kills it once any other has gone."""
-        message = ""
-        try:
+        message = "" if self.is_first else stop.message
+        with contextlib.suppress(RuntimeError):
             if self.is_first:
                 self._report(stop)
                 store.set(_TOLD, "1")
-                _is_soon(lambda: store.add(_SEEN, 0) >= self.identity.world_size - 1)
+                self._await_others(store)
             else:
                 store.wait([_TOLD], timedelta(seconds=_GRACE_S))
                 store.add(_SEEN, 1)
-        except RuntimeError:
-            message = "" if self.is_first else stop.message
-        self._leave(stop.exit_code, message=message)
+                message = ""
+        _leave(stop.exit_code, message=message)
 
-    def _first_is_gone(self) -> None:
-        """End this process, unless its own run ends meanwhile as well."""
-        if not self._finished.wait(_LOST_GRACE_S):
-            self._leave(1, message=f"rank {self.identity.rank}: rank 0 has ended without a word; this rank ends, too")
+    def _await_others(self, store: Any) -> None:
+        _is_soon(lambda: store.add(_SEEN, 0) >= self.identity.world_size - 1)
 
-    def _leave(self, exit_code: int, *, message: str = "") -> NoReturn:
-        """End the process at once: other threads hang in collectives that nobody will answer."""
-        if message:
-            sys.stderr.write(f"{message}\n")
-        for child in multiprocessing.active_children():
-            child.kill()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
+
+def _leave(exit_code: int, *, message: str) -> NoReturn:
+    """End the process at once: other threads hang in collectives that nobody will answer."""
+    if message:
+        sys.stderr.write(f"{message}\n")
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def _number(environment: Mapping[str, str], *names: str, default: int) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from bridgepack.bridge.replay_settings import replay_settings
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
@@ -29,29 +31,16 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """What a job that may go on from a checkpoint finds.
+    """What a job that may go on from a checkpoint finds."""
 
-    Attributes:
-        order: that the job goes on in; None for a run that reads no packs.
-        checkpoint: folder that the host resumes from; None for a run from the start.
-        before: order that its run had; None where nothing says.
-        findings: what forbids to go on.
-    """
-
-    order: DataOrder | None = None
-    checkpoint: Path | None = None
-    before: DataOrder | None = None
-    findings: tuple[Finding, ...] = ()
+    order: DataOrder | None = None  #: that the job goes on in; None for a run that reads no packs
+    checkpoint: Path | None = None  #: folder that the host resumes from; None for a run from the start
+    before: DataOrder | None = None  #: order that its run had; None where nothing says
+    findings: tuple[Finding, ...] = ()  #: what forbids to go on
 
 
 def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: str) -> DataOrder:
-    """Return what decides which packs a step of a run reads.
-
-    Args:
-        config: settings of the run, complete.
-        artifact: folder of the packs; without a manifest only its path is known.
-        world_size: number of processes.
-        version: of Megatron-Bridge.
+    """Return what decides which packs a step of a run reads; without a manifest only the artifact's path is known.
 
     Raises:
         ArtifactError: the manifest cannot be read.
@@ -75,17 +64,17 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
 
 
 def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str]) -> Resumption:
-    """Return what a job finds that is about to load a checkpoint, if it does.
+    """Return what a job finds that may load a checkpoint by the host's CheckpointConfig, and go on in an order.
 
-    Args:
-        checkpoint: the host's CheckpointConfig.
-        order: that the job would go on in.
-        ignored: code of a rule -> why its findings do not matter.
+    Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
 
     Raises:
         ConfigError: the file beside the checkpoint cannot be read.
     """
-    folder = _resumed_folder(checkpoint)
+    from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists
+
+    begins_anew = checkpoint.load is None or checkpoint.finetune or not checkpoint_exists(checkpoint.load)
+    folder = None if begins_anew else Path(checkpoint.load)
     before = None if folder is None else read_order(folder)
     if folder is None or before is None:
         return Resumption(order=order, checkpoint=folder)
@@ -108,17 +97,16 @@ def read_order(folder: Path) -> DataOrder | None:
     for path in (folder / ORDER_FILE, folder.parent / ORDER_FILE):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
+                raise ValueError("it is of another format")
+            return TypeAdapter(DataOrder).validate_python(content)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
-            raise _unreadable(path, str(error)) from None
-        known = {field.name for field in fields(DataOrder)}
-        if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
-            raise _unreadable(path, "it is of another format")
-        try:
-            return DataOrder(**{name: value for name, value in content.items() if name in known})
-        except TypeError as error:
-            raise _unreadable(path, str(error)) from None
+            raise ConfigError(
+                f"{path} cannot be read: {error}. It says which packs the checkpoints beside it were made with; "
+                "restore it, or remove it if you know that they are the same."
+            ) from None
     return None
 
 
@@ -137,22 +125,3 @@ def write_order(folder: Path, order: DataOrder) -> None:
             f"checkpoint.folder is {str(folder)!r}; nothing can be written there: {error}. Give a folder that can be "
             "written."
         ) from None
-
-
-def _resumed_folder(checkpoint: Any) -> Path | None:
-    """Return the folder that the host goes on from; None where it begins anew.
-
-    Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
-    """
-    from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists
-
-    if checkpoint.load is None or checkpoint.finetune or not checkpoint_exists(checkpoint.load):
-        return None
-    return Path(checkpoint.load)
-
-
-def _unreadable(path: Path, reason: str) -> ConfigError:
-    return ConfigError(
-        f"{path} cannot be read: {reason}. It says which packs the checkpoints beside it were made with; restore it, "
-        "or remove it if you know that they are the same."
-    )

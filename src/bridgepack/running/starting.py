@@ -20,48 +20,29 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
-from bridgepack.records.guarded import DataOrder
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.running.assignment import Assignment, artifact_of
 from bridgepack.running.folder import LAUNCH_FILE, RunFolder
 from bridgepack.running.program import num_cores
-from bridgepack.running.resuming import Resumption, data_order, resumption, write_order
+from bridgepack.running.resuming import Resumption, data_order, resumption
 
 #: Distributions that can change what a run computes, or how it is started.
 _STACK = (
-    "megatron-bridge",
-    "megatron-core",
-    "transformer-engine",
-    "transformer-engine-cu12",
-    "transformer-engine-cu13",
-    "torch",
-    "flash-attn",
-    "nvidia-resiliency-ext",
-    "nemo-run",
-    "transformers",
-    "tokenizers",
-    "pyarrow",
+    *("megatron-bridge", "megatron-core", "transformer-engine", "transformer-engine-cu12", "transformer-engine-cu13"),
+    *("torch", "flash-attn", "nvidia-resiliency-ext", "nemo-run", "transformers", "tokenizers", "pyarrow"),
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """What a job is about to train.
+    """What a job is about to train."""
 
-    Attributes:
-        recipe: for the number of processes that there are.
-        artifact: folder of the packs; None for a run that reads none.
-        config: the host's ConfigContainer.
-        run_folder: folder of the run.
-        world_size: number of processes.
-    """
-
-    recipe: SFTRecipe
-    artifact: Path | None
-    config: Any
-    run_folder: RunFolder
-    world_size: int
+    recipe: SFTRecipe  #: for the number of processes that there are
+    artifact: Path | None  #: folder of the packs; None for a run that reads none
+    config: Any  #: the host's ConfigContainer
+    run_folder: RunFolder  #: folder of the run
+    world_size: int  #: number of processes
 
     @property
     def settings(self) -> RunConfig:
@@ -108,12 +89,8 @@ def checked(start: Start) -> CheckReport:
         RuleCrashError: a rule raised.
     """
     target = Target(kind="recipe", place=start.recipe.name, recipe=start.recipe, config=start.settings)
-    options = CheckOptions(
-        artifact=start.artifact,
-        world_size=start.world_size,
-        environment=environment_here(),
-        num_workers=num_cores(),
-    )
+    here, size = environment_here(), start.world_size
+    options = CheckOptions(artifact=start.artifact, world_size=size, environment=here, num_workers=num_cores())
     return check_target(target, options)
 
 
@@ -130,48 +107,28 @@ def resumed(start: Start) -> Resumption:
     return resumption(start.config.checkpoint, order, ignored=start.recipe.ignore)
 
 
-def keep_order(start: Start, order: DataOrder | None) -> None:
-    """Write the order of the run's packs beside the checkpoints that it will leave.
-
-    Raises:
-        ConfigError: they cannot be written there.
-    """
-    folder = start.config.checkpoint.save
-    if folder is not None and order is not None and "://" not in str(folder):
-        write_order(Path(folder), order)
-
-
 def facts_of(start: Start, resumption: Resumption) -> Mapping[str, Any]:
     """Return what this start of the training runs with, for the run's folder."""
     resolved = start.recipe.resolve().explain() if start.recipe.packing.mode == "offline" else {}
+    installed, order = environment_here().versions, resumption.order
+    versions = {"bridgepack": __version__, "python": platform.python_version()}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": start.recipe.name,
         "artifact": None if start.artifact is None else str(start.artifact),
-        "fingerprint": resumption.order.fingerprint if resumption.order else None,
-        "order": asdict(resumption.order) if resumption.order else None,
+        "fingerprint": order.fingerprint if order else None,
+        "order": asdict(order) if order else None,
         "resolved": resolved,
         "world_size": start.world_size,
-        "versions": _versions(),
+        "versions": {**versions, **{name: installed[name] for name in _STACK if name in installed}},
         "git": (start.run_folder.read(LAUNCH_FILE) or {}).get("git"),
         "resumed_from": None if resumption.checkpoint is None else str(resumption.checkpoint),
         "guard": start.recipe.guard.model_dump(),
     }
 
 
-def _versions() -> dict[str, str]:
-    """Return distribution -> version of what is installed here, with Python's and bridgepack's own."""
-    installed = environment_here().versions
-    found = {name: installed[name] for name in _STACK if name in installed}
-    return {"bridgepack": __version__, "python": platform.python_version(), **found}
-
-
 def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
-    """Return the recipe for a number of processes.
-
-    Raises:
-        ConfigError: it is for another one.
-    """
+    """Return the recipe for a number of processes."""
     stated = recipe.parallelism.num_gpus
     if stated is None:
         return recipe.override({"parallelism.num_gpus": world_size})
@@ -184,11 +141,7 @@ def _for_world(recipe: SFTRecipe, world_size: int) -> SFTRecipe:
 
 
 def _check_same_packs(artifact: Path, folder: RunFolder) -> None:
-    """Accept packs that are still those that the tasks before this one wrote down.
-
-    Raises:
-        ConfigError: they have been built anew since.
-    """
+    """Accept packs that are still those that the tasks before this one wrote down."""
     place = folder.read_artifact()
     if place is None or Path(place.path) != artifact or not (artifact / MANIFEST_FILE).is_file():
         return

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.forward_steps import forward_step_of
@@ -23,11 +24,12 @@ from bridgepack.report.text import printable
 from bridgepack.rules.engine.text import report_to_dict
 from bridgepack.running.assignment import assignment_of, record
 from bridgepack.running.folder import RUN_FILE, RunFolder
-from bridgepack.running.guard.callback import Alarm, Guard, GuardViolationError, Notice
+from bridgepack.running.guard.callback import Guard, GuardViolationError, Notice
 from bridgepack.running.guard.report import findings_text
 from bridgepack.running.job import Identity, Job, Stop
 from bridgepack.running.program import COULD_NOT_RUN, FINDINGS, INTERRUPTED, SUCCEEDED, say, told
-from bridgepack.running.starting import Start, checked, facts_of, keep_order, resumed, start_of
+from bridgepack.running.resuming import write_order
+from bridgepack.running.starting import Start, checked, facts_of, resumed, start_of
 
 _FINETUNE = "megatron.bridge.training.finetune"
 #: What logs an error that ends training, with its traceback, on every rank.
@@ -71,7 +73,8 @@ def _in_job(job: Job, run: _Run, arguments: Sequence[str] | None) -> int:
     if job.is_first:
         refusal = _prepare(start)
         if refusal is not None:
-            return _ended(job, refusal)
+            job.stop(refusal)
+            return refusal.exit_code
         job.approve()
     job.await_approval()
     return _train(job, run, start)
@@ -81,7 +84,7 @@ def _prepare(start: Start) -> Stop | None:
     """Check the run and write down what it is made of; return why it must not start, or None."""
     report = checked(start)
     file = start.run_folder.add_record("check", {"task": "train", **report_to_dict(report)})
-    text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip()
+    text = rendered(report).rstrip()
     if report.has_errors:
         return Stop(exit_code=FINDINGS, message=f"{text}\nrefused: the check fails; its report is {file}")
     say(f"{text}\nreport: {file}")
@@ -96,7 +99,9 @@ def _prepare(start: Start) -> Stop | None:
     if resumption.checkpoint is not None and resumption.before is None:
         say(f"{resumption.checkpoint}: nothing says which packs its run was made with, so none are compared.")
     start.run_folder.write(RUN_FILE, facts_of(start, resumption))
-    keep_order(start, resumption.order)
+    checkpoints = start.config.checkpoint.save
+    if checkpoints is not None and resumption.order is not None and "://" not in str(checkpoints):
+        write_order(Path(checkpoints), resumption.order)
     return None
 
 
@@ -105,12 +110,17 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         artifact=start.artifact,
         settings=start.recipe.guard,
         ignored=start.recipe.ignore,
-        on_alarm=lambda alarm: job.stop(_stop_of(alarm)),
+        on_alarm=lambda alarm: job.stop(Stop(exit_code=FINDINGS, message=alarm.text(), record=alarm.record())),
         on_notice=run.notice,
         on_failure=lambda error: _fail(job, error),
     )
     logging.getLogger(_HOST_LOGGER).addFilter(_is_no_alarm)
-    finetune = _finetune()
+    finetune = import_host(_FINETUNE).finetune
+    if "callbacks" not in inspect.signature(finetune).parameters:
+        raise ConfigError(
+            "this Megatron-Bridge takes no callbacks, which the guard is one of; install 0.6.0 or newer, or train with "
+            "recipe.to_bridge() in a script of your own."
+        )
     try:
         finetune(start.config, guard.watching(forward_step_of(start.config)), callbacks=[guard])
     except GuardViolationError:
@@ -125,49 +135,28 @@ def _train(job: Job, run: _Run, start: Start) -> int:
     return SUCCEEDED
 
 
-def _finetune() -> Any:
-    """Return the host's entry point.
-
-    Raises:
-        ConfigError: it is missing, or of a version that takes no callbacks.
-    """
-    finetune = import_host(_FINETUNE).finetune
-    if "callbacks" not in inspect.signature(finetune).parameters:
-        raise ConfigError(
-            "this Megatron-Bridge takes no callbacks, which the guard is one of; install 0.6.0 or newer, or train with "
-            "recipe.to_bridge() in a script of your own."
-        )
-    return finetune
-
-
 class _Run:
     """Says and keeps what happens; only the first process has the run's folder."""
 
-    def __init__(self) -> None:
-        self.folder: RunFolder | None = None
+    folder: RunFolder | None = None
 
     def tell(self, stop: Stop) -> None:
         """Say why the job ends, and keep it."""
         say(stop.message)
-        if self.folder is not None and stop.record:
+        if stop.record:
             self._keep(str(stop.record.get("kind", "stop")), stop.record)
 
     def notice(self, notice: Notice) -> None:
-        """Say what the guard has to say, and keep it where this is the first process."""
+        """Say what the guard has to say, and keep it."""
         say(notice.text)
-        if self.folder is not None:
-            self._keep("guard", {"kind": notice.kind, "text": notice.text, **notice.facts})
+        self._keep("guard", {"kind": notice.kind, "text": notice.text, **notice.facts})
 
     def _keep(self, name: str, content: dict[str, Any]) -> None:
-        assert self.folder is not None
-        try:
-            say(f"record: {self.folder.add_record(name, content)}")
-        except BridgepackError as error:  # a full disk must not hide why the job ends
-            say(f"error: {told(error)}")
-
-
-def _stop_of(alarm: Alarm) -> Stop:
-    return Stop(exit_code=FINDINGS, message=alarm.text(), record=alarm.record())
+        if self.folder is not None:
+            try:
+                say(f"record: {self.folder.add_record(name, content)}")
+            except BridgepackError as error:  # a full disk must not hide why the job ends
+                say(f"error: {told(error)}")
 
 
 def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
@@ -176,27 +165,18 @@ def _fail(job: Job, error: Exception, *, is_logged: bool = False) -> None:
         traceback.print_exception(error)
     if any(text in str(error) for text in _COMMUNICATION):
         job.is_stopping(wait_s=_CAUSE_S)
-    message = f"rank {job.identity.rank} failed: {type(error).__name__}: {printable(str(error)) or _place(error)}"
-    job.stop(Stop(exit_code=FINDINGS, message=message, record={"kind": "failure", "message": message}))
-
-
-def _place(error: Exception) -> str:
-    """Return where an error without a text was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "no text"
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "no text"
+    message = f"rank {job.identity.rank} failed: {type(error).__name__}: {printable(str(error)) or place}"
+    job.stop(Stop(exit_code=FINDINGS, message=message, record={"kind": "failure", "message": message}))
 
 
 def _mistaken(job: Job, message: str) -> int:
     """End all processes of the job for a user's mistake; most are seen by every process, and the first one tells."""
     if not job.is_first and not job.is_stopping(wait_s=_CAUSE_S):
         message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"
-    return _ended(job, Stop(exit_code=COULD_NOT_RUN, message=message))
-
-
-def _ended(job: Job, stop: Stop) -> int:
-    """End all processes of the job; return the exit code where there is only this one."""
-    job.stop(stop)
-    return stop.exit_code
+    job.stop(Stop(exit_code=COULD_NOT_RUN, message=message))
+    return COULD_NOT_RUN
 
 
 def _is_no_alarm(entry: logging.LogRecord) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridgepack.canary.canary import CanaryOptions, _kernel
-from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_gpus, require_heads
+from bridgepack.canary.layouts import asked_layout, default_layouts, fitted, require_fit
 from bridgepack.canary.records import Layout
 from bridgepack.errors import ConfigError
 from tests.support.canaries import FACTS
@@ -65,10 +65,10 @@ def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int | None, ...], messag
 
 def test_heads_and_gpus_have_to_suffice() -> None:
     with pytest.raises(ConfigError, match=r"--tensor is 3; .* allowed: 1, 2, 4\."):
-        require_heads(Layout(tensor=3), FACTS)
+        require_fit(Layout(tensor=3), FACTS, None)
     with pytest.raises(ConfigError, match="CP 2 needs 2 GPUs, and 1 are here"):
-        require_gpus(Layout(context=2), 1)
-    require_gpus(Layout(context=2), None)
+        require_fit(Layout(context=2), FACTS, 1)
+    require_fit(Layout(context=2), FACTS, None)
 
 
 def test_gpus_are_used_only_where_they_and_the_kernels_are_there() -> None:

@@ -60,8 +60,8 @@ def test_without_nemo_run_plans_are_made_and_the_rest_says_what_to_install() -> 
     program = """
 import sys
 sys.modules["nemo_run"] = None
-import bridgepack.launch.installed as installed
-installed.find_spec = lambda name: None
+import bridgepack.launch
+bridgepack.launch.find_spec = lambda name: None
 import bridgepack
 from bridgepack.errors import ConfigError
 from bridgepack.launch import plan_launch

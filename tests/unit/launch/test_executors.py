@@ -118,13 +118,6 @@ def test_nemo_run_can_serialise_and_clone_them() -> None:
         assert executor.clone() == executor
 
 
-def test_without_nemo_run_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nemo_run", None)
-
-    with pytest.raises(ConfigError, match=r"pip install 'bridgepack\[launch\]'"):
-        make_executor(load_cluster("local"), "train")
-
-
 @pytest.mark.parametrize(
     ("kind", "library", "extra"),
     [

@@ -142,7 +142,7 @@ def test_broken_packs_are_refused(recipe: SFTRecipe, tmp_path: Path) -> None:
 
 def test_environment_is_this_one_where_this_python_trains(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Environment(versions={"megatron-bridge": "0.6.1"}, python="3.12.1", origin="test")
-    monkeypatch.setattr("bridgepack.launch.plan.environment_here", lambda: broken)
+    monkeypatch.setattr("bridgepack.bridge.environment.environment_here", lambda: broken)
 
     with pytest.raises(LaunchRefusedError):
         plan_launch(recipe, "local")
@@ -276,7 +276,7 @@ def test_commit_and_changes_are_recorded(recipe: SFTRecipe, tmp_path: Path) -> N
 
 
 def test_planning_needs_no_nemo_run() -> None:
-    program = "import sys; import bridgepack.launch.plan, bridgepack.launch.api; assert 'nemo_run' not in sys.modules"
+    program = "import sys; import bridgepack.launch.plan; assert 'nemo_run' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,12 +17,11 @@ from nemo_run.config import get_nemorun_home, set_nemorun_home
 from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
 from nemo_run.run.job import Job
 
+from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
-from bridgepack.launch.preflight import PreflightPlugin
-from bridgepack.launch.preflight_target import trained_target
-from bridgepack.launch.preflight_world import reads_arguments_by_shell, sees_this_machine, world_size_of
+from bridgepack.launch.preflight import PreflightPlugin, sees_this_machine, trained_target, world_size_of
 
 SCRIPT = "/opt/Megatron-Bridge/scripts/training/run_recipe.py"
 VALUES = {
@@ -130,19 +130,18 @@ def test_files_are_looked_at_only_where_the_run_sees_them() -> None:
 
 def test_arguments_are_split_as_the_executor_hands_them_over(recipe_file: Path) -> None:
     quoted = script("'dataset.dataset_kwargs={a: 1}'", "train.micro_batch_size=2", path="train.py")
-    seen = trained_target(quoted, slurm(), target=str(recipe_file), overrides={}, artifact=None)
+    seen = trained_target(quoted, slurm(), target=str(recipe_file), options=CheckOptions())
 
-    assert reads_arguments_by_shell(slurm())
     assert seen.recipe is not None
     assert seen.recipe.bridge_overrides == {
         "dataset": {"dataset_kwargs": {"a": 1}},
         "train": {"micro_batch_size": 2},
     }
-    unread = trained_target(quoted, run.LocalExecutor(), target=str(recipe_file), overrides={}, artifact=None)
+    unread = trained_target(quoted, run.LocalExecutor(), target=str(recipe_file), options=CheckOptions())
     assert unread.recipe is not None
     assert unread.recipe.bridge_overrides == {"train": {"micro_batch_size": 2}}
     with pytest.raises(ConfigError, match="cannot be split as a shell does"):
-        trained_target(script("train.x='a"), slurm(), target=str(recipe_file), overrides={}, artifact=None)
+        trained_target(script("train.x='a"), slurm(), target=str(recipe_file), options=CheckOptions())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_options_that_change_what_is_trained_are_refused(task: Any, flag: str, r
     ],
 )
 def test_overrides_of_a_script_count(task: Any, recipe_file: Path) -> None:
-    seen = trained_target(task, run.LocalExecutor(), target=str(recipe_file), overrides={}, artifact=None)
+    seen = trained_target(task, run.LocalExecutor(), target=str(recipe_file), options=CheckOptions())
 
     assert seen.recipe is not None
     assert seen.recipe.bridge_overrides == {"train": {"train_iters": 5}}
@@ -214,6 +213,10 @@ def test_an_override_that_removes_a_field_is_refused(recipe_file: Path) -> None:
 def test_recipe_that_an_argument_is_is_judged(make: Callable[[], Any]) -> None:
     with pytest.raises(LaunchRefusedError, match="BP004"):
         add(make(), PreflightPlugin())
+
+
+def test_the_plugin_is_the_first_import_of_a_script() -> None:
+    subprocess.run([sys.executable, "-c", "from bridgepack.launch.preflight import PreflightPlugin"], check=True)
 
 
 @dataclass(kw_only=True)

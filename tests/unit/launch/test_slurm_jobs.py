@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("nemo_run")
 
-from bridgepack.launch.slurm_jobs import state_of_rows
+from bridgepack.launch.watching import state_of_rows
 
 
 @pytest.mark.parametrize(

@@ -120,12 +120,7 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
 
 
 def reference_layer_spec(config: Any, vp_stage: int | None = None) -> Any:
-    """Return megatron-core's local layers of a model's kind with `ReferenceAttention` in each of them.
-
-    Args:
-        config: the host's model provider.
-        vp_stage: chunk of layers on this pipeline stage.
-    """
+    """Return megatron-core's local layers of a model's kind with `ReferenceAttention` in each of them."""
     return local_spec_with(ReferenceAttention, config, vp_stage)
 
 

@@ -24,8 +24,7 @@ _CPU_NAMESAKES = ("Stream", "current_device", "current_stream", "device_count", 
 def run_cuda_calls_on_cpu(*, is_wide: bool = False) -> None:
     """Make every call of the training loop that names CUDA act on the CPU, until the process ends.
 
-    Args:
-        is_wide: whether what asks for float32 gets float64, so that nothing is rounded on the way.
+    Where it is wide, what asks for float32 gets float64, so that nothing is rounded on the way.
     """
     for target, name, replacement in _replacements():
         setattr(target, name, replacement)

@@ -10,9 +10,9 @@ import sys
 
 import typer
 
+from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
 from bridgepack.launch.nemo_cli.recipes import as_config as as_config
 from bridgepack.launch.nemo_cli.recipes import recipe_of as recipe_of
-from bridgepack.launch.nemo_cli.tasks import CONTEXTS
 from bridgepack.launch.nemo_cli.tasks import build as build
 from bridgepack.launch.nemo_cli.tasks import check as check
 from bridgepack.launch.nemo_cli.tasks import train as train
@@ -27,5 +27,6 @@ def main(arguments: list[str] | None = None) -> None:
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, help="bridgepack's tasks for nemo-run.")
     for function in (build, check, train):
         options = {"help": (function.__doc__ or "").partition("\n")[0]}
-        CONTEXTS[function.__name__].cli_command(app, function.__name__, function, command_kwargs=options, is_main=True)
+        context = TrainContext if function is train else RecipeContext
+        context.cli_command(app, function.__name__, function, command_kwargs=options, is_main=True)
     app(sys.argv[1:] if arguments is None else arguments, prog_name="bridgepack.launch.nemo_cli")

@@ -15,7 +15,8 @@ from nemo_run.cli.api import RunContext
 from nemo_run.cli.cli_parser import parse_cli_args
 
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.cluster.general import KNOWN, TYPED
+from bridgepack.config.errors import known_names, shown
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.errors import BridgepackError, ConfigError, LaunchRefusedError
 from bridgepack.launch.nemo_cli.recipes import as_config
@@ -25,15 +26,9 @@ _RECIPE = "recipe"
 _ASSIGNMENT = re.compile(r"recipe\.([\w.-]+)=(.*)", re.DOTALL)
 _FINDINGS, _COULD_NOT_RUN = 1, 2
 _EXECUTORS = {
-    "local": run.LocalExecutor,
     "torchrun": run.LocalExecutor,
-    "docker": run.DockerExecutor,
-    "slurm": run.SlurmExecutor,
-    "skypilot": run.SkypilotExecutor,
-    "skypilot_jobs": run.SkypilotJobsExecutor,
-    "kubeflow": run.KubeflowExecutor,
-    "dgxcloud": run.DGXCloudExecutor,
-    "lepton": run.LeptonExecutor,
+    **{kind: getattr(run, name) for name, kind in TYPED.items()},
+    **{kind: getattr(run, facts.class_name) for kind, facts in KNOWN.items() if not facts.no_launch},
 }
 _CLUSTER_SUFFIXES = (".yaml", ".yml", ".toml")
 
@@ -85,7 +80,9 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         settings = [word for word in args if word.startswith("executor.")]
         has_executor = any(word.startswith("executor=") for word in args) or hasattr(self, "executor")
         if settings and not has_executor:
-            raise ConfigError(f"{settings[0]}: no executor is given. Add executor=slurm, or another of {_known()}.")
+            raise ConfigError(
+                f"{settings[0]}: no executor is given. Add executor=slurm, or another of {', '.join(_EXECUTORS)}."
+            )
         return super().parse_args(args, lazy)
 
     def parse_executor(self, name: str, *args: str) -> Any:
@@ -106,9 +103,8 @@ class RecipeContext(RunContext):  # type: ignore[misc]
 
             return make_executor(load_cluster(name), self.task).to_config()
         if name not in _EXECUTORS:
-            nearest = nearest_name(name, _EXECUTORS)
-            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-            raise ConfigError(f"executor is {name!r}; allowed: {_known()}. {hint}")
+            others = [*_EXECUTORS, "a cluster FILE.yaml", "a factory registered with nemo-run"]
+            raise ConfigError(f"executor is {name!r}; {known_names(name, others)}")
         return run.Config(_EXECUTORS[name], **({"launcher": "torchrun"} if name == "torchrun" else {}))
 
 
@@ -139,20 +135,8 @@ def _assignments(words: Sequence[str]) -> list[str]:
 
 
 def _check_names(words: Sequence[str], names: Sequence[str]) -> None:
-    """Accept arguments that the task has.
-
-    Raises:
-        ConfigError: it has no such argument.
-    """
+    """Accept arguments that the task has."""
     for word in words:
         name = re.split(r"[.\[=+*/|&@-]", word, maxsplit=1)[0]
         if "=" not in word or name not in names:
-            nearest = nearest_name(name, names)
-            hint = f"Did you mean {nearest}?" if nearest else "Use one of these."
-            raise ConfigError(
-                f"argument {shown(word)}; allowed: {', '.join(f'{known}=...' for known in names)}. {hint}"
-            )
-
-
-def _known() -> str:
-    return f"{', '.join(_EXECUTORS)}, a cluster FILE.yaml, or a factory registered with nemo-run"
+            raise ConfigError(f"argument {shown(word)}, of the form NAME=VALUE; {known_names(name, list(names))}")

@@ -15,7 +15,10 @@ from bridgepack.config.catalogue import catalogue_names
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import written_values
-from bridgepack.launch.nemo_cli.types import with_types
+from bridgepack.launch.preflight import with_types
+
+#: Fields of a recipe that have no fields of their own.
+_PLAIN = frozenset({"name", "artifact"})
 
 
 def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | None = None) -> run.Config[SFTRecipe]:
@@ -26,17 +29,11 @@ def as_config(recipe: SFTRecipe | str | Path, overrides: Mapping[str, Any] | Non
 
     Example: `run.Partial(build, recipe=as_config("qwen3_8b_sft_4gpu_h100_bf16_recipe"))`.
 
-    Args:
-        recipe: an SFTRecipe, or where one is, as `load_recipe` takes it.
-        overrides: dotted path -> value.
-
     Raises:
         ConfigError: it cannot be found or read, or says something unknown or impossible.
     """
     values = written_values(load_recipe(recipe, overrides))
-    sections: dict[str, Any] = {
-        name: {} for name, field in SFTRecipe.model_fields.items() if _is_section(field.annotation)
-    }
+    sections: dict[str, Any] = {name: {} for name in SFTRecipe.model_fields if name not in _PLAIN}
     tree = {name: _node(value) for name, value in {**sections, **values}.items()}
     return run.Config(recipe_of, **tree)
 
@@ -76,14 +73,6 @@ def _factory(name: str) -> Callable[[], run.Config[SFTRecipe]]:
 
     factory.__name__ = factory.__qualname__ = name
     return factory
-
-
-def _is_section(annotation: Any) -> bool:
-    """Say whether a field of a recipe has fields of its own, in one of the forms that it takes."""
-    forms = getattr(annotation, "__args__", (annotation,))
-    return any(hasattr(form, "model_fields") or getattr(form, "__origin__", form) is dict for form in forms) or (
-        getattr(annotation, "__origin__", None) is dict
-    )
 
 
 def _node(value: Any) -> Any:

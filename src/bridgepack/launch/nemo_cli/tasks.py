@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import nemo_run as run
 
@@ -13,20 +12,15 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launch.nemo_cli.context import RecipeContext, TrainContext
 from bridgepack.launch.nemo_cli.recipes import register_factories
-from bridgepack.launch.nemo_cli.types import OptionalNumber, OptionalText, with_types
-from bridgepack.launch.preflight import PreflightPlugin
+from bridgepack.launch.preflight import OptionalNumber, OptionalText, PreflightPlugin, say, with_types
 
 #: Under what nemo-run lists the tasks; the entry point in pyproject.toml has the same name.
 NAMESPACE = "bridgepack"
 
 
-#: Task -> how its arguments are read.
-CONTEXTS: Mapping[str, type[RecipeContext]] = {"build": RecipeContext, "check": RecipeContext, "train": TrainContext}
-
-
 def _task[**P, T](function: Callable[P, T]) -> Callable[P, T]:
     """Register a task with nemo-run."""
-    context = CONTEXTS[function.__name__]
+    context = TrainContext if function.__name__ == "train" else RecipeContext
     registered: Callable[P, T] = run.cli.entrypoint(with_types(function), namespace=NAMESPACE, run_ctx_cls=context)
     return registered
 
@@ -46,7 +40,7 @@ def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) 
     from bridgepack.api import build as build_artifact
     from bridgepack.report.terminal import describe_build
 
-    _say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers)))
+    say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers)))
 
 
 @_task
@@ -74,10 +68,10 @@ def check(
     from bridgepack.report.checks import rendered
 
     report = check_recipe(recipe, artifact=artifact, world_size=world_size, environment=environment)
-    text = rendered(report, "text", has_colour=False, shows_advice=False, shows_skipped=False).rstrip("\n")
+    text = rendered(report).rstrip("\n")
     if report.fails(strict=strict):
         raise LaunchRefusedError(f"the check of {recipe.name} fails.\n\n{text}", report)
-    _say(text)
+    say(text)
 
 
 @_task
@@ -109,15 +103,5 @@ def preflight() -> run.Config[PreflightPlugin]:
     return run.Config(PreflightPlugin)
 
 
-def _say(text: str) -> None:
-    from nemo_run.core.frontend.console.api import CONSOLE
-
-    CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _register() -> Any:
-    register_factories()
-    return run.cli.factory(preflight, target=run.Plugin, name="preflight")
-
-
-_register()
+register_factories()
+run.cli.factory(preflight, target=run.Plugin, name="preflight")

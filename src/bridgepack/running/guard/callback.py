@@ -42,25 +42,15 @@ _MAX_EXAMPLES = 8
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """What the guard knows once training begins.
+    """What the guard knows once training begins."""
 
-    Attributes:
-        place: where this rank is.
-        sizes: how many ranks there are of each kind.
-        is_packed: the run's rows are packed, so that every layer needs boundaries.
-        mixers: parts of the model that need boundaries.
-        first_step: of this job, from 1.
-        num_eager_steps: of this job that can be looked into; None for all.
-        planner: what steps should be; None where this rank need not know, or nobody can.
-    """
-
-    place: RankPlace
-    sizes: GroupSizes
-    is_packed: bool
-    mixers: tuple[Mixer, ...]
-    first_step: int
-    num_eager_steps: int | None = None
-    planner: Planner | None = None
+    place: RankPlace  #: where this rank is
+    sizes: GroupSizes  #: how many ranks there are of each kind
+    is_packed: bool  #: the run's rows are packed, so that every layer needs boundaries
+    mixers: tuple[Mixer, ...]  #: parts of the model that need boundaries
+    first_step: int  #: of this job, from 1
+    num_eager_steps: int | None = None  #: of this job that can be looked into; None for all
+    planner: Planner | None = None  #: what steps should be; None where this rank need not know, or nobody can
 
 
 class Guard:
@@ -194,20 +184,12 @@ class Guard:
         return self._run.place if self._run else RankPlace(rank=0)
 
     def _judge_alone(self, own: RankFacts, number: int, cause: Exception) -> None:
-        """Raise what the rules find on this rank, in the middle of a step.
-
-        Raises:
-            GuardViolationError: something that matters.
-        """
+        """Raise what the rules find on this rank, in the middle of a step."""
         sizes = self._run.sizes if self._run else GroupSizes()
         self._judge(StepFacts(step=number, is_packed=True, sizes=sizes, ranks=(own,)), cause=cause)
 
     def _begun(self, context: Any) -> _Run:
-        """Return what is known as training begins.
-
-        Raises:
-            Exception: the host's, for a model without the process groups of one that is trained as a whole.
-        """
+        """Return what is known as training begins."""
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
         run = _Run(
@@ -260,11 +242,7 @@ class Guard:
             return RankFacts(place=run.place, num_calls=0)
 
     def _judge(self, facts: StepFacts, *, cause: Exception | None = None) -> None:
-        """Raise what the rules find, unless the recipe ignores it.
-
-        Raises:
-            GuardViolationError: something that matters.
-        """
+        """Raise what the rules find, unless the recipe ignores it."""
         found = [
             finding
             for rule in STEP_RULES

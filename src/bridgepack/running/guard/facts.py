@@ -22,15 +22,10 @@ _DIGEST_BITS = 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boundaries:
-    """Where the sequences of one micro batch lie; each array ends with its first repetition of the last offset.
+    """Where the sequences of one micro batch lie; each array ends with its first repetition of the last offset."""
 
-    Attributes:
-        physical: offsets with alignment padding, runtime.
-        logical: offsets without, runtime.
-    """
-
-    physical: tuple[int, ...]
-    logical: tuple[int, ...]
+    physical: tuple[int, ...]  #: offsets with alignment padding, runtime
+    logical: tuple[int, ...]  #: offsets without, runtime
 
     @classmethod
     def of_offsets(cls, physical: IntArray, logical: IntArray) -> Boundaries:
@@ -55,29 +50,19 @@ def digest_of(batches: Sequence[Boundaries]) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStep:
-    """What a replica should do in a step.
+    """What a replica should do in a step."""
 
-    Attributes:
-        packs: pack of each micro batch, in words.
-        boundaries: of each micro batch.
-        trained: trained tokens of each micro batch.
-        labels: sum of the labels of all trained tokens.
-    """
-
-    packs: tuple[str, ...]
-    boundaries: tuple[Boundaries, ...]
-    trained: tuple[int, ...]
-    labels: int
+    packs: tuple[str, ...]  #: pack of each micro batch, in words
+    boundaries: tuple[Boundaries, ...]  #: of each micro batch
+    trained: tuple[int, ...]  #: trained tokens of each micro batch
+    labels: int  #: sum of the labels of all trained tokens
 
 
 def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, plan: PlannedStep | None) -> RankFacts:
     """Return what a rank saw of a step, with its evidence; this waits for the device.
 
-    Args:
-        watch: what was seen.
-        place: where the rank is.
-        num_micro_batches: of the step; where the host computed it more than once, the last time counts.
-        plan: what its replica should do; None where this rank does not know.
+    Where the host computed the micro batches more than once, the last time counts. `plan` is what the replica should
+    do; None where this rank does not know.
     """
     chunks = [
         [call for call in watch.calls if call.chunk == chunk][-num_micro_batches:] for chunk in range(watch.num_chunks)

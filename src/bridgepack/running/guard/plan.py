@@ -43,15 +43,7 @@ class Planner:
         num_steps_done: int,
         num_packs_read: int,
     ) -> None:
-        """Read the manifest and replay the loader up to the start.
-
-        Args:
-            config: settings of the run, complete.
-            artifact: folder of the packs.
-            world_size: number of processes.
-            version: of Megatron-Bridge.
-            num_steps_done: by the checkpoint that was loaded; 0 without one.
-            num_packs_read: by the same.
+        """Read the manifest and replay the loader up to the start; `num_*` are those of the checkpoint, 0 without one.
 
         Raises:
             ConfigError: the run reads its packs in a way that cannot be predicted; the text says which.
@@ -99,11 +91,7 @@ class Planner:
 
 
 def _check_predictable(dataset: Mapping[str, Any], artifact: Path) -> None:
-    """Accept a dataset whose batches can be predicted.
-
-    Raises:
-        ConfigError: saying what stands against it.
-    """
+    """Accept a dataset whose batches can be predicted."""
     kind = str(dataset.get("_target_", "")).rpartition(".")[2]
     if kind != _DATASET or not dataset.get("enable_offline_packing"):
         raise ConfigError(f"the run reads no packs of an artifact ({kind or 'no dataset'}).")

@@ -17,15 +17,10 @@ _MAX_RANKS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alarm:
-    """Why a run must not go on.
+    """Why a run must not go on."""
 
-    Attributes:
-        findings: what the rules found.
-        facts: what they found it in.
-    """
-
-    findings: tuple[Finding, ...]
-    facts: StepFacts
+    findings: tuple[Finding, ...]  #: what the rules found
+    facts: StepFacts  #: what they found it in
 
     def text(self) -> str:
         """Return it for people: every finding with its evidence, and what to do."""
@@ -45,17 +40,11 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something that the guard says while the run goes on.
+    """Something that the guard says while the run goes on."""
 
-    Attributes:
-        kind: what of: `watched`, `unseen`, `no-plan`, `ignored`.
-        text: for people, one line.
-        facts: plain values, to be kept.
-    """
-
-    kind: str
-    text: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    kind: str  #: what of: `watched`, `unseen`, `no-plan`, `ignored`
+    text: str  #: for people, one line
+    facts: dict[str, Any] = field(default_factory=dict)  #: plain values, to be kept
 
 
 class GuardViolationError(BridgepackError):

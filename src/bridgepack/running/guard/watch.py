@@ -28,44 +28,27 @@ NOT_SEEN = _NotSeen()
 
 @dataclass(kw_only=True, slots=True)
 class Call:
-    """One micro batch in one model chunk.
+    """One micro batch in one model chunk."""
 
-    Attributes:
-        chunk: position of the chunk in the model.
-        loader_gave_boundaries: whether the batch had them; None where no batch was read.
-        params: the boundaries that the chunk was called with; NOT_SEEN where it was not called.
-        layer_params: the different boundaries that its layers were called with, in order.
-        layers_without: names of the layers that got none.
-        labels: the labels that the chunk was called with.
-        loss_mask: the mask that its loss uses.
-        loss: what its loss function returned, copied.
-    """
-
-    chunk: int
-    loader_gave_boundaries: bool | None = None
-    params: Any = NOT_SEEN
+    chunk: int  #: position of the chunk in the model
+    loader_gave_boundaries: bool | None = None  #: whether the batch had them; None where no batch was read
+    params: Any = NOT_SEEN  #: the boundaries that the chunk was called with; NOT_SEEN where it was not called
+    #: the different boundaries that its layers were called with, in order
     layer_params: list[Any] = field(default_factory=list)
-    layers_without: list[str] = field(default_factory=list)
-    labels: Any = None
-    loss_mask: Any = None
-    loss: Any = None
+    layers_without: list[str] = field(default_factory=list)  #: names of the layers that got none
+    labels: Any = None  #: the labels that the chunk was called with
+    loss_mask: Any = None  #: the mask that its loss uses
+    loss: Any = None  #: what its loss function returned, copied
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixer:
-    """A part of a layer that needs boundaries.
+    """A part of a layer that needs boundaries."""
 
-    Attributes:
-        module: the part.
-        name: in the model, as people look for it.
-        chunk: position of its chunk in the model.
-        has_state: it carries a state from token to token, so that it needs the sequence of each token, too.
-    """
-
-    module: Any
-    name: str
-    chunk: int
-    has_state: bool
+    module: Any  #: the part
+    name: str  #: in the model, as people look for it
+    chunk: int  #: position of its chunk in the model
+    has_state: bool  #: it carries a state from token to token, so that it needs the sequence of each token, too
 
 
 def mixers_of(chunks: Sequence[Any]) -> tuple[Mixer, ...]:
@@ -121,13 +104,7 @@ class StepWatch:
     """What is seen of one step on this rank."""
 
     def __init__(self, chunks: Sequence[Any], mixers: Sequence[Mixer], step: int) -> None:
-        """Put hooks on the model; `close` takes them off.
-
-        Args:
-            chunks: of the model.
-            mixers: its parts that need boundaries.
-            step: as the host logs it, from 1.
-        """
+        """Put hooks on a model's chunks and mixers for a step, as the host logs it, from 1; `close` takes them off."""
         self.step = step
         self.calls: list[Call] = []
         self.num_chunks = len(chunks)
