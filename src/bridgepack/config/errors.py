@@ -97,6 +97,12 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "Use one of t
     return f"Did you mean {nearest}?" if nearest else otherwise
 
 
+def known_names(name: str, known: Iterable[str]) -> str:
+    """Return what a message says of a name that is none of the `known` ones."""
+    known = list(known)
+    return f"allowed: {', '.join(known)}. {did_you_mean(name, known)}"
+
+
 def _is_echo(detail: ErrorDetails) -> bool:
     """Say whether a list is called too short only because its entries are wrong."""
     return detail["type"] == "too_short" and len(detail["input"]) >= detail.get("ctx", {}).get("min_length", 0)
@@ -133,7 +139,7 @@ def _unknown_field(place: Place, name: str) -> str:
     others = [other for other, fields in place.fields_of_kinds.items() if name in fields]
     text = f"{place.path} is not a field{f' of {kind}' if kind else ''}"
     if not others:
-        return f"{text}; allowed: {', '.join(known)}. {did_you_mean(name, known)}"
+        return f"{text}; {known_names(name, known)}"
     nearest = nearest_name(name, known)
     hint = (
         f"The nearest that {kind} has is {nearest}."
@@ -158,7 +164,7 @@ def _wrong_kind(path: str, value: Any, kinds: tuple[str, ...]) -> str:
         return f"{path} is {shown(value)}; allowed: a section with named fields. Write {path}: {{kind: {example}}}."
     tag = value.get("kind")
     found = "is missing" if tag is None else f"is {shown(tag)}"
-    return f"{path}.kind {found}; allowed: {', '.join(kinds)}. {did_you_mean(str(tag or ''), kinds)}"
+    return f"{path}.kind {found}; {known_names(str(tag or ''), kinds)}"
 
 
 def _wrong_literal(value: Any, expected: str) -> str:

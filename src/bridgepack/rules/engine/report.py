@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bridgepack.errors import BridgepackError
-from bridgepack.records import Finding
+from bridgepack.records import Change, Finding
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
@@ -164,6 +164,11 @@ def finding_of(rule: Rule, tally: Tally) -> Finding:
         fix=rule.fix,
         num_occurrences=tally.num_violations,
         examples=tuple(violation.where for violation in tally.first),
-        changes=tuple(dict.fromkeys(item for violation in tally.first for item in violation.changes)),
+        changes=tuple(dict.fromkeys(_change(rule, item) for violation in tally.first for item in violation.changes)),
         noticed=rule.noticed,
     )
+
+
+def _change(rule: Rule, change: Change) -> Change:
+    """Return a change with a reason: its own, else what the rule says is wrong."""
+    return change if change.why else replace(change, why=rule.summary.rstrip("."))

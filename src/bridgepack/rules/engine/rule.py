@@ -20,10 +20,11 @@ from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.subject import Run
 
-_NAMES = "Why|Bad|Good|Fix|Noticed|Evidence|Source"
-_SECTION = re.compile(rf"^({_NAMES}):(.*?)(?=^(?:{_NAMES}):|\Z)", re.MULTILINE | re.DOTALL)
-#: Files of the host are named in decorators without the folder that they are all in.
-_HOST_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)")
+#: A section begins a line, or follows another one's full stop: `Bad: micro_batch_size 2. Good: micro_batch_size 1.`
+_BEGIN = r"(?:^|(?<=\. ))(Why|Bad|Good|Fix|Noticed|Evidence|Source):"
+_SECTION = re.compile(rf"{_BEGIN}(.*?)(?={_BEGIN}|\Z)", re.MULTILINE | re.DOTALL)
+#: Files of the host and of TransformerEngine are named in decorators without what they have in common.
+_HOST_FILE, _ENGINE_FILE = re.compile(r"(?<![\w/])(?=(?:bridge|core)/)"), re.compile(r"(?<![\w/])TE/")
 _CATALOGUE_ID = re.compile(r"\bPS[BC]\d{3}\b")
 
 
@@ -43,7 +44,7 @@ class Severity(StrEnum):
 ERROR, WARNING, ADVICE = Severity
 #: What is often said of a rule: when the host notices, and how it is known.
 VALIDATE, FIRST_STEP, DATASET_BUILD = "validate()", "first step", "dataset build"
-EXECUTED = "executed with the real 0.6.2"
+EXECUTED, INFERRED = "executed with the real 0.6.2", "read in the source; the effect is inferred"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +182,7 @@ class RunRule(Rule):
 
     Attributes:
         check: yields violations of a run that it is about.
-        when: says whether a run is one of those that it is about; None for every run.
+        when: guards, asked in this order, that say whether a run is one of those that it is about.
         instead_of: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one.
     """
 
@@ -190,12 +191,13 @@ class RunRule(Rule):
     check: Callable[[Run], Found]
     noticed: str = "never."
     evidence: str = "read in the source."
-    when: Guard | None = None
+    when: Guard | tuple[Guard, ...] = ()
     instead_of: str = ""
 
     def violations(self, run: Run) -> Found:
         """Return the violations of a run; none where the rule is about others."""
-        return self.check(run) if self.when is None or self.when(run) else ()
+        guards = self.when if isinstance(self.when, tuple) else (self.when,)
+        return self.check(run) if all(guard(run) for guard in guards) else ()
 
 
 class RuleFacts(TypedDict, total=False):
@@ -207,7 +209,7 @@ class RuleFacts(TypedDict, total=False):
     noticed: str
     evidence: str
     versions: Mapping[str, str]
-    when: Guard
+    when: Guard | tuple[Guard, ...]
     instead_of: str
 
 
@@ -228,18 +230,21 @@ def _described(check: Any, code: str, severity: Severity, source: str, facts: Ru
     """Return the fields of a rule from its decorator, from its function's name and from the docstring.
 
     The docstring's first line is the summary; `Why`, `Bad`, `Good`, `Fix`, `Noticed`, `Evidence` and a
-    `Source` that is too long for the decorator are sections.
+    `Source` that is too long for the decorator are sections. `Why` may be left out where validate() refuses a run
+    and there is no more to say.
     """
     text = inspect.getdoc(check) or ""
     sections = {match[1].lower(): " ".join(match[2].split()) for match in _SECTION.finditer(text)}
-    sections["source"] = _HOST_FILE.sub("megatron/", sections.get("source", source))
+    source = _HOST_FILE.sub("megatron/", sections.get("source", source))
+    sections["source"] = _ENGINE_FILE.sub("TransformerEngine 2.17 ", source)
     said: dict[str, str] = {name: f"{facts[name]}." for name in ("noticed", "evidence") if name in facts}
     return {
         "code": code,
         "name": check.__name__.replace("_", "-"),
         "severity": severity,
         "summary": text.partition("\n")[0],
-        **dict.fromkeys(("why", "bad", "good", "fix"), ""),
+        "why": "Crash at start: validate() refuses it." if facts.get("noticed") == VALIDATE else "",
+        **dict.fromkeys(("bad", "good", "fix"), ""),
         **sections,
         **facts,
         **said,

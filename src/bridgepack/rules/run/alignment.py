@@ -1,4 +1,4 @@
-"""Rules on multiples of sequences and packs, under context and sequence parallelism."""
+"""Rules on multiples of sequences and packs, on how wide rows are, and on how long their sequences may be."""
 
 from __future__ import annotations
 
@@ -7,15 +7,40 @@ import re
 
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import HAS_SPECS, SPECS, Run
+from bridgepack.rules.engine.rule import (
+    ADVICE,
+    DATASET_BUILD,
+    ERROR,
+    EXECUTED,
+    FIRST_STEP,
+    INFERRED,
+    VALIDATE,
+    WARNING,
+    Found,
+    Violation,
+    change,
+    rule,
+    wrong,
+)
+from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import longest_sequence, splits_packed_by_host
-from bridgepack.rules.run.reading import nearest_multiples
+from bridgepack.rules.run.kernels.kernel_facts import has_constant_width
+from bridgepack.rules.run.reading import nearest_multiples, splits_context
 
 #: Shipped recipes of 0.6 that derive pad_seq_to_mult above the line that sets context_parallel_size.
 _SETS_MULTIPLE_FIRST = re.compile(
     r"(llama3[12]?_\d+b|gemma2_\d+b|gemma3_1b|gpt_oss_\d+b)_(sft|peft)(_\d+gpu_h100_bf16)?_config"
 )
+
+_MULTIPLE, _SIZE = f"{SPECS}.pad_seq_to_mult", f"{SPECS}.packed_sequence_size"
+_PAD_TO_MAX, _HOST_MULTIPLE = (f"dataset.dataset_kwargs.pad_{name}" for name in ("to_max_length", "seq_length_to_mult"))
+
+
+def _undivided_pack(run: Run, needed: int, near: int | None = None) -> Found:
+    size = run.packed_sequence_size
+    if size > 0 and size % needed:
+        near = near or run.needed_width_multiple
+        yield wrong(_SIZE, str(size), f"a multiple of {needed}, e.g. {nearest_multiples(size, near)}")
 
 
 @rule("BP101", ERROR, "PSB101, PSB105, PSB117, PSC303; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
@@ -23,77 +48,57 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     """pad_seq_to_mult is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
-    Bad: context_parallel_size 2, pad_seq_to_mult 1.
-    Good: context_parallel_size 2, pad_seq_to_mult 4.
-    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
-        Recipes derive it when they are made: overriding context_parallel_size later does not move it.
-    Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
+    Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
+    Fix: Set it to lcm(2 x CP, CP x TP with sequence parallelism) and pack again; an override of CP does not move it.
+    Evidence: Bridge #1867, #1292.
     """
-    multiple, needed = run.pad_seq_to_mult, run.needed_sequence_multiple
-    if multiple < 1 or multiple % needed == 0:
-        return
-    best = run.recommended_pad_seq_to_mult
-    value = best if run.packed_sequence_size % best == 0 else needed
-    sizes = " and ".join(str(size) for size in run.context_parallel_sizes)
-    yield wrong(
-        f"{SPECS}.pad_seq_to_mult",
-        f"{multiple}, with context_parallel_size {sizes}",
-        f"a multiple of {needed}; {best} is recommended",
-        to=value,
-        because="2 x context_parallel_size divides it",
-        needs_repack=True,
-    )
+    needed = run.needed_sequence_multiple
+    if run.pad_seq_to_mult >= 1 and run.pad_seq_to_mult % needed:
+        best = run.recommended_pad_seq_to_mult
+        sizes = " and ".join(map(str, run.context_parallel_sizes))
+        found = f"{run.pad_seq_to_mult}, with context_parallel_size {sizes}"
+        allowed, why = f"a multiple of {needed}; {best} is recommended", "2 x context_parallel_size divides it"
+        value = best if run.packed_sequence_size % best == 0 else needed
+        yield wrong(_MULTIPLE, found, allowed, to=value, because=why, needs_repack=True)
 
 
-@rule("BP102", ERROR, "PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74", when=HAS_SPECS)
+@rule("BP102", ERROR, "PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74", when=HAS_SPECS, noticed=FIRST_STEP)
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
 
     Why: Crash at the first full row: first dimension of the tensor should be divisible by tensor parallel size.
-    Bad: packed_sequence_size 4100, sequence_parallel, context_parallel_size 2, tensor_model_parallel_size 4.
-    Good: packed_sequence_size 4096, sequence_parallel, context_parallel_size 2, tensor_model_parallel_size 4.
-    Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again.
-    Noticed: first step; validate() checks only datasets that pack in the batch.
-    Evidence: read in the source; NeMo-RL #2110.
+    Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
+    Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again. Evidence: NeMo-RL #2110.
     """
-    if not run.splits_sequence:
-        return
-    tensor, size = run.tensor_model_parallel_size, run.packed_sequence_size
-    needed = math.lcm(*(context * tensor for context in run.context_parallel_sizes))
-    if size > 0 and size % needed:
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, run.needed_width_multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
+    if run.splits_sequence:
+        needed = math.lcm(*(context * run.tensor_model_parallel_size for context in run.context_parallel_sizes))
+        yield from _undivided_pack(run, needed)
 
 
 @rule("BP103", ERROR, "PSB103, PSC303; bridge/data/packing/gpt_sft.py:221", when=HAS_SPECS)
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end is one more sequence, and it
-        does not divide.
-    Bad: packed_sequence_size 4098, context_parallel_size 2.
-    Good: packed_sequence_size 4096, context_parallel_size 2.
+    Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end does not divide.
+    Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
-    Noticed: never; validate() looks at model.seq_length only.
+    Noticed: never; validate() looks at model.seq_length.
     """
-    size, needed = run.packed_sequence_size, run.needed_sequence_multiple
-    if size > 0 and size % needed:
-        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(size, run.needed_width_multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
+    yield from _undivided_pack(run, run.needed_sequence_multiple)
 
 
-@rule("BP104", ERROR, "PSB104; bridge/training/config.py:1435", noticed=VALIDATE, evidence=EXECUTED)
+@rule("BP104", ERROR, "PSB104; bridge/training/config.py:1435", when=splits_context, noticed=VALIDATE)
 def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
     """model.seq_length is no multiple of 2 x context_parallel_size.
 
     Why: Crash at start: validate() refuses it, packed or not.
-    Bad: model.seq_length 4098, context_parallel_size 2.
-    Good: model.seq_length 4096, context_parallel_size 2.
+    Bad: model.seq_length 4098, context_parallel_size 2. Good: model.seq_length 4096.
     Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size the same multiple of 2 x CP.
+    Evidence: executed with the real 0.6.2.
     """
-    context = run.context_parallel_size
-    if context > 1 and run.seq_length % (2 * context):
-        allowed = f"a multiple of {2 * context}, e.g. {nearest_multiples(run.seq_length, 2 * context)}"
+    needed = 2 * run.context_parallel_size
+    if run.seq_length % needed:
+        allowed = f"a multiple of {needed}, e.g. {nearest_multiples(run.seq_length, needed)}"
         yield wrong("model.seq_length", str(run.seq_length), allowed)
 
 
@@ -101,19 +106,14 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
-    Why: Silent: as shipped the run is right, without context parallelism. Whoever copies the recipe and raises
-        context_parallel_size in it keeps pad_seq_to_mult 1, and the run breaks.
-    Bad: llama3_8b_sft_config, whose `if context_parallel_size > 1` stands above `context_parallel_size = 1`.
-    Good: qwen3_600m_sft_config, where it stands below.
-    Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
-    Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
+    Why: Silent: whoever copies the recipe and raises context_parallel_size in it keeps pad_seq_to_mult 1.
+    Bad: llama3_8b_sft_config, with `if context_parallel_size > 1` above that line. Good: qwen3_600m_sft_config.
+    Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size. Evidence: 26 functions of four families.
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
-    if not _SETS_MULTIPLE_FIRST.fullmatch(name) or not run.has_specs:
-        return
-    if run.context_parallel_size == 1:
+    if _SETS_MULTIPLE_FIRST.fullmatch(name) and run.has_specs and not splits_context(run):
         allowed = "a value that is set together with context_parallel_size"
-        yield wrong(f"{SPECS}.pad_seq_to_mult", f"{name} derives it before it sets context_parallel_size", allowed)
+        yield wrong(_MULTIPLE, f"{name} derives it before it sets context_parallel_size", allowed)
 
 
 @rule("BP110", ERROR, "PSB110; bridge/data/packing/offline.py:178", when=splits_packed_by_host, noticed=DATASET_BUILD)
@@ -121,13 +121,11 @@ def multiple_exceeds_longest_sequence(run: Run) -> Found:
     """The host is to pack, and pad_seq_to_mult is larger than the longest sequence may be.
 
     Why: Crash when rank 0 packs: max_seq_length must be at least the effective padding multiple.
-    Bad: seq_length 8, pad_seq_to_mult 16, no path to packs.
-    Good: seq_length 4096, pad_seq_to_mult 16.
+    Bad: seq_length 8, pad_seq_to_mult 16, no path to packs. Good: seq_length 4096.
     Fix: Raise seq_length, or lower context and tensor parallelism.
     """
-    multiple, longest = run.pad_seq_to_mult, longest_sequence(run)
-    if multiple > 1 and longest < multiple:
-        yield wrong(f"{SPECS}.pad_seq_to_mult", str(multiple), f"1 to {longest}")
+    if run.pad_seq_to_mult > 1 and longest_sequence(run) < run.pad_seq_to_mult:
+        yield wrong(_MULTIPLE, str(run.pad_seq_to_mult), f"1 to {longest_sequence(run)}")
 
 
 def _host_multiple(run: Run) -> int | None:
@@ -136,8 +134,13 @@ def _host_multiple(run: Run) -> int | None:
         return None
     multiple = run.dataset_kwargs.get("pad_seq_length_to_mult")
     if multiple is not None and (type(multiple) is not int or multiple < 1):
-        raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {multiple!r}")
+        raise CannotJudgeError(f"{_HOST_MULTIPLE} is {multiple!r}")
     return multiple
+
+
+def _padded_otherwise(run: Run, real: int, needed: int, why: str) -> Violation:
+    found, value = f"{real}, with pad_seq_to_mult {run.pad_seq_to_mult}", math.lcm(run.pad_seq_to_mult, needed)
+    return wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
 
 
 @rule("BP111", WARNING, "PSB111; bridge/data/packing/offline.py:185", evidence=EXECUTED)
@@ -145,34 +148,26 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """The host is to pack, and dataset_kwargs.pad_seq_length_to_mult is not a multiple of pad_seq_to_mult.
 
     Why: Silent: sequences are padded to the former, while the run believes the latter.
-    Bad: pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
-    Good: pad_seq_to_mult 8, dataset_kwargs {"pad_to_max_length": true}.
+    Bad: pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_to_max_length true.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs and set pad_to_max_length there, or make both equal.
     """
     real = _host_multiple(run)
     if real is not None and real % run.pad_seq_to_mult:
-        multiple = run.pad_seq_to_mult
-        where = "dataset.dataset_kwargs.pad_seq_length_to_mult"
-        why = "the multiple that pad_seq_to_mult names"
-        found = f"{real}, with pad_seq_to_mult {multiple}"
-        yield wrong(where, found, f"a multiple of {multiple}", to=multiple, because=why, needs_repack=True)
+        yield _padded_otherwise(run, real, run.pad_seq_to_mult, "the multiple that pad_seq_to_mult names")
 
 
 @rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
 def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
-    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
-        fixed width run without it, and shipped recipes do.
-    Bad: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 4.
-    Good: context_parallel_size 2, tensor_model_parallel_size 4, sequence_parallel, pad_seq_to_mult 8.
+    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole shards of sequence parallelism.
+    Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
-    Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
+    Evidence: shipped recipes do so too.
     """
     multiple, best = run.pad_seq_to_mult, run.recommended_pad_seq_to_mult
-    is_enough = multiple >= 1 and multiple % run.needed_sequence_multiple == 0
-    if is_enough and multiple % best:
-        yield wrong(f"{SPECS}.pad_seq_to_mult", str(multiple), f"a multiple of {best}")
+    if multiple >= 1 and multiple % run.needed_sequence_multiple == 0 and multiple % best:
+        yield wrong(_MULTIPLE, str(multiple), f"a multiple of {best}")
 
 
 @rule("BP119", ERROR, "PSB111, PSB101; bridge/data/packing/offline.py:185")
@@ -180,19 +175,13 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
     """The host is to pack, to a multiple of dataset_kwargs that 2 x context_parallel_size does not divide.
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. pad_seq_to_mult is right and is not used.
-    Bad: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 4}.
-    Good: context_parallel_size 4, pad_seq_to_mult 8, dataset_kwargs {"pad_seq_length_to_mult": 16}.
+    Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
-    Evidence: executed with the real 0.6.2 for the multiple; read in the source for what follows.
+    Evidence: the multiple executed with the real 0.6.2.
     """
     real = _host_multiple(run)
-    needed = run.needed_sequence_multiple if real is not None else 1
-    if real is not None and real % needed:
-        where = "dataset.dataset_kwargs.pad_seq_length_to_mult"
-        value = math.lcm(run.pad_seq_to_mult, needed)
-        why = "2 x context_parallel_size divides it"
-        allowed = f"a multiple of {needed}"
-        yield wrong(where, f"{real}, which sequences are padded to", allowed, to=value, because=why, needs_repack=True)
+    if real is not None and real % run.needed_sequence_multiple:
+        yield _padded_otherwise(run, real, run.needed_sequence_multiple, "2 x context_parallel_size divides it")
 
 
 @rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
@@ -200,11 +189,104 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
     """packed_sequence_size is no multiple of pad_seq_to_mult.
 
     Why: Silent: the longest sequences are cut to the multiple below, and no pack can be full.
-    Bad: packed_sequence_size 4096, pad_seq_to_mult 24.
-    Good: packed_sequence_size 4104, pad_seq_to_mult 24.
+    Bad: packed_sequence_size 4096, pad_seq_to_mult 24. Good: packed_sequence_size 4104.
     Fix: Make packed_sequence_size and seq_length a multiple of pad_seq_to_mult, and pack again.
     """
-    size, multiple = run.packed_sequence_size, run.pad_seq_to_mult
-    if size > 0 and multiple > 1 and size % multiple:
-        allowed = f"a multiple of {multiple}, e.g. {nearest_multiples(size, multiple)}"
-        yield wrong(f"{SPECS}.packed_sequence_size", str(size), allowed)
+    if run.pad_seq_to_mult > 1:
+        yield from _undivided_pack(run, run.pad_seq_to_mult, near=run.pad_seq_to_mult)
+
+
+@rule("BP109", ADVICE, "PSB109; bridge/data/packing/offline.py:170", when=splits_packed_by_host)
+def longest_sequence_one_short(run: Run) -> Found:
+    """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
+
+    Why: Silent: with multiple 1 the limit counts stored tokens: an example of exactly seq_length is cut or dropped.
+    Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
+    Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
+    Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
+    """
+    if run.pad_seq_to_mult == 1:
+        longest = longest_sequence(run)
+        yield wrong(_MULTIPLE, f"1, so at most {longest - 1} tokens", f"2 or more for {longest}")
+
+
+@rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191", when=HAS_SPECS, noticed="first step, or later")
+def row_width_not_divisible(run: Run) -> Found:
+    """pad_to_max_length is off, and rows are rounded to a width that the parallelism does not divide.
+
+    Why: Crash at the first step, or at some later one whose rows are all short.
+    Bad: no pad_to_max_length, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: pad_to_max_length true.
+    Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to a multiple that divides.
+    """
+    if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
+        return
+    needed = run.needed_width_multiple
+    found, value = f"rows are a multiple of {run.width_multiple} wide", math.lcm(DEFAULT_WIDTH_MULTIPLE, needed)
+    is_full_width_sound = run.packed_sequence_size % needed == 0
+    mended = change(_PAD_TO_MAX, True, "every row gets the full width") if is_full_width_sound else ()
+    allowed = f"a multiple of {needed}, e.g. {value}, or pad_to_max_length true"
+    yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
+
+
+@rule("BP113", WARNING, "PSB113; bridge/data/samplers.py:306", when=HAS_SPECS, evidence=INFERRED)
+def row_width_differs_among_experts(run: Run) -> Found:
+    """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
+
+    Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
+    Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
+    Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher. Noticed: first step, or later.
+    """
+    if run.pads_to_max_length or run.expert_model_parallel_size == 1:
+        return
+    is_batched = run.text_or_none("dataset.dataloader_type") == "batch"
+    if is_batched and run.text_or_none("model.moe_token_dispatcher_type") == "allgather":
+        found = f"off, with expert_model_parallel_size {run.expert_model_parallel_size} and allgather"
+        yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets rows of one width")
+
+
+@rule("BP114", ERROR, "PSB114; bridge/training/train.py:874", when=HAS_SPECS, noticed=FIRST_STEP, evidence=INFERRED)
+def pipeline_expects_other_width(run: Run) -> Found:
+    """Pipeline stages expect rows of model.seq_length, and the loader gives rows of another width.
+
+    Why: Crash or hang at the first step: only the `batch` loader tells the pipeline how wide its rows are.
+    Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length. Good: dataloader_type batch.
+    Fix: Set dataset.dataloader_type to batch.
+    """
+    if run.pipeline_model_parallel_size == 1:
+        return
+    loader = run.text_or_none("dataset.dataloader_type")
+    if loader not in ("single", "cyclic") or run.flag("model.variable_seq_lengths") or has_constant_width(run):
+        return
+    width = f"{run.packed_sequence_size}" if run.pads_to_max_length else "different widths"
+    found, allowed = f"{loader}, which gives rows of {width}", f"batch, or rows of model.seq_length, {run.seq_length}"
+    because = "the pipeline learns the width of each batch"
+    yield wrong("dataset.dataloader_type", found, allowed, to="batch", because=because)
+
+
+def _context_limit(run: Run) -> tuple[int, str]:
+    """Return the positions that the model's settings provide for, and which setting says so.
+
+    Raises:
+        CannotJudgeError: the settings name no limit; with plain RoPE they do not.
+    """
+    if run.stated("model.max_position_embeddings"):
+        return run.integer("model.max_position_embeddings"), "model.max_position_embeddings"
+    if run.text_or_none("model.position_embedding_type") == "yarn":
+        original = run.integer_or_none("model.yarn_original_max_position_embeddings")
+        factor = run.number_or_none("model.yarn_rotary_scaling_factor")
+        if original and factor:
+            return round(original * factor), "YaRN's original positions x its factor"
+    raise CannotJudgeError("the settings do not say how many positions the model was made for")
+
+
+@rule("BP116", WARNING, "PSB116", when=HAS_SPECS, evidence="inferred; the documentation names that limit")
+def sequence_exceeds_model_context(run: Run) -> Found:
+    """A sequence may be longer than the positions that the model was made for.
+
+    Why: Silent: rotary embeddings extrapolate. A pack may be longer: positions start again with every sequence.
+    Bad: yarn_original_max_position_embeddings 4096, factor 2, seq_length 16384. Good: factor 4.
+    Fix: Cap single sequences with max_single_sequence_length, or scale the rotary embedding.
+    """
+    limit, origin = _context_limit(run)
+    if longest_sequence(run) > limit:
+        yield wrong("dataset.seq_length", str(longest_sequence(run)), f"at most {limit}: {origin}")

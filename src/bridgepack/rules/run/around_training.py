@@ -5,12 +5,14 @@ from __future__ import annotations
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, INFERRED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
+from bridgepack.rules.run.reading import splits_context
 
-_WORKERS = f"{SPECS}.num_tokenizer_workers"
+_WORKERS, _TRAIN_PATH = f"{SPECS}.num_tokenizer_workers", f"{SPECS}.packed_train_data_path"
+_MADE_BEFORE = "packs made before the job"
 #: Rows of JSON Lines that one process certainly does not tokenise in a second. An estimate on the fast side.
 _ROWS_PER_WORKER_S = 2000
 #: Bytes of a raw file from which one process does not hold its tokens easily: 64 GiB of Python objects at about
@@ -32,96 +34,78 @@ def _raw_training_file(run: Run) -> str | None:
     return f"{raw_root(run)}/{TRAIN}.jsonl"
 
 
-@rule("BP961", WARNING, noticed=DATASET_BUILD)
+@rule("BP961", WARNING, noticed=DATASET_BUILD, evidence="an estimate of 2000 rows a second and process")
 def packing_outlasts_timeout(run: Run) -> Found:
     """Rank 0 packs a large file inside the job, longer than the other ranks wait in a barrier.
 
     Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after every GPU has idled.
-    Bad: 3 million rows to tokenise by one process, distributed_timeout_minutes 10.
-    Good: packs made beforehand, packed_train_data_path set.
+    Bad: 3 million rows, one process, distributed_timeout_minutes 10. Good: packs made beforehand.
     Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
-    Evidence: the barrier read in the source of 0.6.2; the time is an estimate of 2000 rows a second and process.
-    Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/data/packing/offline.py:48-68;
-        bridge/training/initialize.py:744
+    Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/training/initialize.py:744
     """
     raw = _raw_training_file(run)
     if raw is None or run.world_size == 1:
         return
     timeout_s = 60 * run.integer("dist.distributed_timeout_minutes", default=10)
-    workers = max(1, run.integer(_WORKERS, default=1))
-    at_most = timeout_s * workers * _ROWS_PER_WORKER_S
+    at_most = timeout_s * max(1, run.integer(_WORKERS, default=1)) * _ROWS_PER_WORKER_S
     num_rows = run.require_files().num_lines(raw, at_most=at_most + 1)
     if num_rows is not None and num_rows > at_most:
         found = f"{timeout_s // 60} minutes while rank 0 packs more than {at_most} rows of {raw}"
-        yield wrong("dist.distributed_timeout_minutes", found, "packs made before the job")
+        yield wrong("dist.distributed_timeout_minutes", found, _MADE_BEFORE)
 
 
-@rule("BP962", WARNING, "PSC402; bridge/data/builders/gpt_sft.py:441-458,733-742", when=HAS_SPECS)
+@rule("BP962", WARNING, when=HAS_SPECS, noticed=DATASET_BUILD, evidence="Bridge #4207, #4865")
 def packs_on_one_node(run: Run) -> Found:
     """Packs lie in a folder that other nodes of the job do not see.
 
     Why: Crash while the dataset is built: only rank 0 packs, the other nodes get no dataset and fail on None or hang.
-    Bad: 16 GPUs, dataset_root in /dev/shm.
-    Good: 16 GPUs, dataset_root on a file system that every node mounts.
+    Bad: 16 GPUs, dataset_root in /dev/shm. Good: dataset_root on a file system that every node mounts.
     Fix: Move the data to a shared file system, or copy finished packs to every node and set explicit paths.
-    Noticed: dataset build.
-    Evidence: read in the source of 0.6.2; Megatron-Bridge issues 4207 and 4865.
+    Source: PSC402; bridge/data/builders/gpt_sft.py:441-458,733-742
     """
     if run.world_size <= _GPUS_PER_NODE:
         return
     settings = {path.setting: path.text for path in explicit_paths(run)}
     if splits_packed_by_host(run):
-        settings |= {
-            name: run.text_or_none(name) or ""
-            for name in ("dataset.dataset_root", "dataset.hf_output_root")
-            if run.is_stated(name)
-        }
+        roots = ("dataset.dataset_root", "dataset.hf_output_root")
+        settings |= {name: run.text_or_none(name) or "" for name in roots if run.is_stated(name)}
     for name, path in settings.items():
         if any(path == folder or path.startswith(f"{folder}/") for folder in _NODE_LOCAL):
             yield wrong(name, f"{path} for {run.world_size} GPUs", "a folder that every node mounts")
 
 
-@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD)
+@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence="Bridge #4207")
 def packs_written_and_read_at_once(run: Run) -> Found:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
 
     Why: Crash while the dataset is built: Parquet files are looked for again for 45 seconds, metadata is not.
-    Bad: 16 GPUs, packs made inside the job.
-    Good: packs made beforehand, packed_train_data_path set.
-    Fix: Build the packs before the job.
-    Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4207.
-    Source: PSC403; bridge/data/packing/paths.py:244-294; bridge/data/builders/gpt_sft.py:441-447
+    Bad: 16 GPUs, packs made inside the job. Good: packs made beforehand, packed_train_data_path set.
+    Fix: Build the packs before the job. Source: PSC403; bridge/data/packing/paths.py:244-294
     """
     if run.world_size > _GPUS_PER_NODE:
-        allowed = "packs made before the job"
-        yield wrong(f"{SPECS}.packed_train_data_path", f"packs made by rank 0 of {run.world_size} GPUs", allowed)
+        yield wrong(_TRAIN_PATH, f"packs made by rank 0 of {run.world_size} GPUs", _MADE_BEFORE)
 
 
-@rule("BP965", ADVICE, "PSC405; bridge/training/gpt_step.py:395-405", when=IS_PACKED)
+@rule("BP965", ADVICE, "PSC405; bridge/training/gpt_step.py:395-405", when=(IS_PACKED, splits_context))
 def throughput_ignores_packing(run: Run) -> Found:
     """Operations per second are counted as if every row were one sequence.
 
     Why: Silent: with context parallelism the host counts attention over whole rows, so its throughput reads too high.
-    Bad: context_parallel_size 2, packed rows, MFU taken from the log.
-    Good: MFU computed from the lengths in the artifact's manifest.
+    Bad: context_parallel_size 2, packed rows, MFU taken from the log. Good: MFU from the manifest's lengths.
     Fix: Compute operations from the lengths of the sequences; compare runs by tokens per second.
-    Evidence: read in the source of 0.6.2; Megatron-Bridge issue 4161.
+    Evidence: Bridge #4161.
     """
-    if run.context_parallel_size > 1:
-        allowed = "1 for a throughput that counts packed sequences"
-        yield wrong("model.context_parallel_size", f"{run.context_parallel_size} with packed rows", allowed)
+    found, allowed = f"{run.context_parallel_size} with packed rows", "1 for a throughput that counts packed sequences"
+    yield wrong("model.context_parallel_size", found, allowed)
 
 
-@rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP966", ADVICE, "PSC406; bridge/training/utils/flop_utils.py:762-795", when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count operations.
 
     Why: Slow: once, in the first step, minutes and memory for a large artifact; only LoRA of Llama-3-70B on SQuAD.
-    Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on.
-    Good: the same model with any other dataset.
-    Fix: Name the dataset by a local dataset_root.
-    Evidence: read in the source of 0.6.2; the cost is inferred.
-    Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
+    Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on. Good: any other dataset.
+    Fix: Name the dataset by a local dataset_root. Evidence: read in the source; the effect is inferred.
     """
     if not run.stated("peft"):
         return
@@ -131,59 +115,44 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
 
-@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD)
+@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD, evidence=INFERRED)
 def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 
     Why: Crash while the dataset is built: killed for memory, at about 60 to 100 bytes a token.
-    Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB.
-    Good: packs made beforehand.
+    Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB. Good: packs made beforehand.
     Fix: Build the packs before the job; this package streams them from disk.
-    Evidence: read in the source of 0.6.2; the bytes are inferred.
     """
     raw = _raw_training_file(run)
     num_bytes = None if raw is None else run.require_files().num_bytes(raw)
     if num_bytes is not None and num_bytes > _LARGE_RAW_BYTES:
-        found = f"{raw} of {num_bytes / 2**30:.0f} GiB packed inside the job"
-        yield wrong(f"{SPECS}.packed_train_data_path", found, "packs made before the job")
+        yield wrong(_TRAIN_PATH, f"{raw} of {num_bytes / 2**30:.0f} GiB packed inside the job", _MADE_BEFORE)
 
 
-@rule("BP972", ADVICE, "PSC412; bridge/data/packing/offline.py:52-68", noticed=DATASET_BUILD)
+@rule("BP972", ADVICE, "PSC412; bridge/data/packing/offline.py:52-68", when=splits_packed_by_host)
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
-    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
-        soft one.
-    Bad: num_tokenizer_workers 32, ulimit -Hn 4096.
-    Good: packs made beforehand, or ulimit -Hn 1048576.
+    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low.
+    Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
-    Evidence: read in the source of 0.6.2.
+    Noticed: dataset build.
     """
-    if splits_packed_by_host(run):
-        workers = run.integer(_WORKERS, default=1)
-        if workers > 1:
-            yield wrong(_WORKERS, f"{workers} inside the job", "1, or a high limit of open files")
+    workers = run.integer(_WORKERS, default=1)
+    if workers > 1:
+        yield wrong(_WORKERS, f"{workers} inside the job", "1, or a high limit of open files")
 
 
-@rule("BP973", ADVICE, "PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309")
+@rule("BP973", ADVICE, "PSC413; bridge/data/packing/parquet.py:81-110", when=splits_packed_by_host, evidence=INFERRED)
 def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
 
-    Why: Crash in a later run: a job killed while it writes leaves half a file that the next takes for finished; two
-        jobs at once write into each other's metadata.
-    Bad: packs made inside the job under a shared dataset_root.
-    Good: packs made beforehand, written under another name and renamed.
-    Fix: Build the packs before the job, and check them.
-    Noticed: dataset build of a later run.
-    Evidence: read in the source of 0.6.2; the killed job is inferred.
+    Why: Crash in a later run: half a file of a killed job is taken for finished; two jobs mix their metadata.
+    Bad: packs made inside the job under a shared dataset_root. Good: packs made beforehand.
+    Fix: Build the packs before the job, and check them. Noticed: dataset build, later.
     """
-    splits = splits_packed_by_host(run)
-    if splits:
-        allowed = "packs made before the job"
-        yield wrong(f"{SPECS}.packed_train_data_path", f"{' and '.join(splits)} packed inside the job", allowed)
-
-
-_TRAIN_PATH = f"{SPECS}.packed_train_data_path"
+    splits = " and ".join(splits_packed_by_host(run))
+    yield wrong(_TRAIN_PATH, f"{splits} packed inside the job", _MADE_BEFORE)
 
 
 @rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"}, noticed="never, or first step")
@@ -191,15 +160,13 @@ def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
     Why: Silent or crash at the first step: every sequence is one token short of the multiple that kernels rely on.
-    Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens.
-    Good: pad_seq_to_mult 8, sequences of 9 stored and 8 runtime tokens.
+    Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens. Good: 9 stored and 8 runtime.
     Fix: Pack the data again with 0.6, or with this package.
-    Evidence: Megatron-Bridge issues 4056, 4598 and 4489; the stored lengths read in the source of 0.3.1 and 0.6.2.
-    Source: PSC407; bridge/data/packing/offline.py:119-215
+    Evidence: Bridge #4056, #4598, #4489. Source: PSC407; bridge/data/packing/offline.py:119-215
     """
-    if run.pad_seq_to_mult < 2:
-        return
     multiple = run.pad_seq_to_mult
+    if multiple < 2:
+        return
     artifact = run.require_artifact()
     if artifact.context.pad_seq_to_mult != multiple:
         raise CannotJudgeError(f"the packs are checked for another multiple than {multiple}")
@@ -209,124 +176,92 @@ def artifact_of_earlier_host(run: Run) -> Found:
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
 
 
-@rule("BP968", ERROR, "PSC408; bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: "<0.5"})
+@rule("BP968", ERROR, when=(IS_PACKED, has_mamba_layers), versions={BRIDGE: "<0.5"}, evidence="Bridge #3474, #3484")
 def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, in a version that never restarts their state.
 
     Why: Silent: the state of one sequence runs on into the next, whatever is_hybrid_model says.
-    Bad: a model with Mamba layers packed with megatron-bridge 0.4.2.
-    Good: the same with megatron-bridge 0.6.2 and is_hybrid_model true.
-    Fix: Install megatron-bridge 0.6.2, or train unpacked.
-    Evidence: Megatron-Bridge issue 3474 and pull request 3484, released with 0.5.0.
+    Bad: a model with Mamba layers packed with megatron-bridge 0.4.2. Good: 0.6.2 and is_hybrid_model true.
+    Fix: Install megatron-bridge 0.6.2, or train unpacked. Source: PSC408; bridge/training/gpt_step.py:441-451
     """
-    if has_mamba_layers(run):
-        found = f"packed Mamba layers with megatron-bridge {run.versions['megatron-bridge']}"
-        yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
+    found = f"packed Mamba layers with megatron-bridge {run.versions[BRIDGE]}"
+    yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
 
 
-@rule("BP969", ERROR, versions={BRIDGE: "<0.4"}, noticed="construction of PackedSequenceSpecs, or dataset build")
+@rule("BP969", ERROR, "PSC409; megatron-bridge 0.3.1", versions={BRIDGE: "<0.4"})
 def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
-    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
-        dataset is built, as 0.3 reads no Parquet.
-    Bad: megatron-bridge 0.3.1, packed_train_data_path training_4096.idx.parquet.
-    Good: megatron-bridge 0.3.1, packed_train_data_path training_4096.npy.
+    Why: Crash where the specs are made: must be a .npy file; set afterwards, while the dataset is built.
+    Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
-    Evidence: read in the source of 0.3.1.
-    Source: PSC409; megatron-bridge 0.3.1, bridge/data/datasets/packed_sequence.py
+    Noticed: construction, or dataset build. Evidence: read in the source of 0.3.1.
     """
     for path in explicit_paths(run):
         if not path.is_npy:
-            version = run.versions["megatron-bridge"]
-            yield wrong(path.setting, f"{path.text} with megatron-bridge {version}", "a .npy file")
+            yield wrong(path.setting, f"{path.text} with megatron-bridge {run.versions[BRIDGE]}", "a .npy file")
 
 
-@rule("BP970", ERROR, "PSC410; Megatron-Bridge pull requests 1292 and 1867", when=IS_PACKED, versions={BRIDGE: "<0.3"})
+@rule("BP970", ERROR, "PSC410; Bridge #1292, #1867", when=(IS_PACKED, splits_context), versions={BRIDGE: "<0.3"})
 def context_parallelism_before_it_packed(run: Run) -> Found:
     """Context parallelism meets packed rows in a version where the two did not work together.
 
     Why: Crash at the first step, or silent.
-    Bad: megatron-bridge 0.2.0, context_parallel_size 2, packing on.
-    Good: megatron-bridge 0.6.2, context_parallel_size 2, packing on.
-    Fix: Install megatron-bridge 0.6.2.
-    Noticed: first step, or never.
-    Evidence: Megatron-Bridge pull requests 1292 and 1867.
+    Bad: megatron-bridge 0.2.0, context_parallel_size 2, packing on. Good: megatron-bridge 0.6.2.
+    Fix: Install megatron-bridge 0.6.2. Noticed: first step, or never. Evidence: Bridge #1292, #1867.
     """
-    if run.context_parallel_size > 1:
-        found = f"{run.context_parallel_size} with megatron-bridge {run.versions['megatron-bridge']}"
-        yield wrong("model.context_parallel_size", found, "1, or megatron-bridge 0.3 or newer")
+    found = f"{run.context_parallel_size} with megatron-bridge {run.versions[BRIDGE]}"
+    yield wrong("model.context_parallel_size", found, "1, or megatron-bridge 0.3 or newer")
 
 
-@rule("BP960", WARNING, "Megatron-Bridge pull request 4489", when=HAS_SPECS, versions={BRIDGE: "<0.5.1"})
+@rule("BP960", WARNING, "Megatron-Bridge #4489", when=(HAS_SPECS, splits_context), versions={BRIDGE: "<0.5.1"})
 def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
     """Context parallelism cuts packed rows whose offsets this version fills up with -1.
 
     Why: Silent, by reading: the cut into ranks takes the offsets as they are, and some ranks get other tokens.
-    Bad: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens false.
-    Good: megatron-bridge 0.4.2, context_parallel_size 2, packs, pad_cu_seqlens true; or megatron-bridge 0.5.1.
+    Bad: megatron-bridge 0.4.2, CP 2, packs, pad_cu_seqlens false. Good: pad_cu_seqlens true.
     Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Evidence: read in the source of 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
+    Evidence: the cut worked out in Python; not run on a GPU.
     """
-    if run.context_parallel_size == 1:
-        return
     if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with context_parallel_size {run.context_parallel_size}", "true")
 
 
-@rule("BP974", WARNING, when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
+@rule("BP974", WARNING, "PSC407; Bridge #4056, #4598", when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
 def packing_inside_job_of_earlier_host(run: Run) -> Found:
     """A version up to 0.5.1 packs sequences to a multiple, which it applies to the stored length.
 
     Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
-    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job.
-    Good: megatron-bridge 0.5.1, packs made by this package.
+    Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job. Good: packs made by this package.
     Fix: Install megatron-bridge 0.6.2, or name packs made by this package.
-    Noticed: dataset build, first step, or never.
-    Evidence: Megatron-Bridge issues 4056, 4598 and 4489.
-    Source: PSC407; Megatron-Bridge pull requests 4056 and 4598
+    Noticed: dataset build, or never. Evidence: Bridge #4489.
     """
     if run.pad_seq_to_mult > 1:
-        found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions['megatron-bridge']}"
+        found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions[BRIDGE]}"
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs made otherwise")
 
 
-@rule("BP975", ADVICE, versions={BRIDGE: "<0.6"}, evidence="read in the source of 0.3.1 and 0.5.1")
+@rule("BP975", ADVICE, "PSC415; megatron-bridge 0.5.1", when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
 def pack_cache_without_fingerprint(run: Run) -> Found:
     """The host finds its own packs again by tokenizer, multiple and size only.
 
     Why: Silent: packs made for another sequence length, seed, template, loss or data are used without a word.
-    Bad: megatron-bridge 0.5.1, packs made inside the job under a dataset_root that was used before.
-    Good: megatron-bridge 0.5.1, packed_train_data_path and packed_val_data_path set.
+    Bad: megatron-bridge 0.5.1, packs made inside the job, a dataset_root used before. Good: explicit paths.
     Fix: Name the packs explicitly, or delete the packed folder before every change.
-    Source: PSC415; megatron-bridge 0.5.1, bridge/data/builders/finetuning_dataset.py:339-407
     """
-    if splits_packed_by_host(run):
-        allowed = "explicit paths to packs"
-        yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions['megatron-bridge']}", allowed)
+    yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions[BRIDGE]}", "explicit paths to packs")
 
 
-@rule("BP041", ERROR, versions={BRIDGE: "<0.6"}, evidence="read in the source of 0.3.1, 0.4.2 and 0.5.1")
+@rule("BP041", ERROR, "PSB003, PSB015; megatron-bridge 0.4.2", versions={BRIDGE: "<0.6"})
 def packing_described_without_size(run: Run) -> Found:
     """Packing is described and its size is not positive, which turns it off before 0.6.
 
-    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing, and every step reads a
-        fraction of the tokens.
-    Bad: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=-1).
-    Good: megatron-bridge 0.4.2, packed_sequence_specs PackedSequenceSpecs(packed_sequence_size=4096).
+    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing.
+    Bad: PackedSequenceSpecs(packed_sequence_size=-1). Good: PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
-    Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212
     """
     path = "dataset.packed_sequence_specs"
-    if not run.is_set(path):
-        return
-    size = run.integer(f"{path}.packed_sequence_size", default=-1)
+    size = run.integer(f"{path}.packed_sequence_size", default=-1) if run.is_set(path) else 1
     if size <= 0:
-        length = run.seq_length
-        yield wrong(
-            f"{path}.packed_sequence_size",
-            str(size),
-            "a positive number of tokens, equal to seq_length",
-            to=length,
-            because="packs are as long as the model's rows",
-        )
+        allowed, why = "a positive number of tokens, equal to seq_length", "packs are as long as the model's rows"
+        yield wrong(f"{path}.packed_sequence_size", str(size), allowed, to=run.seq_length, because=why)

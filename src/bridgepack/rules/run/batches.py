@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import (
+    ADVICE,
+    DATASET_BUILD,
+    ERROR,
+    EXECUTED,
+    VALIDATE,
+    WARNING,
+    Found,
+    Violation,
+    rule,
+    wrong,
+)
 from bridgepack.rules.engine.subject import Run
-from bridgepack.rules.run.reading import FINETUNING_DATASETS, nearest_multiples
+from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
@@ -30,49 +41,40 @@ def _does_not_divide(run: Run) -> bool:
     return not is_rounded_down or run.value("dataset.dataloader_type") == "batch"
 
 
+def _undivided(path: str, batch: int, size: int, copies: int) -> Violation:
+    share = size * copies
+    allowed = f"a multiple of {share} ({size} on each of {copies} copies of the model), such as "
+    return wrong(path, str(batch), f"{allowed}{nearest_multiples(batch, share)}")
+
+
 @rule("BP602", ERROR, "PSB602; bridge/data/samplers.py:261, core/num_microbatches_calculator.py:381", noticed="setup")
 def global_batch_not_divisible(run: Run) -> Found:
     """The global batch is not a whole number of micro batches on every copy of the model.
 
     Why: Crash at setup: the counter of micro batches, or the sampler, refuses it.
-    Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism.
-    Good: global_batch_size 16, micro_batch_size 1, 8 GPUs without model parallelism.
+    Bad: global_batch_size 12, micro_batch_size 1, 8 GPUs without model parallelism. Good: global_batch_size 16.
     Fix: Make global_batch_size a multiple of micro_batch_size x GPUs / (tensor x pipeline x context parallelism).
     """
     run.require_plain_gpus()
     if _does_not_divide(run):
-        size, copies, batch = run.micro_batch_size, run.data_parallel_size, run.global_batch_size
-        yield wrong(
-            "train.global_batch_size",
-            str(batch),
-            f"a multiple of {size * copies} ({size} on each of {copies} copies of the model), "
-            f"such as {nearest_multiples(batch, size * copies)}",
-        )
+        yield _undivided("train.global_batch_size", run.global_batch_size, run.micro_batch_size, run.data_parallel_size)
 
 
 @rule("BP603", ERROR, "PSB603; bridge/training/config.py:1335", noticed=VALIDATE, evidence=EXECUTED)
 def evaluation_batch_not_divisible(run: Run) -> Found:
     """The evaluation batch is not a whole number of micro batches on every copy of the model.
 
-    Why: Crash at start: validate() refuses it, with or without validation data. What is not set for evaluation is as in
-        training; its context parallelism may differ.
-    Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism.
-    Good: eval_global_batch_size 16 on 8 GPUs without model parallelism.
+    Why: Crash at start: validate() refuses it, with or without validation data; its context parallelism may be its own.
+    Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism. Good: eval_global_batch_size 16.
     Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
     """
     run.require_plain_gpus()
     model_parallel_size = _evaluation_model_parallel_size(run)
-    if run.world_size % model_parallel_size:
-        return
-    copies, batch = run.world_size // model_parallel_size, run.eval_global_batch_size
-    share = run.eval_micro_batch_size * copies
-    if share > 0 and batch > 0 and batch % share:
-        yield wrong(
-            _EVAL_SIZES[1],
-            str(batch),
-            f"a multiple of {share} ({run.eval_micro_batch_size} on each of {copies} copies), "
-            f"such as {nearest_multiples(batch, share)}",
-        )
+    if run.world_size % model_parallel_size == 0:
+        copies, batch = run.world_size // model_parallel_size, run.eval_global_batch_size
+        share = run.eval_micro_batch_size * copies
+        if share > 0 and batch > 0 and batch % share:
+            yield _undivided(_EVAL_SIZES[1], batch, run.eval_micro_batch_size, copies)
 
 
 def _evaluation_model_parallel_size(run: Run) -> int:
@@ -85,18 +87,13 @@ def _evaluation_model_parallel_size(run: Run) -> int:
 def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     """The GPUs cannot be shared out among copies of the model.
 
-    Why: Crash at start: validate() refuses it; a copy of the model takes tensor x pipeline x context parallelism GPUs,
-        in training and, where it differs, in evaluation.
-    Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3.
-    Good: 8 GPUs with tensor parallelism 2 and context parallelism 2.
-    Fix: Change the number of GPUs or one of the three sizes.
-    Evidence: executed with the real 0.6.2.
+    Why: Crash at start: validate() refuses it; a copy takes TP x PP x CP GPUs, in evaluation too.
+    Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3. Good: context parallelism 2.
+    Fix: Change the number of GPUs or one of the three sizes. Evidence: executed with the real 0.6.2.
     """
     run.require_plain_gpus()
-    for path, size in (
-        ("model.context_parallel_size", run.model_parallel_size),
-        (_EVAL_CONTEXT, _evaluation_model_parallel_size(run)),
-    ):
+    training, evaluation = run.model_parallel_size, _evaluation_model_parallel_size(run)
+    for path, size in (("model.context_parallel_size", training), (_EVAL_CONTEXT, evaluation)):
         if run.world_size % size:
             allowed = f"a multiple of {size} GPUs, such as {nearest_multiples(run.world_size, size)}"
             yield wrong(path, f"{run.world_size} GPUs for copies of {size}", allowed)
@@ -108,48 +105,41 @@ def batch_size_not_positive(run: Run) -> Found:
     """A batch size is missing, zero or negative.
 
     Why: Crash at start or setup: validate() divides by it, and the counter of micro batches needs at least one.
-    Bad: train.global_batch_size null.
-    Good: train.global_batch_size 64.
+    Bad: train.global_batch_size null. Good: train.global_batch_size 64.
     Fix: Set train.micro_batch_size and train.global_batch_size; those of evaluation may stay unset.
     """
     for path in ("train.micro_batch_size", "train.global_batch_size", *_EVAL_SIZES):
-        if path in _EVAL_SIZES and not run.is_stated(path):
+        size = run.stated_integer(path) if path in _EVAL_SIZES else run.integer_or_none(path)
+        if size is None and path in _EVAL_SIZES:
             continue
-        size = run.integer_or_none(path)
-        if (size is None and path not in _EVAL_SIZES) or (size is not None and size <= 0):
+        if size is None or size <= 0:
             yield wrong(path, str(size), "a positive number")
 
 
-@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
+@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020", noticed="setup, mostly validate() already")
 def parallel_size_not_positive(run: Run) -> Found:
     """A size of parallelism is zero or negative.
 
     Why: Crash at start: GPUs cannot be divided by it.
-    Bad: model.context_parallel_size 0.
-    Good: model.context_parallel_size 1.
+    Bad: model.context_parallel_size 0. Good: model.context_parallel_size 1.
     Fix: Set it to 1 to turn that kind of parallelism off.
-    Noticed: setup, mostly validate() already.
     """
     for path in _PARALLEL_SIZES:
-        if not run.is_stated(path):
-            continue
-        size = run.integer_or_none(path)
+        size = run.stated_integer(path)
         if size is not None and size < 1:
             yield wrong(path, str(size), "1 or more", to=1, because="1 turns that kind of parallelism off")
 
 
-@rule("BP028", ADVICE, "PSB028; core/pipeline_parallel/schedules.py", evidence="SkyRL #223; inferred from the schedule")
+@rule("BP028", ADVICE, "PSB028; core/pipeline_parallel/schedules.py", when=fine_tunes, evidence="SkyRL #223; inferred")
 def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
-    Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
-        likelier, because it shrinks the number of rows in a batch.
-    Bad: pipeline parallelism 4 with global_batch_size 8, micro_batch_size 1 and 4 copies of the model.
-    Good: the same with global_batch_size 32.
+    Why: Slow: stages wait for each other. Packing makes it likelier: a batch has fewer rows.
+    Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
     Fix: Raise global_batch_size, or lower pipeline parallelism.
     """
     stages = run.pipeline_model_parallel_size
-    if stages == 1 or run.dataset_kind not in FINETUNING_DATASETS:
+    if stages == 1:
         return
     run.require_plain_gpus()
     share = run.micro_batch_size * run.data_parallel_size
@@ -162,14 +152,11 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
-    Why: Crash at dataset build, unless the rows happen to be a multiple of the batch: only GPTSFTDatasetConfig knows
-        rows that are padding.
-    Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig.
-    Good: dataloader_type batch and drop_last true with DirectHFSFTDatasetConfig.
+    Why: Crash at dataset build unless the rows fill the last batch: only GPTSFTDatasetConfig has rows of padding.
+    Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """
     if run.is_text or run.value("dataset.dataloader_type") != "batch":
         return
     if run.value("dataset.drop_last") is False and run.value("train.num_epochs") is None:
-        found = f"false with {run.dataset_kind}"
-        yield wrong("dataset.drop_last", found, "true", to=True, because="only GPTSFTDatasetConfig can fill a batch up")
+        yield wrong("dataset.drop_last", f"false with {run.dataset_kind}", "true", to=True)

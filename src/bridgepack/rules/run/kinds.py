@@ -116,31 +116,23 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind]]:
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
-    Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
-        text in place of a switch counts as on, "false" too.
-    Bad: train.micro_batch_size "1"; dataset.enable_offline_packing "false".
-    Good: train.micro_batch_size 1; dataset.enable_offline_packing false.
+    Why: Crash or silent: a text for a number fails in the first comparison; "false" for a switch counts as on.
+    Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
     Fix: Write numbers and true or false without quotes.
     """
     for path, value, kind in _misplaced(run):
         if _neighbour(value, kind) is None:
             meant = _read(value, kind)
-            yield wrong(
-                path,
-                repr(value),
-                str(kind),
-                changes=() if meant is None else change(path, meant, f"the setting is {kind}"),
-            )
+            mended = () if meant is None else change(path, meant, f"the setting is {kind}")
+            yield wrong(path, repr(value), str(kind), changes=mended)
 
 
 @rule("BP030", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", noticed="by accident")
 def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
-    Why: Silent or crash later: most of the host takes 1 for true and 4096.0 for 4096, and some of it does not: it looks
-        for the literal true, or uses the number as a size.
-    Bad: dataset.enable_offline_packing 1; packed_sequence_size 4096.0.
-    Good: dataset.enable_offline_packing true; packed_sequence_size 4096.
+    Why: Silent or crash later: the host mostly takes 1 for true, and in places looks for the literal true.
+    Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
     Fix: Write the value in its own kind.
     """
     for path, value, kind in _misplaced(run):

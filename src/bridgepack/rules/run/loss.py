@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from bridgepack.records import Change
-from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
-from bridgepack.rules.run.reading import DIFFUSION_DATASETS, FINETUNING_DATASETS, PRETRAINING_DATASETS
+from bridgepack.rules.run.reading import (
+    DIFFUSION_DATASETS,
+    FINETUNING_DATASETS,
+    PRETRAINING_DATASETS,
+    fine_tunes,
+    per_token_loss,
+    splits_context,
+)
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"
@@ -22,31 +28,21 @@ def _averages_in_collective(run: Run) -> bool:
 
 def _is_checked_by_host(run: Run) -> bool:
     """Say whether validate() looks at the loss: context parallelism with a dataset of fine-tuning."""
-    return run.context_parallel_size > 1 and run.dataset_kind in FINETUNING_DATASETS
-
-
-def _per_token_loss(run: Run, why: str) -> tuple[Change, ...]:
-    """Return the changes that turn the loss per token on, with the collective that goes with it."""
-    changes = change(_PER_TOKEN, True, why)
-    if run.is_on(_AVERAGE):
-        changes += change(_AVERAGE, False, "the loss per token forbids averaging in the collective")
-    return changes
+    return splits_context(run) and fine_tunes(run)
 
 
 @rule("BP011", ERROR, "PSB011; bridge/training/config.py:1452", when=_is_checked_by_host, noticed=VALIDATE)
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
-    Why: Crash at start: validate() refuses it, because a rank whose share of a pack is all prompt has no token to
-        average over (NaN).
-    Bad: model.context_parallel_size 2, model.calculate_per_token_loss false.
-    Good: model.context_parallel_size 2, model.calculate_per_token_loss true.
+    Why: Crash at start: validate() refuses it: a rank may hold no trained token, and its average is NaN.
+    Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
+    Evidence: executed with the real 0.6.2; Megatron-LM #1764.
     """
     if not run.flag(_PER_TOKEN):
         allowed = f"true, because context parallelism is {run.context_parallel_size}"
-        yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "a rank may hold no trained token"))
+        yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run, "a rank may hold no trained token"))
 
 
 @rule("BP012", ERROR, "PSB012; bridge/training/config.py:1455", when=_is_checked_by_host, noticed=VALIDATE)
@@ -54,10 +50,8 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and gradients are averaged by the collective.
 
     Why: Crash at start: validate() refuses it; ranks hold different numbers of trained tokens.
-    Bad: model.context_parallel_size 2, ddp.average_in_collective true.
-    Good: model.context_parallel_size 2, ddp.average_in_collective false.
-    Fix: Set ddp.average_in_collective to false.
-    Evidence: executed with the real 0.6.2.
+    Bad: context_parallel_size 2, ddp.average_in_collective true. Good: ddp.average_in_collective false.
+    Fix: Set ddp.average_in_collective to false. Evidence: executed with the real 0.6.2.
     """
     if _averages_in_collective(run):
         allowed = f"false, because context parallelism is {run.context_parallel_size}"
@@ -68,53 +62,41 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
-    Why: Crash at setup, after the weights were loaded: the wrapper for data parallelism refuses it. Without context
-        parallelism validate() lets it pass.
-    Bad: model.calculate_per_token_loss true, ddp.average_in_collective true.
-    Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
+    Why: Crash at setup, after the weights were loaded; without context parallelism validate() lets it pass.
+    Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
     """
-    if not run.flag(_PER_TOKEN) or not _averages_in_collective(run):
-        return
-    if not _is_checked_by_host(run):
+    if run.flag(_PER_TOKEN) and _averages_in_collective(run) and not _is_checked_by_host(run):
         why = "the loss per token forbids averaging in the collective"
         yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
 
-@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py", when=PACKS_OFFLINE)
+@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102", when=PACKS_OFFLINE, evidence="Bridge #2952, SkyRL #223")
 def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
-    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; the curve differs from an
-        unpacked run and from other pack sizes.
-    Bad: enable_offline_packing true, model.calculate_per_token_loss false.
-    Good: model.calculate_per_token_loss true, ddp.average_in_collective false.
+    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; losses differ with pack size.
+    Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
-    if run.flag(_PER_TOKEN) or run.context_parallel_size > 1:
-        return
-    allowed = "true, so that every trained token weighs the same"
-    yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "every trained token weighs the same"))
+    if not run.flag(_PER_TOKEN) and not splits_context(run):
+        changes = per_token_loss(run, "every trained token weighs the same")
+        yield wrong(_PER_TOKEN, "false", "true, so that every trained token weighs the same", changes=changes)
 
 
-@rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439")
+@rule("BP032", WARNING, "PSB011, PSB810; bridge/training/config.py:1439", when=splits_context)
 def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
-    Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
-        a rank without a trained token gives NaN or a wrong average.
-    Bad: dataset my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false.
-    Good: the same with calculate_per_token_loss true.
+    Why: Silent: validate() does not ask for it here; a rank without a trained token gives NaN or a wrong average.
+    Bad: my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false. Good: it is true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
-    Evidence: read in the source; Megatron-LM #1764.
+    Evidence: Megatron-LM #1764.
     """
-    if run.context_parallel_size == 1 or run.flag(_PER_TOKEN):
-        return
-    if run.dataset_kind in FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS:
-        return
-    found = f"false, with {run.dataset_kind} and context parallelism {run.context_parallel_size}"
-    yield wrong(_PER_TOKEN, found, "true in fine-tuning")
+    known = FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS
+    if not run.flag(_PER_TOKEN) and run.dataset_kind not in known:
+        found = f"false, with {run.dataset_kind} and context parallelism {run.context_parallel_size}"
+        yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 
 
 @rule("BP617", ADVICE, "PSB617; bridge/training/losses.py:102", when=PACKS_OFFLINE)
@@ -122,26 +104,22 @@ def validation_loss_weighs_packs(run: Run) -> Found:
     """The validation loss is an average over packs, not over tokens.
 
     Why: Silent: it cannot be compared with that of an unpacked run, nor with packs of another size.
-    Bad: packed validation with model.calculate_per_token_loss false.
-    Good: packed validation with model.calculate_per_token_loss true.
+    Bad: packed validation with calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     """
     if run.evaluates and not run.flag(_PER_TOKEN):
-        allowed = "true, where validation losses are to be compared"
-        yield wrong(_PER_TOKEN, "false", allowed, changes=_per_token_loss(run, "every trained token weighs the same"))
+        changes = per_token_loss(run, "every trained token weighs the same")
+        yield wrong(_PER_TOKEN, "false", "true, where validation losses are to be compared", changes=changes)
 
 
-@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", noticed="assertion of the framework on top")
+@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context, evidence="SkyRL #274")
 def context_parallelism_without_packing(run: Run) -> Found:
     """Context parallelism is on and rows are not packed.
 
-    Why: Crash in stacks on top of the host: SkyRL and NeMo-RL refuse context parallelism without packing. The host's
-        own fine-tuning accepts it, and splits rows that are mostly padding.
-    Bad: model.context_parallel_size 2, enable_offline_packing false.
-    Good: model.context_parallel_size 2, enable_offline_packing true.
-    Fix: Turn packing on.
-    Evidence: SkyRL #274; the host's documentation.
+    Why: Crash in stacks on top: SkyRL and NeMo-RL refuse it. The host splits rows that are mostly padding.
+    Bad: context_parallel_size 2, enable_offline_packing false. Good: enable_offline_packing true.
+    Fix: Turn packing on. Noticed: by the framework on top.
     """
-    if run.context_parallel_size > 1 and not run.is_packed and run.dataset_kind in FINETUNING_DATASETS:
-        allowed = "packing, or no context parallelism"
-        yield wrong("model.context_parallel_size", f"{run.context_parallel_size}, without packing", allowed)
+    if not run.is_packed and fine_tunes(run):
+        found, allowed = f"{run.context_parallel_size}, without packing", "packing, or no context parallelism"
+        yield wrong("model.context_parallel_size", found, allowed)

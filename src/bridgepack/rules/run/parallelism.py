@@ -5,46 +5,46 @@ from __future__ import annotations
 import itertools
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
+from bridgepack.rules.engine.rule import ADVICE, ERROR, INFERRED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.engine.subject import HAS_EXPERTS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.fp8 import num_shares
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
+from bridgepack.rules.run.reading import has_own_dataset, splits_context, switches_on
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"
+_LAYERS = "model.mtp_num_layers"
 
 
 def _num_chunks(run: Run) -> int:
     return run.integer("model.virtual_pipeline_model_parallel_size", default=1)
 
 
-def _has_own_dataset(run: Run) -> bool:
-    return run.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS
+def _overlaps(*names: str) -> list[str]:
+    return [f"{section}.{name}" for section in ("model", "comm_overlap") for name in names]
 
 
-@rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"})
+def _without_layers(run: Run, beside: str, why: str) -> Violation:
+    is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
+    mended = () if is_laid_out else change(_LAYERS, None, why)
+    return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packed rows", changes=mended)
+
+
+@rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"}, evidence="Bridge #2952, fixed by #3926")
 def middle_stages_without_boundaries(run: Run) -> Found:
     """Middle pipeline stages of this megatron-bridge never get the boundaries of packed sequences.
 
-    Why: Silent: their layers attend across all sequences of a pack; benchmarks fell by 10 to 20 points while the loss
-        looked better (0.035 against 0.571).
-    Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
-    Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual ones.
+    Why: Silent: they attend across all sequences of a pack; benchmarks fell by 10 to 20 points, the loss looked better.
+    Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on. Good: 0.5.0; or at most 2 stages.
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
-    Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Rows packed in the batch are not
-        concerned: read in vlm_step of 0.4.2, which reads them on every stage.
-    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the mended form)
+    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317
     """
-    if run.pipeline_model_parallel_size == 1:
-        return
-    num_stages = run.pipeline_model_parallel_size * _num_chunks(run)
+    size = run.pipeline_model_parallel_size
+    num_stages = size * _num_chunks(run) if size > 1 else 1
     if num_stages > 2:
-        yield wrong(
-            "model.pipeline_model_parallel_size",
-            f"{run.pipeline_model_parallel_size}, {num_stages} stages with virtual ones, megatron-bridge "
-            f"{run.versions[BRIDGE]}",
-            "at most 2 stages, or megatron-bridge 0.5.0 and newer",
-        )
+        found = f"{size}, {num_stages} stages with virtual ones, megatron-bridge {run.versions[BRIDGE]}"
+        allowed = "at most 2 stages, or megatron-bridge 0.5.0 and newer"
+        yield wrong("model.pipeline_model_parallel_size", found, allowed)
 
 
 @rule("BP809", WARNING, "PSB809; bridge/training/initialize.py:355", when=PACKS_OFFLINE, noticed="some step")
@@ -52,91 +52,71 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     """Tensor-parallel communication is overlapped through buffers sized for rows of another width.
 
     Why: Crash or corrupted values at the first row of another width: buffers hold seq_length / context parallelism.
-    Bad: tp_comm_overlap true, no pad_to_max_length.
-    Good: tp_comm_overlap true, pad_to_max_length true, packed_sequence_size equal to seq_length.
+    Bad: tp_comm_overlap true, no pad_to_max_length. Good: rows of exactly seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length, or tp_comm_overlap to false.
-    Evidence: read in the source of megatron-bridge 0.6.2; the failure is inferred.
+    Evidence: read in the source; the effect is inferred.
     """
-    if not run.splits_sequence:
-        return
-    overlaps = [f"{section}.tp_comm_overlap" for section in ("model", "comm_overlap")]
-    switched_on = [path for path in overlaps if run.stated(path) is True]
-    if switched_on and not has_constant_width(run):
+    switched_on = switches_on(run, *_overlaps("tp_comm_overlap"))
+    if run.splits_sequence and switched_on and not has_constant_width(run):
         found = f"true, rows {'of' if run.pads_to_max_length else 'up to'} {run.packed_sequence_size} tokens"
         yield wrong(switched_on[0], found, f"true with rows of exactly {run.seq_length} tokens")
 
 
-@rule("BP810", WARNING, "PSB810; bridge/training/config.py:1435-1457")
+@rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset), evidence="Megatron-LM #7452, #7513")
 def own_dataset_without_per_token_loss(run: Run) -> Found:
     """Context parallelism averages the loss per rank, and the host does not check it for this dataset class.
 
     Why: Silent: ranks with few trained tokens weigh as much as others, and one with none gives NaN.
-    Bad: a dataset class of your own, context_parallel_size 2, calculate_per_token_loss false.
-    Good: the same with calculate_per_token_loss true and average_in_collective false.
+    Bad: a dataset class of your own, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss to true and ddp.average_in_collective to false.
-    Evidence: Megatron-LM #7452, #7513; read in the source of megatron-bridge 0.6.2.
+    Source: PSB810; bridge/training/config.py:1435-1457
     """
-    if run.context_parallel_size == 1 or not run.is_packed or not _has_own_dataset(run):
-        return
     if not run.flag(_PER_TOKEN):
-        yield wrong(
-            _PER_TOKEN,
-            f"false with context parallelism and {run.dataset_kind}",
-            "true with context parallelism",
-            changes=(
-                *change(_PER_TOKEN, True, "every trained token then weighs the same"),
-                *change(_AVERAGE, False, "a loss per token must not be averaged again"),
-            ),
-        )
+        mended = change(_PER_TOKEN, True, "every trained token then weighs the same")
+        mended += change(_AVERAGE, False, "a loss per token must not be averaged again")
+        found = f"false with context parallelism and {run.dataset_kind}"
+        yield wrong(_PER_TOKEN, found, "true with context parallelism", changes=mended)
 
 
-@rule("BP811", ADVICE, when=IS_PACKED, noticed=FIRST_STEP, evidence="read in the source of megatron-bridge 0.6.2")
+@rule("BP811", ADVICE, "PSB811; bridge/training/train.py:894-901", when=(IS_PACKED, has_own_dataset))
 def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
     """A dataset class of your own feeds several virtual pipeline stages from one iterator.
 
     Why: Crash at the first step where the iterator cannot be shared: every model chunk reads the same micro batch.
-    Bad: a dataset class of your own, virtual_pipeline_model_parallel_size 2.
-    Good: GPTSFTDatasetConfig, virtual_pipeline_model_parallel_size 2.
-    Fix: Use the host's loaders, or make an iterator that can be copied.
-    Source: PSB811; bridge/training/train.py:894-901; bridge/data/iterator_utils.py
+    Bad: a dataset class of your own, virtual_pipeline_model_parallel_size 2. Good: GPTSFTDatasetConfig.
+    Fix: Use the host's loaders, or make an iterator that can be copied. Noticed: first step.
     """
-    if _has_own_dataset(run) and _num_chunks(run) > 1:
-        allowed = "an iterator that each model chunk can read on its own"
-        yield wrong("dataset", f"{run.dataset_kind} with {_num_chunks(run)} virtual stages", allowed)
+    if _num_chunks(run) > 1:
+        found = f"{run.dataset_kind} with {_num_chunks(run)} virtual stages"
+        yield wrong("dataset", found, "an iterator that each model chunk can read on its own")
 
 
-@rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, evidence=INFERRED)
 def distillation_stages_of_another_width(run: Run) -> Found:
     """Pipeline stages of a distillation exchange tensors of seq_length while rows have another width.
 
     Why: Crash at the first step: stages expect tensors of model.seq_length, rows are narrower.
-    Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length.
-    Good: the same with pad_to_max_length true and packed_sequence_size equal to seq_length.
-    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length.
-    Evidence: inferred from the source of megatron-bridge 0.6.2.
+    Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: rows of seq_length.
+    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length. Noticed: first step.
     """
-    if run.class_name("model") != "DistillationProvider":
-        return
-    if run.pipeline_model_parallel_size > 1 and not has_constant_width(run):
+    is_distilled = run.class_name("model") == "DistillationProvider" and run.pipeline_model_parallel_size > 1
+    if is_distilled and not has_constant_width(run):
         found = f"{run.packed_sequence_size}, {'every' if run.pads_to_max_length else 'not every'} row padded to it"
         yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every row padded to it")
 
 
-@rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
+@rule("BP814", ADVICE, "PSB814; bridge/training/config.py", evidence=INFERRED)
 def sharded_parameters_with_context_parallelism(run: Run) -> Found:
     """Fully sharded data parallelism runs packed rows with context parallelism, which upstream tests nowhere.
 
     Why: Silent if it is wrong: the loss per token must be summed over context-parallel ranks too.
-    Bad: use_megatron_fsdp true, context_parallel_size 2, packing on.
-    Good: distributed data parallelism, context_parallel_size 2, packing on.
+    Bad: use_megatron_fsdp true, context_parallel_size 2, packing on. Good: distributed data parallelism.
     Fix: First compare a few steps on two GPUs with a run without sharding.
-    Evidence: inferred; nothing was executed.
     """
-    flags = ("dist.use_megatron_fsdp", "ddp.use_megatron_fsdp", "dist.use_torch_fsdp2")
-    switched_on = [path for path in flags if run.stated(path) is True]
-    if switched_on and run.is_packed and run.context_parallel_size > 1:
-        allowed = "a comparison with an unsharded run first"
-        yield wrong(switched_on[0], f"true with context parallelism {run.context_parallel_size}", allowed)
+    switched_on = switches_on(run, "dist.use_megatron_fsdp", "ddp.use_megatron_fsdp", "dist.use_torch_fsdp2")
+    if switched_on and run.is_packed and splits_context(run):
+        found = f"true with context parallelism {run.context_parallel_size}"
+        yield wrong(switched_on[0], found, "a comparison with an unsharded run first")
 
 
 #: Tokens that HybridEP's combine kernel takes at a time.
@@ -147,151 +127,103 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
+@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"}, evidence="Bridge #5470")
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
-    Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
-        before it in the pack and positions run on; the loss looks plausible.
-    Bad: overlap_moe_expert_parallel_comm true, packing on.
-    Good: overlap_moe_expert_parallel_comm false, packing on.
+    Why: Silent: each token attends to all sequences before it in the pack; the loss looks plausible.
+    Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
-    Evidence: read in the source of megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
     """
-    sections = ("model", "comm_overlap")
-    paths = [f"{section}.overlap_moe_expert_parallel_comm" for section in sections]
-    switched_on = [path for path in paths if run.stated(path) is True]
-    if not run.is_packed or not switched_on:
-        return
-    overlap = [change(path, False, "the overlapped schedule forgets the boundaries") for path in switched_on]
-    dependents = [f"{section}.{name}" for section in sections for name in _NEED_OVERLAP]
-    others = [change(path, False, "it needs the overlap") for path in dependents if run.stated(path) is True]
-    allowed = "false with packed rows"
-    yield wrong(switched_on[0], "true with packed rows", allowed, changes=tuple(itertools.chain(*overlap, *others)))
+    switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
+    if run.is_packed and switched_on:
+        mended = [change(path, False, "the overlapped schedule forgets the boundaries") for path in switched_on]
+        mended += [change(path, False, "it needs the overlap") for path in switches_on(run, *_overlaps(*_NEED_OVERLAP))]
+        changes = tuple(itertools.chain(*mended))
+        yield wrong(switched_on[0], "true with packed rows", "false with packed rows", changes=changes)
 
 
-@rule("BP806", ADVICE, "PSB806; bridge/training/gpt_step.py:432-437", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP806", ADVICE, when=(PACKS_OFFLINE, HAS_EXPERTS), versions={BRIDGE: "<0.7"})
 def router_counts_padding(run: Run) -> Found:
     """Padding tokens take part in the statistics that balance the experts.
 
     Why: Silent: balancing losses and expert biases drift towards what suits EOS tokens, the more padding the more.
-    Bad: an aux loss above 0 and rows with a tail of 20 percent.
-    Good: rows filled to 99 percent.
+    Bad: an aux loss above 0 and rows with a tail of 20 percent. Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
-    Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
+    Evidence: Bridge #5470; Megatron-LM #6111. Source: PSB806; bridge/training/gpt_step.py:432
     """
-    if not run.is_mixture_of_experts:
-        return
-    balanced = [name for name in ("moe_aux_loss_coeff", "moe_z_loss_coeff") if run.stated(f"model.{name}")]
-    balanced += ["moe_router_enable_expert_bias"] if run.stated("model.moe_router_enable_expert_bias") else []
+    names = ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_enable_expert_bias")
+    balanced = [path for path in (f"model.{name}" for name in names) if run.stated(path)]
     if balanced and (run.pads_to_max_length or run.pad_seq_to_mult > 1):
-        yield wrong(f"model.{balanced[0]}", "counts padding tokens", "little padding")
+        yield wrong(balanced[0], "counts padding tokens", "little padding")
 
 
-@rule("BP807", ADVICE, when=IS_PACKED, evidence="read in the source; Megatron-LM #6108, #7452")
+@rule("BP807", ADVICE, "PSB807; core/packed_seq_params.py:27", when=(IS_PACKED, HAS_EXPERTS))
 def balance_per_sequence_means_per_pack(run: Run) -> Found:
     """Experts are balanced per sequence, and a pack counts as one sequence.
 
     Why: Silent: the loss balances experts over all sequences of a pack together, not within each.
-    Bad: moe_router_load_balancing_type seq_aux_loss, packing on.
-    Good: moe_router_load_balancing_type aux_loss or global_aux_loss, packing on.
-    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
-    Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
+    Bad: moe_router_load_balancing_type seq_aux_loss, packing on. Good: aux_loss or global_aux_loss.
+    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters. Evidence: Megatron-LM #6108, #7452.
     """
-    if not run.is_mixture_of_experts:
-        return
-    kinds = run.items(_BALANCING)
-    if "seq_aux_loss" in kinds and run.stated("model.moe_aux_loss_coeff"):
+    if "seq_aux_loss" in run.items(_BALANCING) and run.stated("model.moe_aux_loss_coeff"):
         yield wrong(_BALANCING, "seq_aux_loss with packed rows", "aux_loss, global_aux_loss")
 
 
-@rule("BP808", WARNING, when=PACKS_OFFLINE, noticed="first step, or never (hang)")
+@rule("BP808", WARNING, when=PACKS_OFFLINE, noticed="first step, or never (hang)", evidence="the documentation")
 def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
 
-    Why: Crash or hang at the first step that differs: kernels combine 128 tokens at a time, and with CUDA graphs the
-        host does not even out the ranks.
-    Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
-    Good: flex dispatcher hybridep, packed_sequence_size 4096, pad_to_max_length true.
+    Why: Crash or hang at the first step that differs: kernels combine 128 tokens; nothing evens out the ranks.
+    Bad: hybridep, packed_sequence_size 4160, or CUDA graphs and varying widths. Good: 4096, pad_to_max_length.
     Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
-    Evidence: read in the source; the 128 comes from the documentation.
-    Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
+    Source: PSB808; bridge/models/transformer_config.py:91-130
     """
-    if run.stated("model.moe_token_dispatcher_type") != "flex":
-        return
-    if run.stated("model.moe_flex_dispatcher_backend") != "hybridep":
+    backend = run.stated("model.moe_flex_dispatcher_backend")
+    if run.stated("model.moe_token_dispatcher_type") != "flex" or backend != "hybridep":
         return
     if not run.pads_to_max_length:
         if graph_capture(run).is_on:
-            yield wrong(
-                "dataset.dataset_kwargs.pad_to_max_length",
-                "not true with hybridep and CUDA graphs",
-                "true",
-                to=True,
-                because="every rank then has as many tokens",
-            )
-        return
-    multiple = HYBRID_CHUNK_TOKENS * num_shares(run)
-    if run.packed_sequence_size % multiple:
+            path, why = "dataset.dataset_kwargs.pad_to_max_length", "every rank then has as many tokens"
+            yield wrong(path, "not true with hybridep and CUDA graphs", "true", to=True, because=why)
+    elif run.packed_sequence_size % (HYBRID_CHUNK_TOKENS * num_shares(run)):
         found = f"{run.packed_sequence_size} over {num_shares(run)} ranks with hybridep"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, f"a multiple of {multiple}")
+        allowed = f"a multiple of {HYBRID_CHUNK_TOKENS * num_shares(run)}"
+        yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
-_LAYERS = "model.mtp_num_layers"
-
-
-@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
+@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238", when=IS_PACKED)
 def prediction_labels_cross_sequences(run: Run) -> Found:
     """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
 
     Why: Silent: after the first padded sequence the labels of the prediction layers belong to other tokens.
-    Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on.
-    Good: mtp_num_layers not set, pad_seq_to_mult 4, packing on.
-    Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Evidence: read in the source of megatron-core 0.19.2; the host's documentation calls it unsupported; Megatron-LM
-        #6205, #4495, #4494.
+    Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on. Good: mtp_num_layers not set.
+    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Megatron-LM #6205, #4495, #4494.
     """
     if run.num_mtp_layers > 0 and pads_between_sequences(run):
-        is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
-        yield wrong(
-            _LAYERS,
-            f"{run.num_mtp_layers} with padded sequences",
-            "None with packed rows",
-            changes=() if is_laid_out else change(_LAYERS, None, "its labels are wrong over padded sequences"),
-        )
+        yield _without_layers(run, "padded sequences", "its labels are wrong over padded sequences")
 
 
-@rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
+@rule("BP804", WARNING, "PSB804, PSB803; bridge/training/gpt_step.py:432-437", when=IS_PACKED)
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
-    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
-        documentation calls packed rows with these layers unsupported.
-    Bad: mtp_num_layers 1, packing on.
-    Good: mtp_num_layers not set, packing on.
-    Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
+    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token.
+    Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
+    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Bridge #6103, #6105.
     """
     if run.num_mtp_layers > 0:
-        is_laid_out = run.stated("model.pipeline_model_parallel_layout") is not None
-        yield wrong(
-            _LAYERS,
-            f"{run.num_mtp_layers} with packed rows",
-            "None with packed rows",
-            changes=() if is_laid_out else change(_LAYERS, None, "its loss ignores the loss mask"),
-        )
+        yield _without_layers(run, "packed rows", "its loss ignores the loss mask")
 
 
-@rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
+@rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837", when=IS_PACKED)
 def prediction_loss_under_context_parallelism(run: Run) -> Found:
     """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
 
     Why: Silent: the extra loss is divided by the tokens of one rank, not of the sequence.
-    Bad: mtp_num_layers 1, context_parallel_size 2.
-    Good: mtp_num_layers 1, context_parallel_size 1; or no prediction layers.
-    Fix: Set model.mtp_num_layers to None for fine-tuning.
-    Evidence: Megatron-LM #7498.
+    Bad: mtp_num_layers 1, context_parallel_size 2. Good: context_parallel_size 1, or no prediction layers.
+    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Megatron-LM #7498.
     """
-    if run.num_mtp_layers > 0 and run.context_parallel_size > 1:
-        allowed = "None, or context parallelism 1"
-        yield wrong(_LAYERS, f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}", allowed)
+    if run.num_mtp_layers > 0 and splits_context(run):
+        found = f"{run.num_mtp_layers} with context parallelism {run.context_parallel_size}"
+        yield wrong(_LAYERS, found, "None, or context parallelism 1")

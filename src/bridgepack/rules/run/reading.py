@@ -1,8 +1,11 @@
-"""Reads of a run that several modules of rules share."""
+"""Reads and guards of a run that several modules of rules share."""
 
 from __future__ import annotations
 
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS
+from bridgepack.records import Change
+from bridgepack.rules.engine.rule import change
+from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
+from bridgepack.rules.engine.truth import SplitTruth
 
 #: Dataset configs for which validate() checks the loss under context parallelism and the sequence length.
 #: Source: megatron/bridge/training/config.py:1439.
@@ -11,6 +14,44 @@ FINETUNING_DATASETS = TEXT_DATASETS | COLLATE_DATASETS
 PRETRAINING_DATASETS = frozenset({"GPTDatasetConfig", "GPTFIMDatasetConfig", "MockGPTDatasetConfig"})
 #: Dataset configs of models that generate images or video; their rows hold no text to pack.
 DIFFUSION_DATASETS = frozenset({"FluxDatasetConfig", "WanDatasetConfig"})
+
+
+def splits_context(run: Run) -> bool:
+    """Say whether training splits each sequence over several ranks."""
+    return run.context_parallel_size > 1
+
+
+def pads_in_collate(run: Run) -> bool:
+    """Say whether the dataset is one of the host's whose collate pads and packs rows."""
+    return run.dataset_kind in COLLATE_DATASETS
+
+
+def fine_tunes(run: Run) -> bool:
+    """Say whether the dataset is one that the host fine-tunes with; a user's own class is none."""
+    return run.dataset_kind in FINETUNING_DATASETS
+
+
+def has_own_dataset(run: Run) -> bool:
+    """Say whether the dataset's class is none that the host fine-tunes with."""
+    return not fine_tunes(run)
+
+
+def switches_on(run: Run, *paths: str) -> list[str]:
+    """Return those of some switches that are stated as the literal true."""
+    return [path for path in paths if run.stated(path) is True]
+
+
+def truths(run: Run) -> tuple[SplitTruth, ...]:
+    """Return the facts about the artifact's splits; raises `CannotJudgeError` where there are none."""
+    return run.require_artifact().require_truths()
+
+
+def per_token_loss(run: Run, why: str) -> tuple[Change, ...]:
+    """Return the changes that turn the loss per token on, with the collective that goes with it."""
+    changes = change("model.calculate_per_token_loss", True, why)
+    if run.is_on("ddp.average_in_collective"):
+        changes += change("ddp.average_in_collective", False, "the loss per token forbids averaging in the collective")
+    return changes
 
 
 def nearest_multiples(value: int, multiple: int) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bridgepack.rules.engine.environment import CORE
 from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 
-_LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
+_LENGTHS = _STEPS, _SAMPLES, _EPOCHS = "train.train_iters", "train.train_samples", "train.num_epochs"
+_MAX_STEPS, _RAMP_UP = "scheduler.max_steps", "train.rampup_batch_size"
 _LOADERS = ("batch", "cyclic", "single", "external")
 
 
@@ -15,18 +18,16 @@ def epochs_without_finite_batches(run: Run) -> Found:
     """Training is counted in epochs with a dataset or a loader that has none.
 
     Why: Crash at start: validate() refuses it; only GPTSFTDatasetConfig with the batch loader knows its size.
-    Bad: train.num_epochs 3 with dataset.dataloader_type cyclic.
-    Good: train.num_epochs 3 with dataset.dataloader_type batch.
+    Bad: train.num_epochs 3, dataset.dataloader_type cyclic. Good: dataloader_type batch.
     Fix: Set dataloader_type to batch, or count train_iters.
     """
-    if not run.is_set(_LENGTHS[2]):
+    if not run.is_set(_EPOCHS):
         return
     loader = run.text_or_none("dataset.dataloader_type")
     if not run.is_text:
-        yield wrong(_LENGTHS[2], f"set with {run.dataset_kind}", "train.train_iters")
+        yield wrong(_EPOCHS, f"set with {run.dataset_kind}", "train.train_iters")
     elif loader != "batch":
-        found = f"{loader} with train.num_epochs"
-        yield wrong("dataset.dataloader_type", found, "batch", to="batch", because="epochs need the batch loader")
+        yield wrong("dataset.dataloader_type", f"{loader} with train.num_epochs", "batch", to="batch")
 
 
 @rule("BP632", ERROR, "PSB614; bridge/data/loaders.py:452, data/samplers.py:111", noticed=DATASET_BUILD)
@@ -34,8 +35,7 @@ def dataloader_type_unknown(run: Run) -> Found:
     """The loader's type is none that the host has.
 
     Why: Crash at dataset build.
-    Bad: dataset.dataloader_type random.
-    Good: dataset.dataloader_type batch.
+    Bad: dataset.dataloader_type random. Good: dataset.dataloader_type batch.
     Fix: Use batch for fine-tuning.
     """
     loader = run.text_or_none("dataset.dataloader_type")
@@ -48,35 +48,31 @@ def training_length_not_said_once(run: Run) -> Found:
     """The length of training is not given, or given twice.
 
     Why: Crash at start: validate() takes exactly one of train_iters, train_samples and num_epochs.
-    Bad: train_iters 1000 and num_epochs 3.
-    Good: train_iters null and num_epochs 3.
+    Bad: train_iters 1000 and num_epochs 3. Good: train_iters null and num_epochs 3.
     Fix: Keep one of them.
     """
     given = [path for path in _LENGTHS if run.value(path) is not None]
     if len(given) != 1:
-        yield wrong(_LENGTHS[0], " and ".join(given) or "none of the three", "one of the three")
+        yield wrong(_STEPS, " and ".join(given) or "none of the three", "one of the three")
 
 
 @rule("BP621", ERROR, "PSB612; bridge/training/config.py:483,487,1654", noticed=VALIDATE)
 def training_length_not_positive(run: Run) -> Found:
     """The run, or the decay of its learning rate, has no steps.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: train.train_iters 0.
-    Good: train.train_iters 1000.
+    Bad: train.train_iters 0. Good: train.train_iters 1000.
     Fix: Set a positive length; a decay that is not set is as long as training.
     """
-    for path in ("train.train_samples", "train.num_epochs"):
+    for path in (_SAMPLES, _EPOCHS):
         length = run.number_or_none(path)
         if length is not None and length <= 0:
             yield wrong(path, f"{length:g}", "a positive number")
-    is_left_to_data = run.value(_LENGTHS[2]) is not None
-    if run.global_batch_size > 0 and not is_left_to_data and run.stated_integer("scheduler.max_steps") is None:
+    if run.global_batch_size > 0 and run.value(_EPOCHS) is None and run.stated_integer(_MAX_STEPS) is None:
         yield from _empty_decay(run)
 
 
 def _empty_decay(run: Run) -> Found:
-    kind = "samples" if run.value(_LENGTHS[1]) is not None else "iters"
+    kind = "samples" if run.value(_SAMPLES) is not None else "iters"
     decay = run.stated_integer(f"scheduler.lr_decay_{kind}")
     path = f"train.train_{kind}" if decay is None else f"scheduler.lr_decay_{kind}"
     steps = run.integer_or_none(path)
@@ -89,38 +85,33 @@ def schedule_shorter_than_training(run: Run) -> Found:
     """The schedule is made for fewer steps than the run has.
 
     Why: Crash at start, or with num_epochs once the dataset is built: max_steps must be at least train_iters.
-    Bad: scheduler.max_steps 500 with train.train_iters 1000.
-    Good: scheduler.max_steps 1000 with train.train_iters 500.
+    Bad: scheduler.max_steps 500 with train.train_iters 1000. Good: scheduler.max_steps 1000 with train.train_iters 500.
     Fix: Raise scheduler.max_steps, or leave it unset.
     """
-    path = "scheduler.max_steps"
-    limit = run.stated_integer(path)
+    limit = run.stated_integer(_MAX_STEPS)
     if limit is None:
         return
-    steps = run.integer_or_none("train.train_iters")
+    steps = run.integer_or_none(_STEPS)
     if limit <= 0 or (steps is not None and limit < steps):
         allowed = "a positive number" if steps is None else f"{steps} or more (train.train_iters), or null"
-        yield wrong(path, str(limit), allowed, to=None, because="an unset schedule is as long as training")
+        yield wrong(_MAX_STEPS, str(limit), allowed, to=None, because="an unset schedule is as long as training")
 
 
 @rule("BP623", ERROR, "PSB612; bridge/training/config.py:420,1560", noticed=VALIDATE)
 def schedule_counts_both_steps_and_samples(run: Run) -> Found:
     """The schedule is counted in samples and training in steps, or the other way round.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: train_iters 1000 with scheduler.lr_warmup_samples 5000.
-    Good: train_iters 1000 with scheduler.lr_warmup_iters 50.
+    Bad: train_iters 1000, scheduler.lr_warmup_samples 5000. Good: scheduler.lr_warmup_iters 50.
     Fix: Count the schedule as training is counted; with train_samples set lr_warmup_iters to 0.
     """
-    counts_samples = run.value("train.train_samples") is not None
+    counts_samples = run.value(_SAMPLES) is not None
     other, own = ("iters", "samples") if counts_samples else ("samples", "iters")
     names = [f"lr_decay_{other}", f"lr_warmup_{other}", *(["max_steps"] if counts_samples else [])]
-    wsd_other, wsd_own = f"lr_wsd_decay_{other}", f"lr_wsd_decay_{own}"
-    uses_own = any(_is_used(run, name) for name in (f"lr_decay_{own}", f"lr_warmup_{own}", wsd_own))
-    for name in (*names, *([wsd_other] if uses_own else [])):
-        if _is_used(run, name):
-            allowed = f"{0 if 'warmup' in name else 'null'}, because training is counted in {own}"
-            yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), allowed)
+    if any(_is_used(run, f"{name}_{own}") for name in ("lr_decay", "lr_warmup", "lr_wsd_decay")):
+        names.append(f"lr_wsd_decay_{other}")
+    for name in filter(partial(_is_used, run), names):
+        allowed = f"{0 if 'warmup' in name else 'null'}, because training is counted in {own}"
+        yield wrong(f"scheduler.{name}", str(run.value(f"scheduler.{name}")), allowed)
 
 
 def _is_used(run: Run, name: str) -> bool:
@@ -135,16 +126,12 @@ def _is_used(run: Run, name: str) -> bool:
 def warmup_said_twice(run: Run) -> Found:
     """The warmup is given as a fraction and as a number.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 50.
-    Good: scheduler.lr_warmup_fraction 0.1 with lr_warmup_iters 0.
+    Bad: scheduler.lr_warmup_fraction 0.1, lr_warmup_iters 50. Good: lr_warmup_iters 0.
     Fix: Keep one; the unused numbers are 0.
     """
     path = "scheduler.lr_warmup_fraction"
-    if not run.is_set(path):
-        return
-    for name in ("lr_warmup_iters", "lr_warmup_samples"):
-        if _is_used(run, name):
+    if run.is_set(path):
+        for name in filter(partial(_is_used, run), ("lr_warmup_iters", "lr_warmup_samples")):
             found = f"{run.value(path)} with {name} {run.value(f'scheduler.{name}')}"
             yield wrong(path, found, f"null, or {name} 0")
 
@@ -153,17 +140,15 @@ def warmup_said_twice(run: Run) -> Found:
 def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
-    Why: Silent: the host cuts the warmup to one sample less than the decay, with a warning on rank 0; the rate never
-        falls. Packing makes runs shorter, so a warmup taken over from an unpacked run is too long.
-    Bad: lr_warmup_iters 200 with train_iters 100.
-    Good: lr_warmup_iters 10 with train_iters 100.
+    Why: Silent: the host cuts the warmup to one sample less than the decay. Packed runs are shorter than others.
+    Bad: lr_warmup_iters 200 with train_iters 100. Good: lr_warmup_iters 10 with train_iters 100.
     Fix: Lower lr_warmup_iters.
     """
-    if not run.is_stated("scheduler.lr_warmup_iters") or run.value(_LENGTHS[0]) is None:
+    if not run.is_stated("scheduler.lr_warmup_iters") or run.value(_STEPS) is None:
         return
     warmup = run.integer("scheduler.lr_warmup_iters")
-    limits = (run.stated_integer("scheduler.max_steps"), run.stated_integer("scheduler.lr_decay_iters"))
-    decay = next((limit for limit in limits if limit is not None), run.integer(_LENGTHS[0]))
+    limits = (run.stated_integer(_MAX_STEPS), run.stated_integer("scheduler.lr_decay_iters"))
+    decay = next((limit for limit in limits if limit is not None), run.integer(_STEPS))
     if warmup >= decay > 0:
         yield wrong("scheduler.lr_warmup_iters", str(warmup), f"below {decay}, the decay's steps")
 
@@ -172,9 +157,7 @@ def warmup_longer_than_decay(run: Run) -> Found:
 def schedule_refused(run: Run) -> Found:
     """The schedule of weight decay falls or is negative, or the scheduler is to obey two masters.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: scheduler.start_weight_decay 0.1 with end_weight_decay 0.01.
-    Good: scheduler.start_weight_decay 0.01 with end_weight_decay 0.1.
+    Bad: scheduler.start_weight_decay 0.1, end_weight_decay 0.01. Good: the other way round.
     Fix: Order the two, and set one of override_opt_param_scheduler and use_checkpoint_opt_param_scheduler.
     """
     start = run.number_or_none("scheduler.start_weight_decay")
@@ -192,48 +175,36 @@ def evaluation_steps_missing(run: Run) -> Found:
     """The number of evaluation steps is null.
 
     Why: Crash at dataset build: the loader multiplies it by the batch (TypeError), with or without validation data.
-    Bad: validation.eval_iters null.
-    Good: validation.eval_iters 0, which turns evaluation off.
+    Bad: validation.eval_iters null. Good: validation.eval_iters 0, which turns evaluation off.
     Fix: Set validation.eval_iters; 0 for no evaluation.
     """
-    path = "validation.eval_iters"
     if run.eval_iters is None and run.dataset_kind != "None":
-        allowed = "a number; 0 turns evaluation off"
-        yield wrong(path, "null", allowed, to=0, because="null was meant to turn evaluation off")
+        why = "null was meant to turn evaluation off"
+        yield wrong("validation.eval_iters", "null", "a number; 0 turns evaluation off", to=0, because=why)
 
 
-@rule("BP006", ERROR, "PSB006; bridge/data/batch_utils.py:55, training/train.py:882", versions={CORE: "<0.18"})
+@rule("BP006", ERROR, "PSB006; bridge/data/batch_utils.py:55", when=PACKS_OFFLINE, versions={CORE: "<0.18"})
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
-    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
-        smaller batch has, so a micro batch holds more than one pack.
-    Bad: rampup_batch_size [8, 8, 10000] with global_batch_size 64 and offline packing.
-    Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size.
-    Noticed: first step.
-    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
+    Why: Crash at the first step: the loader always gives the full batch, so a micro batch holds more than one pack.
+    Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
+    Fix: Remove rampup_batch_size. Noticed: first step. Evidence: from megatron-core 0.18 on it is ignored (BP038).
     """
-    path = "train.rampup_batch_size"
-    if not run.packs_offline or run.value(path) is None:
-        return
-    if run.value("dataset.dataloader_type") == "batch":
-        allowed = "null with offline packing"
-        yield wrong(path, str(run.value(path)), allowed, to=None, because="the loader always gives the full batch")
+    if run.value(_RAMP_UP) is not None and run.value("dataset.dataloader_type") == "batch":
+        why = "the loader always gives the full batch"
+        yield wrong(_RAMP_UP, str(run.value(_RAMP_UP)), "null with offline packing", to=None, because=why)
 
 
-@rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in the source of megatron-core 0.18.1 and 0.19.2")
+@rule("BP038", WARNING, "PSB006; core/num_microbatches_calculator.py:79", versions={CORE: ">=0.18"})
 def batch_size_ramp_up_ignored(run: Run) -> Found:
     """A growing batch is asked for, in a way that megatron-core no longer reads.
 
-    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
-        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
-    Bad: rampup_batch_size [8, 8, 10000].
-    Good: rampup_batch_size null.
+    Why: Silent: the full batch is used from the first step on; before 0.18 such runs broke at the first step.
+    Bad: rampup_batch_size [8, 8, 10000]. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
-    Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
     """
-    for path in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
+    for path in (_RAMP_UP, "train.step_batch_size_schedule"):
         if run.is_set(path):
             yield wrong(path, str(run.value(path)), "null", to=None, because="nothing reads it")
 
@@ -242,15 +213,9 @@ def batch_size_ramp_up_ignored(run: Run) -> Found:
 def batch_size_ramp_up_with_epochs_or_samples(run: Run) -> Found:
     """The batch grows during training and its length is counted in epochs or samples.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3.
-    Good: rampup_batch_size null with num_epochs 3.
+    Bad: rampup_batch_size [8, 8, 10000] with num_epochs 3. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size.
     """
-    path = "train.rampup_batch_size"
-    if not run.is_set(path):
-        return
-    for length in ("train.num_epochs", "train.train_samples"):
-        if run.value(length) is not None:
-            found = f"{run.value(path)} with {length}"
-            yield wrong(path, found, "null", to=None, because="not supported with epochs or samples")
+    for length in (_EPOCHS, _SAMPLES):
+        if run.is_set(_RAMP_UP) and run.value(length) is not None:
+            yield wrong(_RAMP_UP, f"{run.value(_RAMP_UP)} with {length}", "null", to=None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, Run
 
 #: Name in 0.3-0.5 -> what replaced it.
 _OLD_NAMES = {
@@ -23,8 +23,7 @@ def both_kinds_of_packing_on(run: Run) -> Found:
     """Offline packing and packing inside the batch are both on.
 
     Why: Crash at start: validate() refuses it, because rows that are packs already cannot be packed again.
-    Bad: enable_offline_packing true and enable_in_batch_packing true.
-    Good: enable_offline_packing true alone.
+    Bad: enable_offline_packing true and enable_in_batch_packing true. Good: enable_offline_packing true alone.
     Fix: Keep offline packing for text, packing inside the batch for vision-language and direct Hugging Face data.
     """
     if run.packs_in_batch:
@@ -36,8 +35,7 @@ def packing_switch_without_specs(run: Run) -> Found:
     """Offline packing is on and not described, or described and off.
 
     Why: Crash at start: validate() refuses the one without the other.
-    Bad: enable_offline_packing true, offline_packing_specs null.
-    Good: enable_offline_packing true, offline_packing_specs with a packed_sequence_size.
+    Bad: enable_offline_packing true, offline_packing_specs null. Good: both set.
     Fix: Set both, or neither.
     """
     if run.packs_offline and run.value(SPECS) is None:
@@ -51,8 +49,7 @@ def micro_batch_size_not_one(run: Run) -> Found:
     """Offline packing is on and a micro batch holds more than one pack.
 
     Why: Crash at start: validate() refuses it, because a row of packed sequences already is a whole micro batch.
-    Bad: enable_offline_packing true, train.micro_batch_size 2.
-    Good: enable_offline_packing true, train.micro_batch_size 1.
+    Bad: enable_offline_packing true, train.micro_batch_size 2. Good: train.micro_batch_size 1.
     Fix: Set train.micro_batch_size to 1. To keep the tokens per step, raise packed_sequence_size and seq_length.
     """
     if run.micro_batch_size > 1:
@@ -60,20 +57,15 @@ def micro_batch_size_not_one(run: Run) -> Found:
         yield wrong("train.micro_batch_size", str(run.micro_batch_size), "1 with offline packing", to=1, because=why)
 
 
-@rule("BP005", ERROR, "PSB005; bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98")
+@rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation", evidence="shapes executed with the real 0.6.2")
 def evaluation_micro_batch_size_not_one(run: Run) -> Found:
     """Validation packs are read more than one to a micro batch.
 
     Why: Crash at the first evaluation, which may be hours into the run: a forward takes the boundaries of one pack.
-    Bad: enable_offline_packing true, validation.eval_micro_batch_size 4.
-    Good: enable_offline_packing true, validation.eval_micro_batch_size 1 or not set.
-    Fix: Set validation.eval_micro_batch_size to 1.
-    Noticed: first evaluation.
-    Evidence: shapes executed with the real 0.6.2; the failure read in the source.
+    Bad: enable_offline_packing true, eval_micro_batch_size 4. Good: eval_micro_batch_size 1 or not set.
+    Fix: Set validation.eval_micro_batch_size to 1. Source: PSB005; bridge/training/utils/packed_seq_utils.py:241
     """
     path = "validation.eval_micro_batch_size"
-    if not run.packs_offline:
-        return
     size = run.integer_or_none(path)
     if size is not None and size > 1 and run.evaluates:
         yield wrong(path, str(size), "1 with offline packing", to=1, because="a pack is a whole micro batch")
@@ -84,14 +76,12 @@ def attribute_name_of_old_version(run: Run) -> Found:
     """Packing is asked for under a name that megatron-bridge 0.6 does not read.
 
     Why: Silent: an attribute that the dataset config does not have is set and ignored; the run trains without packing.
-    Bad: cfg.dataset.packed_sequence_specs = PackedSequenceSpecs(...).
-    Good: cfg.dataset.enable_offline_packing = True; cfg.dataset.offline_packing_specs = PackedSequenceSpecs(...).
+    Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs, and the switch.
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
     """
     for name, replacement in _OLD_NAMES.items():
-        path = f"dataset.{name}"
-        if run.stated(path):
-            yield wrong(path, "set", f"{replacement}, which replaced it in 0.6")
+        if run.stated(f"dataset.{name}"):
+            yield wrong(f"dataset.{name}", "set", f"{replacement}, which replaced it in 0.6")
 
 
 @rule("BP016", ERROR, "PSB016; bridge/data/packing/__init__.py", versions={BRIDGE: ">=0.6"}, noticed="import")
@@ -99,10 +89,8 @@ def import_path_of_old_version(run: Run) -> Found:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
-    Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
-    Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
+    Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs. Good: its new place.
     Fix: Name the class where it is now.
-    Evidence: the module is not in 0.6.2.
     """
     for path, target in _targets(run.config.values):
         module, _, name = target.rpartition(".")
@@ -118,60 +106,48 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _targets(value, f"{prefix}{name}.")
 
 
-@rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79")
+@rule("BP020", WARNING, "PSB020; bridge/training/config.py:1165, data/packing/gpt_sft.py:79", when=IS_TEXT)
 def padding_switch_not_literally_true(run: Run) -> Found:
     """Padding to the full width is asked for in a place or with a value that the host does not take for true.
 
-    Why: Silent or crash at start: validate() looks for the literal true, the collate takes any value that is not
-        empty, and GPTSFTDatasetConfig reads it from dataset_kwargs only.
-    Bad: dataset.dataset_kwargs.pad_to_max_length "true".
-    Good: dataset.dataset_kwargs.pad_to_max_length true.
-    Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
-    Noticed: never, or validate() with pad_cu_seqlens.
+    Why: Silent or crash at start: validate() looks for the literal true, and reads it from dataset_kwargs only.
+    Bad: dataset_kwargs.pad_to_max_length "true". Good: dataset_kwargs.pad_to_max_length true.
+    Fix: Put pad_to_max_length into dataset_kwargs, with the value true. Noticed: never, or validate().
     """
-    path = "dataset.dataset_kwargs.pad_to_max_length"
-    if not run.is_text:
-        return
-    value = run.dataset_kwargs.get("pad_to_max_length")
+    path, value = "dataset.dataset_kwargs.pad_to_max_length", run.dataset_kwargs.get("pad_to_max_length")
     beside = run.stated("dataset.pad_to_max_length")
     mended = change(path, True, "the host reads the literal true from dataset_kwargs")
     if value and value is not True:
         is_meant = value == 1 or str(value).lower() in ("true", "yes", "on")
         yield wrong(path, repr(value), "true or false", changes=mended if is_meant else ())
     elif beside and value is not True:
-        yield wrong(
-            "dataset.pad_to_max_length",
-            f"{beside!r} beside dataset_kwargs",
-            "dataset.dataset_kwargs.pad_to_max_length true",
-            changes=mended if beside is True and value is None else (),
-        )
+        changes = mended if beside is True and value is None else ()
+        found = f"{beside!r} beside dataset_kwargs"
+        yield wrong("dataset.pad_to_max_length", found, f"{path} true", changes=changes)
 
 
-@rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279")
+@rule("BP021", ERROR, "PSB021; bridge/data/packing/gpt_sft.py:52,279", when=PACKS_OFFLINE)
 def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
-    Why: Silent: every pack becomes one causal sequence, so each sequence attends to those before it. Where packs
-        are still to be made it crashes at dataset build instead.
-    Bad: dataset.dataset_kwargs.return_cu_seqlen false.
-    Good: return_cu_seqlen is not set.
+    Why: Silent: each sequence attends to those before it. Where packs are still to be made it crashes instead.
+    Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
     """
-    options = run.dataset_kwargs
-    if run.packs_offline and "return_cu_seqlen" in options and not options["return_cu_seqlen"]:
-        yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(options["return_cu_seqlen"]), "not set")
+    value = run.dataset_kwargs.get("return_cu_seqlen", True)
+    if not value:
+        yield wrong("dataset.dataset_kwargs.return_cu_seqlen", repr(value), "not set")
 
 
-@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", noticed=DATASET_BUILD)
+@rule("BP025", ERROR, "PSB025; bridge/data/packing/gpt_sft.py:70", when=PACKS_OFFLINE, noticed=DATASET_BUILD)
 def virtual_tokens_with_packing(run: Run) -> Found:
     """Rows are packs and virtual tokens of prompt tuning are asked for.
 
     Why: Crash at dataset build: a pack has no place for them.
-    Bad: dataset.dataset_kwargs.virtual_tokens 20.
-    Good: virtual_tokens 0 or not set.
+    Bad: dataset_kwargs.virtual_tokens 20. Good: virtual_tokens 0 or not set.
     Fix: Set virtual_tokens to 0, or turn packing off.
     """
-    number = run.dataset_kwargs.get("virtual_tokens")
-    if run.packs_offline and number:
+    path, number = "dataset.dataset_kwargs.virtual_tokens", run.dataset_kwargs.get("virtual_tokens")
+    if number:
         why = "packs have no place for virtual tokens"
-        yield wrong("dataset.dataset_kwargs.virtual_tokens", repr(number), "0 with offline packing", to=0, because=why)
+        yield wrong(path, repr(number), "0 with offline packing", to=0, because=why)

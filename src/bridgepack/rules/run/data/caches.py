@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.data.packed_paths import cached_packs, raw_root, splits_packed_by_host
+from bridgepack.rules.run.data.packed_paths import (
+    PATH_SETTINGS,
+    VALIDATION,
+    cached_packs,
+    raw_root,
+    splits_packed_by_host,
+)
 from bridgepack.rules.run.data.supply import num_packs
+from bridgepack.rules.run.reading import per_token_loss
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -33,15 +42,13 @@ def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, 
     return tuple(path for path, written_s in caches if written_s is not None and written_s < changed_s)
 
 
-@rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83, 652", evidence=EXECUTED)
+@rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83", noticed="never; a log line", evidence=EXECUTED)
 def cached_packs_older_than_data(run: Run) -> Found:
     """The host has packs of its own that are older than the raw data, and will take them.
 
     Why: Silent: the key of the packs has no content, time or size of the data in it; the run trains on the old data.
-    Bad: packed/.../training_4096.idx.parquet written on Monday, training.jsonl on Tuesday.
-    Good: training.jsonl written on Monday, packed/.../training_4096.idx.parquet on Tuesday.
+    Bad: packs written on Monday, training.jsonl on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or build packs with bridgepack and name them.
-    Noticed: never: "Skipping packed training data preparation - already exists".
     """
     for split in splits_packed_by_host(run):
         raw = f"{raw_root(run)}/{split}.jsonl"
@@ -49,25 +56,18 @@ def cached_packs_older_than_data(run: Run) -> Found:
             yield wrong(cache, f"older than {raw}", "packs made from the data as it is now")
 
 
-@rule("BP209", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:83, 897")
+@rule("BP209", WARNING, "PSB209; bridge/data/builders/gpt_sft.py:83, 897", when=splits_packed_by_host)
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
-    Why: Silent: the key of the packs has the tokenizer's path in it, not its vocabulary, its special tokens or its chat
-        template; the run trains on ids of the old one.
-    Bad: packed/.../training_4096.idx.parquet written on Monday, chat_template.jinja on Tuesday.
-    Good: chat_template.jinja written on Monday, packed/.../training_4096.idx.parquet on Tuesday.
+    Why: Silent: the key of the packs has the tokenizer's path, not its vocabulary, special tokens or template.
+    Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
     """
-    splits = splits_packed_by_host(run)
-    if not splits:
-        return
-    files, folder = run.require_files(), run.text_or_none("tokenizer.tokenizer_model") or ""
-    for name in _TOKENIZER_FILES:
-        for split in splits:
-            for cache in _older_caches(run, split, f"{folder.rstrip('/')}/{name}", files):
-                found = f"older than {folder.rstrip('/')}/{name}"
-                yield wrong(cache, found, "packs made with this tokenizer", group=cache)
+    folder = (run.text_or_none("tokenizer.tokenizer_model") or "").rstrip("/")
+    for name, split in itertools.product(_TOKENIZER_FILES, splits_packed_by_host(run)):
+        for cache in _older_caches(run, split, f"{folder}/{name}", run.require_files()):
+            yield wrong(cache, f"older than {folder}/{name}", "packs made with this tokenizer", group=cache)
 
 
 def _plain(text: str) -> str:
@@ -79,18 +79,15 @@ def cache_named_for_another_tokenizer(run: Run) -> Found:
     """The host is to pack, and tokenizer_model_name does not name the tokenizer.
 
     Why: Silent: it is the only trace of the tokenizer in the key; two tokenizers under one name share their packs.
-    Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B.
-    Good: tokenizer_model_name llama-3.2-1b-v2, tokenizer_model meta-llama/Llama-3.2-1B.
+    Bad: tokenizer_model_name my-packs, tokenizer_model meta-llama/Llama-3.2-1B. Good: llama-3.2-1b-v2.
     Fix: Leave tokenizer_model_name null, or put the tokenizer's own name into it.
     """
-    name = run.text_or_none(_TOKENIZER_NAME)
-    tokenizer = run.text_or_none("tokenizer.tokenizer_model")
+    name, tokenizer = run.text_or_none(_TOKENIZER_NAME), run.text_or_none("tokenizer.tokenizer_model")
     if name is None or tokenizer is None:
         return
     given, last = _plain(name), _plain(tokenizer.rstrip("/").rpartition("/")[2])
     if last not in given and given not in _plain(tokenizer):
-        found = f"{name}, for {tokenizer}"
-        allowed = "null, or a name with the tokenizer's in it"
+        found, allowed = f"{name}, for {tokenizer}", "null, or a name with the tokenizer's in it"
         yield wrong(_TOKENIZER_NAME, found, allowed, to=None, because="the host derives it from the tokenizer")
 
 
@@ -99,8 +96,7 @@ def cache_named_for_a_folder(run: Run) -> Found:
     """The host is to pack, and the tokenizer is a local folder, whose whole path becomes the name of the packs.
 
     Why: Slow: on another machine, after a move, or with a slash at the end, the host packs again.
-    Bad: tokenizer_model /checkpoints/llama, tokenizer_model_name null.
-    Good: tokenizer_model /checkpoints/llama, tokenizer_model_name llama.
+    Bad: tokenizer_model /checkpoints/llama, tokenizer_model_name null. Good: tokenizer_model_name llama.
     Fix: Set tokenizer_model_name to a name that stays.
     """
     tokenizer = run.text_or_none("tokenizer.tokenizer_model") or ""
@@ -112,30 +108,22 @@ def cache_named_for_a_folder(run: Run) -> Found:
 def several_caches_of_one_size(run: Run) -> Found:
     """The host keeps several packs of this size and multiple, made with other settings.
 
-    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the key, so each change packs again;
-        pad_cu_seqlens and the number of workers are not.
-    Bad: two folders under packed/ with training_4096.idx.parquet.
-    Good: one folder under packed/ with training_4096.idx.parquet.
+    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the key, so each change packs again.
+    Bad: two folders under packed/ with training_4096.idx.parquet. Good: one such folder.
     Fix: Delete the folders that no run needs.
     """
-    if TRAIN not in splits_packed_by_host(run):
-        return
-    caches = cached_packs(run, TRAIN, run.require_files())
+    caches = cached_packs(run, TRAIN, run.require_files()) if TRAIN in splits_packed_by_host(run) else ()
     if len(caches) > 1:
         yield wrong(f"{raw_root(run)}/packed", f"{len(caches)} packs", "1")
 
 
-@rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")
+@rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354", noticed="never; a log line")
 def materialized_data_kept(run: Run) -> Found:
     """hf_output_root already holds JSON Lines, which the host keeps whatever the Hugging Face settings say now.
 
-    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there. A folder
-        that the host chooses itself has the settings in its name.
-    Bad: hf_output_root /data/squad, where training.jsonl lies from an earlier run, hf_rewrite false.
-    Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
-        changed since, ignore this.
-    Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
+    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there.
+    Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
+    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite once. Ignore this where nothing has changed.
     """
     root = run.text_or_none("dataset.hf_output_root")
     if root is None or run.value("dataset.hf_dataset") is None or run.flag("dataset.hf_rewrite"):
@@ -149,94 +137,79 @@ def materialized_data_kept(run: Run) -> Found:
 def rewrites_data_at_every_start(run: Run) -> Found:
     """hf_rewrite is on with offline packing.
 
-    Why: Slow: every start, also a restart in the middle, loads and packs again while the GPUs wait. Silent: metadata
-        is emptied first, and without do_validation the packed validation file is deleted.
-    Bad: hf_rewrite true, enable_offline_packing true.
-    Good: hf_rewrite false, enable_offline_packing true.
+    Why: Slow: every start packs again while GPUs wait. Silent: without do_validation the validation packs are deleted.
+    Bad: hf_rewrite true, enable_offline_packing true. Good: hf_rewrite false.
     Fix: Set dataset.hf_rewrite to false after the first run.
     """
     if run.flag("dataset.hf_rewrite"):
-        where = "dataset.hf_rewrite"
-        why = "packs that are there are kept"
-        yield wrong(where, "true", "false", to=False, because=why)
+        yield wrong("dataset.hf_rewrite", "true", "false", to=False, because="packs that are there are kept")
 
 
-_TRAIN_PATH, _VALIDATION_PATH = f"{SPECS}.packed_train_data_path", f"{SPECS}.packed_val_data_path"
 #: Folders that hold one split of an artifact.
 _SPLIT_FOLDERS = frozenset({"training", "train", "validation", "valid", "val"})
 #: Files that the host rewrites in a checkpoint's folder with every checkpoint.
 _TRACKERS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt")
 
 
-@rule("BP609", WARNING, when=PACKS_OFFLINE)
+@rule("BP609", WARNING, "PSB609; bridge/data/loaders.py:271, data/samplers.py:368", when=PACKS_OFFLINE)
 def filled_up_batch_with_mean_loss(run: Run) -> Found:
     """The last batch of an epoch is filled up with packs that train nothing, and the loss is averaged over packs.
 
-    Why: Silent: num_epochs keeps the last batch and fills it with masked copies of a pack; averaged over packs they
-        make the others' gradients smaller, and a rank may get nothing else.
-    Bad: num_epochs 3 with offline packing and model.calculate_per_token_loss false.
-    Good: num_epochs 3 with model.calculate_per_token_loss true.
+    Why: Silent: the batch is filled with masked copies of a pack; they make the others' gradients smaller.
+    Bad: num_epochs 3, offline packing, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Source: PSB609; bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
     """
-    if not run.is_set("train.num_epochs"):
+    if not run.is_set("train.num_epochs") or run.flag("model.calculate_per_token_loss"):
         return
-    if run.flag("model.calculate_per_token_loss"):
-        return
-    if run.artifact is not None and num_packs(run, TRAIN) % run.global_batch_size == 0:
-        return
-    mended = change("model.calculate_per_token_loss", True, "masked packs then weigh nothing")
-    mended += change("ddp.average_in_collective", False, "the loss per token forbids averaging in the collective")
-    allowed = "true, or packs that are a multiple of global_batch_size"
-    yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
+    if run.artifact is None or num_packs(run, TRAIN) % run.global_batch_size:
+        allowed = "true, or packs that are a multiple of global_batch_size"
+        mended = per_token_loss(run, "masked packs then weigh nothing")
+        yield wrong("model.calculate_per_token_loss", "false with train.num_epochs", allowed, changes=mended)
 
 
-@rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363")
+@rule("BP610", WARNING, "PSB610; bridge/data/packing/parquet.py:363", when=PACKS_OFFLINE)
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, where it counts packs.
 
-    Why: Silent: a number of examples is read as a number of packs; above the packs there are, whole shuffled epochs are
-        appended until it is reached.
-    Bad: max_train_samples 10000 with offline packing into 1200 packs.
-    Good: max_train_samples null with offline packing.
+    Why: Silent: examples are read as packs; above the packs there are, whole epochs are appended.
+    Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
     Fix: Leave max_train_samples out and limit the examples before packing.
-    Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
+    Evidence: executed with the real 0.6.2; GLM-5.2 recipes set it.
     """
-    limit = run.stated_integer("dataset.max_train_samples") if run.packs_offline else None
+    limit = run.stated_integer("dataset.max_train_samples")
     if limit is None:
         return
     packs = None if run.artifact is None else num_packs(run, TRAIN)
     if packs is None or limit > packs:
         found = f"{limit} packs" if packs is None else f"{limit}, and there are {packs} packs"
-        allowed = "null, or at most the number of packs"
-        yield wrong("dataset.max_train_samples", found, allowed, to=None, because="it counts packs, and repeats them")
+        yield wrong("dataset.max_train_samples", found, "null, or at most the number of packs", to=None)
 
 
 @rule("BP611", WARNING, "PSB611; bridge/data/samplers.py:326", when=PACKS_OFFLINE)
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch,
-        the same place holds other data, which is repeated or left out.
-    Bad: checkpoint.load with a checkpoint of Monday, packs of Tuesday.
-    Good: checkpoint.load with a checkpoint of Tuesday, packs of Monday.
+    Why: Silent: the checkpoint knows how many packs were read, not which: others are repeated or left out.
+    Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
     """
-    if not run.is_stated("checkpoint.load"):
-        return
-    folder, packs = run.text_or_none("checkpoint.load"), run.text_or_none(_TRAIN_PATH)
+    folder = run.text_or_none("checkpoint.load") if run.is_stated("checkpoint.load") else None
     if folder is None:
         return
+    packs = run.text_or_none(PATH_SETTINGS[TRAIN])
     if packs is None:
         raise CannotJudgeError("the host makes the packs, so where they lie is not known")
     files = run.require_files()
-    saved = [files.modified_s(f"{folder.rstrip('/')}/{name}") for name in _TRACKERS]
-    written = [files.modified_s(path) for path in _pack_files(files, packs)]
-    last_saved = max((time for time in saved if time is not None), default=None)
-    last_written = max((time for time in written if time is not None), default=None)
-    if last_saved is not None and last_written is not None and last_written > last_saved:
-        found = f"a checkpoint {round((last_written - last_saved) / 60)} minutes older than the packs"
+    saved = _last_written(files, [f"{folder.rstrip('/')}/{name}" for name in _TRACKERS])
+    written = _last_written(files, _pack_files(files, packs))
+    if saved is not None and written is not None and written > saved:
+        found = f"a checkpoint {round((written - saved) / 60)} minutes older than the packs"
         yield wrong("checkpoint.load", found, "packs that are older than the checkpoint")
+
+
+def _last_written(files: Files, paths: Iterable[str]) -> float | None:
+    times = (files.modified_s(path) for path in paths)
+    return max((time for time in times if time is not None), default=None)
 
 
 def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
@@ -249,17 +222,13 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
 def packs_read_in_file_order(run: Run) -> Found:
     """This version of the host reads packs in the order of the file, in every epoch.
 
-    Why: Silent: the batch sampler does not shuffle before 0.6. First-fit packing fills the first packs best and leaves
-        the emptiest for the end, so the batches drift over an epoch.
-    Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1.
-    Good: packs made by bridgepack, whose order is random.
+    Why: Silent: first-fit packing fills the first packs best and leaves the emptiest for the end, so batches drift.
+    Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
     Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6.
-    Evidence: history of the host's samplers.py.
     """
-    if run.value("dataset.dataloader_type") != "batch":
-        return
-    if run.artifact is None or run.artifact.manifest is None:
-        found = f"batch in megatron-bridge {run.versions['megatron-bridge']}, which does not shuffle"
+    has_manifest = run.artifact is not None and run.artifact.manifest is not None
+    if run.value("dataset.dataloader_type") == "batch" and not has_manifest:
+        found = f"batch in megatron-bridge {run.versions[BRIDGE]}, which does not shuffle"
         yield wrong("dataset.dataloader_type", found, "packs in random order, or megatron-bridge 0.6")
 
 
@@ -267,20 +236,15 @@ def packs_read_in_file_order(run: Run) -> Found:
 def splits_from_two_artifacts(run: Run) -> Found:
     """Training and validation packs lie in different artifacts.
 
-    Why: Crash at the first evaluation, or silent: both are read with the same size, multiple and tokenizer, and nothing
-        compares how they were made.
-    Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation.
-    Good: packed_train_data_path /data/v2/training, packed_val_data_path /data/v2/validation.
-    Fix: Build both splits at once, or check both artifacts against this run.
-    Noticed: first evaluation, or never.
+    Why: Crash at the first evaluation, or silent: nothing compares how the two were made.
+    Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation. Good: both in v2.
+    Fix: Build both splits at once, or check both artifacts against this run. Noticed: first evaluation, or never.
     """
     if not run.flag("dataset.do_validation"):
         return
-    training, validation = (run.text_or_none(path) for path in (_TRAIN_PATH, _VALIDATION_PATH))
-    if training is None or validation is None:
-        return
-    if _artifact_folder(training) != _artifact_folder(validation):
-        yield wrong(_VALIDATION_PATH, validation, f"packs in {_artifact_folder(training)}")
+    training, validation = (run.text_or_none(path) for path in PATH_SETTINGS.values())
+    if training is not None and validation is not None and _artifact_folder(training) != _artifact_folder(validation):
+        yield wrong(PATH_SETTINGS[VALIDATION], validation, f"packs in {_artifact_folder(training)}")
 
 
 def _artifact_folder(spec: str) -> PurePosixPath:

@@ -6,54 +6,39 @@ from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
+from bridgepack.rules.run.reading import truths
 
 
-def packs_of(run: Run) -> ArtifactFacts | None:
-    """Return the artifact of a run that reads packs; None for a run that packs nothing offline."""
-    return run.require_artifact() if run.has_specs else None
-
-
-@rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222")
+@rule("BP106", ERROR, "PSB106; core/models/common/embeddings/rope_utils.py:222", when=HAS_SPECS)
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
-        multiple stands only in the name of the host's own folder.
-    Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2.
-    Good: sequences of 4 and 4 runtime tokens, context_parallel_size 2.
-    Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
-    Evidence: read in the source; Bridge #4489.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The host never compares packs with the run.
+    Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
+    Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size. Evidence: Bridge #4489.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    needed = run.needed_sequence_multiple
-    for truth in facts.require_truths():
-        if truth.runtime_length_gcd % needed:
+    for truth in truths(run):
+        if truth.runtime_length_gcd % run.needed_sequence_multiple:
             found = f"lengths that are multiples of {truth.runtime_length_gcd} only"
-            yield wrong(truth.split, found, f"multiples of {needed}")
+            yield wrong(truth.split, found, f"multiples of {run.needed_sequence_multiple}")
 
 
-@rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", noticed="a later step", evidence=EXECUTED)
+@rule("BP107", ERROR, "PSB107; bridge/data/packing/gpt_sft.py:199", when=HAS_SPECS, noticed="a later step")
 def artifact_row_exceeds_pack(run: Run) -> Found:
     """A row of the artifact is wider than this run's packed_sequence_size.
 
     Why: Crash whenever the row is drawn, perhaps hours later: an AssertionError without a message in a loader's worker.
-    Bad: a row of 4096 runtime tokens, packed_sequence_size 2048.
-    Good: a row of 4096 runtime tokens, packed_sequence_size 4096.
+    Bad: a row of 4096 runtime tokens, packed_sequence_size 2048. Good: packed_sequence_size 4096.
     Fix: Raise packed_sequence_size and seq_length to the size that the artifact was packed for, or pack again.
+    Evidence: executed with the real 0.6.2.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    size = run.packed_sequence_size
-    for truth in facts.require_truths():
-        if truth.max_row_width > size:
+    for truth in truths(run):
+        if truth.max_row_width > run.packed_sequence_size:
             found = f"a row of {truth.max_row_width} runtime tokens"
-            yield wrong(truth.split, found, f"at most {size}, packed_sequence_size")
+            yield wrong(truth.split, found, f"at most {run.packed_sequence_size}, packed_sequence_size")
 
 
 def _size_made_for(facts: ArtifactFacts) -> int:
@@ -67,83 +52,64 @@ def _size_made_for(facts: ArtifactFacts) -> int:
     return known(size if type(size) is int else None, "the size that the artifact was packed for")
 
 
-@rule("BP108", WARNING, "PSB108, PSB410")
+@rule("BP108", WARNING, "PSB108, PSB410", when=HAS_SPECS)
 def artifact_packed_for_smaller_size(run: Run) -> Found:
     """The artifact was packed for a smaller size than this run's packed_sequence_size.
 
     Why: Slow: every row is filled up with padding; a step trains fewer tokens than the settings say.
-    Bad: an artifact for 4096, packed_sequence_size 8192.
-    Good: an artifact for 8192, packed_sequence_size 8192.
+    Bad: an artifact for 4096, packed_sequence_size 8192. Good: an artifact for 8192.
     Fix: Use packed_sequence_size and seq_length of the artifact, or pack again.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    made_for, size = _size_made_for(facts), run.packed_sequence_size
+    made_for, size = _size_made_for(run.require_artifact()), run.packed_sequence_size
     if 0 < made_for < size:
-        found = f"{size}, with packs for {made_for}"
-        yield wrong(f"{SPECS}.packed_sequence_size", found, str(made_for))
+        yield wrong(f"{SPECS}.packed_sequence_size", f"{size}, with packs for {made_for}", str(made_for))
 
 
-@rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239")
+@rule("BP121", WARNING, "PSB106; bridge/data/packing/gpt_sft.py:205, 239", when=HAS_SPECS)
 def artifact_multiple_differs(run: Run) -> Found:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
-    Why: Silent: with 1 the host takes padding inside sequences for tokens; with more than 1 it looks for padding at
-        every sequence's end, and derives row widths from a multiple that the rows do not have.
-    Bad: an artifact with pad_seq_to_mult 4, a run with 1.
-    Good: an artifact with pad_seq_to_mult 4, a run with 4.
+    Why: Silent: the host takes padding inside sequences for tokens, or tokens for padding; widths are wrong.
+    Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's where this run's parallelism allows it, or pack again.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    made_with, multiple = (known(facts.context.pad_seq_to_mult, "the artifact's pad_seq_to_mult"), run.pad_seq_to_mult)
+    made_with = known(run.require_artifact().context.pad_seq_to_mult, "the artifact's pad_seq_to_mult")
+    multiple, where = run.pad_seq_to_mult, f"{SPECS}.pad_seq_to_mult"
     if made_with == multiple or (multiple > 1 and made_with % multiple == 0):
         return
-    where = f"{SPECS}.pad_seq_to_mult"
-    is_enough = made_with % run.needed_sequence_multiple == 0
-    why = "the artifact was packed with it"
     found = f"{multiple}, with packs padded to {made_with}"
-    allowed = str(made_with) if is_enough else "packs made with this multiple"
-    yield wrong(where, found, allowed, changes=change(where, made_with, why) if is_enough else ())
+    if made_with % run.needed_sequence_multiple == 0:
+        yield wrong(where, found, str(made_with), to=made_with, because="the artifact was packed with it")
+    else:
+        yield wrong(where, found, "packs made with this multiple")
 
 
-@rule("BP122", WARNING, "PSB206", noticed="dataset build, or never", evidence=EXECUTED)
+@rule("BP122", WARNING, "PSB206", when=HAS_SPECS, noticed="dataset build, or never", evidence=EXECUTED)
 def artifact_lacks_validation(run: Run) -> Found:
     """The run validates, and the artifact has no validation split.
 
     Why: Crash when the dataset is built, or silent: the host looks for other packs, or packs validation.jsonl itself.
-    Bad: do_validation true, an artifact with the split training only.
-    Good: do_validation true, an artifact with the splits training and validation.
+    Bad: do_validation true, an artifact with the split training only. Good: an artifact with training and validation.
     Fix: Build the artifact with validation data, or set dataset.do_validation to false.
     """
-    facts = packs_of(run)
-    if facts is None or not run.flag("dataset.do_validation"):
-        return
-    if TRAIN in facts.shards and VALIDATION not in facts.shards:
-        found = f"an artifact with {', '.join(facts.shards)} only"
-        yield wrong(PATH_SETTINGS[VALIDATION], found, "an artifact with a validation split")
+    splits = run.require_artifact().shards
+    if run.flag("dataset.do_validation") and TRAIN in splits and VALIDATION not in splits:
+        found, allowed = f"an artifact with {', '.join(splits)} only", "an artifact with a validation split"
+        yield wrong(PATH_SETTINGS[VALIDATION], found, allowed)
 
 
-@rule("BP220", WARNING, "PSB220, PSB216, PSB616")
+@rule("BP220", WARNING, "PSB220, PSB216, PSB616", when=HAS_SPECS)
 def artifact_sequences_longer_than_run(run: Run) -> Found:
     """The artifact has sequences longer than this run would pack.
 
-    Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them. A
-        tool that packs ahead of the run does not see the run's overrides.
-    Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048.
-    Good: a sequence of 2048 runtime tokens, dataset.seq_length 2048.
+    Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them.
+    Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048. Good: at most 2048 runtime tokens.
     Fix: Make the settings those of the artifact, or pack again with them.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    limit = longest_sequence(run)
-    for truth in facts.require_truths():
-        if truth.max_runtime_length > limit:
+    for truth in truths(run):
+        if truth.max_runtime_length > longest_sequence(run):
             found = f"a sequence of {truth.max_runtime_length} runtime tokens"
-            yield wrong(truth.split, found, f"at most {limit}, as this run would pack")
+            yield wrong(truth.split, found, f"at most {longest_sequence(run)}, as this run would pack")
 
 
 @rule("BP421", ERROR, "PSB401, PSB405, PSB409; bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS, evidence=EXECUTED)
@@ -151,20 +117,15 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
     """pad_cu_seqlens is on, and the metadata that it needs is not named or does not cover every split that is read.
 
     Why: Crash when the dataset is built, or at the first row that has more sequences than the metadata knows.
-    Bad: pad_cu_seqlens true, packs named, packed_metadata_path null.
-    Good: pad_cu_seqlens true, packs named, packed_metadata_path Path("/data/packs/bridge_metadata.json").
-    Fix: Name the metadata file of the packs; it has an entry for every split.
-    Noticed: dataset build.
+    Bad: pad_cu_seqlens true, packs named, packed_metadata_path null. Good: packed_metadata_path set.
+    Fix: Name the metadata file of the packs; it has an entry for every split. Noticed: dataset build.
     """
-    if not run.flag(f"{SPECS}.pad_cu_seqlens"):
-        return
-    if run.text_or_none(PATH_SETTINGS[TRAIN]) is None:
+    if not run.flag(f"{SPECS}.pad_cu_seqlens") or run.text_or_none(PATH_SETTINGS[TRAIN]) is None:
         return
     metadata = run.text_or_none(METADATA_SETTING)
-    is_seen = metadata is not None and run.files is not None and "://" not in metadata
     if metadata is None:
         yield wrong(METADATA_SETTING, "null, with pad_cu_seqlens", "the packs' metadata file")
-    elif is_seen and run.files is not None and not run.files.exists(metadata):
+    elif run.files is not None and "://" not in metadata and not run.files.exists(metadata):
         yield wrong(METADATA_SETTING, f"{metadata}, no such file", "a file that exists")
     if run.artifact is not None and not run.artifact.metadata.exists:
         found = "no such file, with pad_cu_seqlens"
@@ -175,23 +136,18 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
 MAX_EXACT_FLOAT32 = 1 << 24
 
 
-@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
+@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169", when=HAS_SPECS, noticed=VALIDATE)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on and rows are not padded to their full width.
 
     Why: Crash at start: validate() refuses it; static cu_seqlens are of use only with rows of static width.
-    Bad: pad_cu_seqlens true, dataset_kwargs {}.
-    Good: pad_cu_seqlens true, dataset_kwargs {pad_to_max_length: true}.
+    Bad: pad_cu_seqlens true, dataset_kwargs {}. Good: dataset_kwargs {pad_to_max_length: true}.
     Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
-    Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
-        yield wrong(
-            f"{SPECS}.pad_cu_seqlens",
-            "true with rows that are not padded to their full width",
-            "dataset_kwargs.pad_to_max_length true",
-            changes=change("dataset.dataset_kwargs.pad_to_max_length", True, "pad_cu_seqlens needs it"),
-        )
+        found, path = "true with rows that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
+        mended = change(f"dataset.{path}", True, "pad_cu_seqlens needs it")
+        yield wrong(f"{SPECS}.pad_cu_seqlens", found, f"{path} true", changes=mended)
 
 
 @rule("BP324", ERROR, "PSB324; bridge/data/packing/config.py", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
@@ -199,27 +155,22 @@ def blend_of_packs(run: Run) -> Found:
     """offline_packing_specs asks for a weighted blend of packs, which this version does not have.
 
     Why: Crash when the config is made: TypeError, unexpected keyword argument 'packed_train_data_blend'.
-    Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]].
-    Good: packed_train_data_path "all/*.parquet".
+    Bad: packed_train_data_blend [[0.7, "a/*.parquet"], [0.3, "b/*.parquet"]]. Good: packed_train_data_path "*.parquet".
     Fix: Mix the sources before packing, with the weights as repetitions, and name the packs by a glob.
-    Noticed: construction.
-    Evidence: Megatron-Bridge #5289, open.
+    Noticed: construction. Evidence: Bridge #5289, open.
     """
     for field in ("packed_train_data_blend", "packed_val_data_blend"):
         if run.is_set(f"{SPECS}.{field}"):
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 
-@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
+@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE, evidence=EXECUTED)
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
-        not looked at.
-    Bad: position_embedding_type learned_absolute with offline packing.
-    Good: position_embedding_type rope with offline packing.
+    Why: Silent: learned or multimodal positions are trained so; plain rotary positions are not looked at.
+    Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
-    Evidence: executed with the real 0.6.2 collate.
     """
     kind = run.text_or_none("model.position_embedding_type")
     if kind in ("learned_absolute", "mrope"):
@@ -231,8 +182,7 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
     """Building the packed dataset seeds numpy's generator with dataset.seed, which is not rng.seed.
 
     Why: Silent: code of yours that draws from numpy's generator draws the same on every rank, whatever rng.seed.
-    Bad: dataset.seed 1234, rng.seed 5678.
-    Good: both 5678.
+    Bad: dataset.seed 1234, rng.seed 5678. Good: both 5678.
     Fix: Give such code a generator of its own.
     """
     seed, expected = run.value("dataset.seed"), run.value("rng.seed")
@@ -240,19 +190,17 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
         yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
 
 
-@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
+@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED, evidence="Bridge #2914, #3117")
 def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
-    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
-        step. Wrong attention boundaries show up in this way.
-    Bad: rerun_state_machine.check_for_nan_in_loss false.
-    Good: rerun_state_machine.check_for_nan_in_loss true.
+    Why: Silent: 0 * NaN is NaN, so one NaN in padding spoils the step. Wrong boundaries show in this way.
+    Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
-    Evidence: read in the source; Megatron-Bridge #2914, #3117.
     """
-    if not run.flag("rerun_state_machine.check_for_nan_in_loss"):
-        yield wrong("rerun_state_machine.check_for_nan_in_loss", "false", "true")
+    path = "rerun_state_machine.check_for_nan_in_loss"
+    if not run.flag(path):
+        yield wrong(path, "false", "true")
 
 
 @rule("BP524", ADVICE, "PSB524; bridge/training/losses.py:102", when=HAS_SPECS)
@@ -260,8 +208,7 @@ def token_counts_beyond_float32(run: Run) -> Found:
     """A step can train more tokens than float32 counts exactly.
 
     Why: Silent: the reported loss is a sum divided by a count that is rounded; the gradient is not affected.
-    Bad: global_batch_size 8192 with packed_sequence_size 4096: 33554432 tokens.
-    Good: global_batch_size 8 with packed_sequence_size 4096.
+    Bad: global_batch_size 8192, packed_sequence_size 4096: 33554432 tokens. Good: global_batch_size 8.
     Fix: Nothing; do not compare reported losses beyond the seventh digit.
     """
     num_tokens = run.global_batch_size * run.packed_sequence_size
@@ -276,46 +223,35 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@rule("BP115", WARNING, "PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md")
+@rule("BP115", WARNING, when=HAS_SPECS, noticed="never; the host logs it when it packs")
 def packs_poorly_filled(run: Run) -> Found:
     """Rows hold much less than packed_sequence_size, physically.
 
     Why: Slow: attention and matrix products run over the padding at the end of every row.
-    Bad: 1000 rows of 3000 runtime tokens on average, packed_sequence_size 4096: 73 %.
-    Good: 1000 rows of 4000 runtime tokens on average, packed_sequence_size 4096: 98 %.
-    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack cannot be
-        combined in it.
-    Noticed: never; the host logs it when it packs.
-    Evidence: read in the source; splits of few rows are left out.
+    Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73 %. Good: 4000 on average: 98 %.
+    Fix: Raise packed_sequence_size; 8192 is the host's first target. Sequences nearly as long as a pack do not combine.
+    Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
     size = run.packed_sequence_size
-    for truth in facts.require_truths():
+    for truth in truths(run):
         fill = truth.mean_row_width / size if size > 0 else 1.0
         if truth.num_rows >= _MIN_ROWS and fill < _MIN_FILL_FRACTION:
             found = f"rows are filled to {fill:.0%}: {truth.mean_row_width:.0f} of {size} runtime tokens"
             yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
-@rule("BP120", WARNING, "PSB115, PSB118", noticed="never; the host's packing_efficiency counts the padding as use")
+@rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, noticed="never; packing_efficiency counts it as use")
 def alignment_wastes_tokens(run: Run) -> Found:
     """A large share of the tokens in packs is padding to pad_seq_to_mult.
 
     Why: Slow: rows look full, but their useful fill is lower. Short sequences and a large multiple cost most.
-    Bad: 1000 tokens, 200 of them padding inside sequences.
-    Good: 1000 tokens, 20 of them padding inside sequences.
+    Bad: 1000 tokens, 200 of them padding inside sequences. Good: 20 of them.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
-    Evidence: inferred; the numbers are the manifest's.
+    Evidence: the manifest's numbers.
     """
-    facts = packs_of(run)
-    if facts is None:
-        return
-    for split in facts.require_manifest().splits:
-        statistics = split.statistics
-        padding, physical = statistics.num_alignment_tokens, statistics.num_tokens + statistics.num_alignment_tokens
+    for split in run.require_artifact().require_manifest().splits:
+        padding = split.statistics.num_alignment_tokens
+        physical = split.statistics.num_tokens + padding
         if physical and padding / physical > _MAX_ALIGNMENT_FRACTION:
-            useful = statistics.num_tokens / physical
-            found = f"{padding} of {physical} tokens are alignment: {useful:.0%} useful"
+            found = f"{padding} of {physical} tokens are alignment: {1 - padding / physical:.0%} useful"
             yield wrong(split.name, found, f"{1 - _MAX_ALIGNMENT_FRACTION:.0%} useful or more")

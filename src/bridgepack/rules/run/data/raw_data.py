@@ -22,29 +22,22 @@ from bridgepack.rules.run.data.packed_paths import (
 def validation_packed_by_host(run: Run) -> Found:
     """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
 
-    Why: Silent: validation is packed with the run's own preprocessing, not with that of the training packs. Crash when
-        the dataset is built where there is no validation.jsonl: rank 0 fails and the others wait for it.
-    Bad: packed_train_data_path set, packed_val_data_path null, do_validation true.
-    Good: packed_train_data_path set, packed_val_data_path null, do_validation false.
-    Fix: Name validation packs, or set dataset.do_validation to false.
-    Evidence: executed with the real 0.6.2.
+    Why: Silent: validation is packed with the run's own preprocessing. Crash where there is no validation.jsonl.
+    Bad: packed_train_data_path set, packed_val_data_path null, do_validation true. Good: do_validation false.
+    Fix: Name validation packs, or set dataset.do_validation to false. Evidence: executed with the real 0.6.2.
     """
-    splits = splits_packed_by_host(run)
-    if splits == (VALIDATION,):
+    if splits_packed_by_host(run) == (VALIDATION,):
         allowed = "a path to validation packs, or do_validation false"
         yield wrong(PATH_SETTINGS[VALIDATION], "null, with named training packs and do_validation", allowed)
 
 
-@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641", when=HAS_SPECS)
+@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780", when=HAS_SPECS, noticed="end of training")
 def test_split_width_not_divisible(run: Run) -> Found:
     """do_test is on, and the width of test batches, which are never packed, does not divide.
 
-    Why: Crash at the end of training, where dataset_root has a test.jsonl: its rows are rounded to 16 tokens, and
-        context or sequence parallelism needs another multiple.
-    Bad: do_test true, context_parallel_size 4, tensor_model_parallel_size 8, sequence_parallel: 16 where 32 is needed.
-    Good: do_test false.
+    Why: Crash at the end of training with a test.jsonl: its rows are rounded to 16 tokens, whatever is needed.
+    Bad: do_test true, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: do_test false.
     Fix: Set dataset.do_test to false; it is true by default.
-    Noticed: end of training.
     """
     if not run.flag("dataset.do_test"):
         return
@@ -67,16 +60,16 @@ def _may_have_test_data(run: Run) -> bool:
     return run.files.exists(f"{raw_root(run)}/test.jsonl")
 
 
-@rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", noticed=DATASET_BUILD)
+@rule("BP219", ERROR, "PSB219; bridge/data/builders/gpt_sft.py:802", when=HAS_SPECS, noticed=DATASET_BUILD)
 def raw_folder_not_writable(run: Run) -> Found:
     """The host needs its folder of packs under dataset_root, does not have it, and may not make it.
 
     Why: Crash when the dataset is built: PermissionError. With explicit packs too, where packed_metadata_path is null.
-    Bad: a dataset_root that only others may write, packed_metadata_path null.
-    Good: a dataset_root that only others may write, and all three packed paths named.
+    Bad: a dataset_root that only others may write, packed_metadata_path null. Good: all three packed paths named.
     Fix: Name packed_train_data_path, packed_val_data_path and packed_metadata_path, or make dataset_root writable.
     """
-    unnamed = _unnamed(run)
+    unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
+    unnamed += [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
     if not unnamed:
         return
     files, root = run.require_files(), raw_root(run)
@@ -85,30 +78,21 @@ def raw_folder_not_writable(run: Run) -> Found:
         yield wrong("dataset.dataset_root", found, "a writable folder, or all paths named")
 
 
-def _unnamed(run: Run) -> list[str]:
-    """Return the settings of packed paths for which the host takes its own folder."""
-    if not run.has_specs:
-        return []
-    unnamed = [PATH_SETTINGS[split] for split in splits_packed_by_host(run)]
-    return unnamed + [METADATA_SETTING] * (run.value(METADATA_SETTING) is None)
-
-
-@rule("BP221", ERROR, "PSB206, PSB201; bridge/data/packing/offline.py:204", noticed=DATASET_BUILD, evidence=EXECUTED)
+@rule("BP221", ERROR, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence=EXECUTED)
 def raw_data_missing(run: Run) -> Found:
     """The host is to pack a split, and neither its JSON Lines nor packs of it exist.
 
     Why: Crash when the dataset is built: GPT SFT input path does not exist. The other ranks wait for rank 0.
-    Bad: packed_val_data_path null, do_validation true, and no validation.jsonl in dataset_root.
-    Good: packed_val_data_path null, do_validation true, and a validation.jsonl in dataset_root.
+    Bad: packed_val_data_path null, do_validation true, no validation.jsonl in dataset_root. Good: it is there.
     Fix: Name the packs of that split, put its JSON Lines into dataset_root, or switch the split off.
+    Source: PSB206, PSB201; bridge/data/packing/offline.py:204
     """
-    splits = splits_packed_by_host(run)
-    if not splits or run.value("dataset.hf_dataset") is not None:
+    if run.value("dataset.hf_dataset") is not None:
         return
     if run.dataset_kind == "HFDatasetConfig":
         raise CannotJudgeError("the host writes the raw data itself")
     files, root = run.require_files(), raw_root(run)
-    for split in splits:
+    for split in splits_packed_by_host(run):
         raw = f"{root}/{split}.jsonl"
         if not files.exists(raw) and not cached_packs(run, split, files):
             yield wrong(PATH_SETTINGS[split], f"null, and no {raw}", "packs, or that file")
@@ -118,12 +102,9 @@ def raw_data_missing(run: Run) -> Found:
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing
-        is written into it. Otherwise an empty folder stays behind.
-    Bad: packed_train_data_path set, packed_metadata_path null.
-    Good: packed_train_data_path set, packed_metadata_path Path("/data/packs/bridge_metadata.json").
+    Why: Crash when the dataset is built where dataset_root may not be written. Otherwise an empty folder stays behind.
+    Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
     Fix: Name the metadata file of the packs.
     """
-    named = {path.split for path in explicit_paths(run)}
-    if TRAIN in named and run.value(METADATA_SETTING) is None:
+    if any(path.split == TRAIN for path in explicit_paths(run)) and run.value(METADATA_SETTING) is None:
         yield wrong(METADATA_SETTING, "null, with named packs", "the packs' metadata file")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
-from bridgepack.rules.engine.subject import PACKS_OFFLINE, TEXT_DATASETS, Run
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
 from bridgepack.rules.run.data.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
 
-_KWARGS = "dataset.dataset_kwargs"
+_KWARGS, _ADD_BOS = "dataset.dataset_kwargs", "dataset.preprocessing.add_bos"
 #: A template with this block says itself what the assistant wrote.
 _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 #: Families whose tokenizers have no BOS token, and those whose tokenizers begin every text with it.
@@ -21,17 +21,15 @@ _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
-    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, and the rows that fill up a
-        batch.
-    Bad: dataset_kwargs {answer_only_loss: false} with offline packing.
-    Good: dataset_kwargs without it, and preprocessing.loss_mode full where everything is meant to be trained.
+    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, rows that fill up a batch.
+    Bad: dataset_kwargs {answer_only_loss: false} with offline packing. Good: dataset_kwargs without it.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
-    Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
+    Noticed: never, or validate() with preprocessing.
     """
     value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
-        path = f"{_KWARGS}.answer_only_loss"
-        yield wrong(path, str(value), "true, or not set", to=True, because="the mask in the packs is then used")
+        why = "the mask in the packs is then used"
+        yield wrong(f"{_KWARGS}.answer_only_loss", str(value), "true, or not set", to=True, because=why)
 
 
 @rule("BP505", WARNING, "PSB505; bridge/data/sft_processing.py:406", when=host_packs)
@@ -39,8 +37,7 @@ def completions_without_eos(run: Run) -> Found:
     """The host packs prompts and completions without an EOS after them.
 
     Why: Silent: the model never learns to stop.
-    Bad: preprocessing.add_eos false.
-    Good: preprocessing.add_eos true.
+    Bad: preprocessing.add_eos false. Good: preprocessing.add_eos true.
     Fix: Set add_eos to true, unless the completions end with a stop token of their own.
     """
     is_legacy = preprocessing_kind(run) == LEGACY
@@ -50,18 +47,15 @@ def completions_without_eos(run: Run) -> Found:
         yield wrong(path, "False", "true", to=True, because="the model learns to stop", needs_repack=True)
 
 
-@rule("BP507", ERROR, "PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515", noticed=DATASET_BUILD)
+@rule("BP507", ERROR, "PSB507; bridge/data/packing/offline.py:159", when=IS_TEXT, evidence=EXECUTED)
 def chat_template_in_dataset_kwargs(run: Run) -> Found:
     """dataset_kwargs holds a chat_template.
 
-    Why: Crash at dataset init on every rank but the one that packs, and on that one too once packs exist: TypeError,
-        unexpected keyword argument 'chat_template'.
-    Bad: dataset_kwargs {chat_template: "..."}.
-    Good: tokenizer.chat_template or tokenizer.chat_template_path.
-    Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs.
-    Evidence: executed with the real 0.6.2.
+    Why: Crash at dataset init on every rank that does not pack: TypeError, unexpected keyword argument 'chat_template'.
+    Bad: dataset_kwargs {chat_template: "..."}. Good: tokenizer.chat_template or tokenizer.chat_template_path.
+    Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs. Noticed: dataset build.
     """
-    if run.dataset_kind in TEXT_DATASETS and "chat_template" in run.dataset_kwargs:
+    if "chat_template" in run.dataset_kwargs:
         yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
 
 
@@ -69,10 +63,9 @@ def chat_template_in_dataset_kwargs(run: Run) -> Found:
 def legacy_mask(run: Run) -> Found:
     """The host packs rows of a local file and no preprocessing is set, so the mask is guessed from one position.
 
-    Why: Silent: everything after the start of the answer is trained, the first padding token too; truncation is not
-        taken into account.
-    Bad: dataset_root set, preprocessing null, no packs named.
-    Good: preprocessing PromptCompletionSFTPreprocessingConfig or ChatSFTPreprocessingConfig.
+    Why: Silent: everything after the start of the answer is trained, the first padding token too; truncation is
+        ignored.
+    Bad: dataset_root set, preprocessing null, no packs named. Good: ChatSFTPreprocessingConfig.
     Fix: Set dataset.preprocessing to what the rows are.
     """
     if preprocessing_kind(run) == LEGACY:
@@ -83,18 +76,15 @@ def legacy_mask(run: Run) -> Found:
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
-    Why: Silent: both are tokenised alone and joined, so the boundary is one that joint tokenisation at inference does
-        not give, and the words run together.
-    Bad: prompt_template "{prompt}", separator "".
-    Good: prompt_template "{prompt}", separator " ".
+    Why: Silent: joint tokenisation at inference gives another boundary than training, and words run together.
+    Bad: prompt_template "{prompt}", separator "". Good: separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
     """
-    preprocessing = prompt_completion(run)
-    template, separator = preprocessing.get("prompt_template", ""), preprocessing.get("separator")
-    if separator == "" and str(template).endswith("}") and not preprocessing.get("add_sep"):
-        path = "dataset.preprocessing.separator"
-        mended = change(path, " ", "the host's own recipes do so", needs_repack=True)
-        yield wrong(path, "empty", "a space or a line end", changes=mended)
+    preprocessing, path = prompt_completion(run), "dataset.preprocessing.separator"
+    is_closed = str(preprocessing.get("prompt_template", "")).endswith("}") and not preprocessing.get("add_sep")
+    if is_closed and preprocessing.get("separator") == "":
+        why = "the host's own recipes do so"
+        yield wrong(path, "empty", "a space or a line end", to=" ", because=why, needs_repack=True)
 
 
 @rule("BP516", ADVICE, "PSB516; bridge/data/sft_processing.py:393")
@@ -102,15 +92,12 @@ def prompts_without_bos(run: Run) -> Found:
     """The host packs prompts without BOS for a family whose tokenizers begin every text with it.
 
     Why: Silent: inference begins with BOS, training does not; Gemma models degrade badly.
-    Bad: preprocessing.add_bos false with a Gemma tokenizer.
-    Good: preprocessing.add_bos true with a Gemma tokenizer.
+    Bad: preprocessing.add_bos false with a Gemma tokenizer. Good: preprocessing.add_bos true with a Gemma tokenizer.
     Fix: Set add_bos to true where inference adds BOS.
-    Evidence: read in the source: add_bos is false by default.
     """
     if prompt_completion(run).get("add_bos") is False and run.family.name.startswith(_BEGIN_WITH_BOS):
-        path = "dataset.preprocessing.add_bos"
-        mended = change(path, True, "the tokenizer begins every text with BOS", needs_repack=True)
-        yield wrong(path, f"False with {run.family.evidence}", "true", changes=mended)
+        why = "the tokenizer begins every text with BOS"
+        yield wrong(_ADD_BOS, f"False with {run.family.evidence}", "true", to=True, because=why, needs_repack=True)
 
 
 @rule("BP517", WARNING, "PSB517; bridge/data/sft_processing.py:395", noticed=DATASET_BUILD)
@@ -118,32 +105,25 @@ def bos_wanted_but_missing(run: Run) -> Found:
     """The host is to add BOS, and tokenizers of the model's family have none.
 
     Why: Crash at dataset build: the tokenizer has no BOS token.
-    Bad: preprocessing.add_bos true with a Qwen3 tokenizer.
-    Good: preprocessing.add_bos false with a Qwen3 tokenizer.
-    Fix: Set add_bos to false.
-    Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were looked at.
+    Bad: preprocessing.add_bos true with a Qwen3 tokenizer. Good: preprocessing.add_bos false with a Qwen3 tokenizer.
+    Fix: Set add_bos to false. Evidence: read in the source; Qwen2.5 and Qwen3 looked at.
     """
     if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
-        path = "dataset.preprocessing.add_bos"
-        mended = change(path, False, "there is no BOS token", needs_repack=True)
-        yield wrong(path, f"True with {run.family.evidence}", "false", changes=mended)
+        found, why = f"True with {run.family.evidence}", "there is no BOS token"
+        yield wrong(_ADD_BOS, found, "false", to=False, because=why, needs_repack=True)
 
 
-@rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"}, noticed=DATASET_BUILD)
+@rule("BP520", WARNING, when=host_packs, versions={BRIDGE: "<0.7"}, evidence="Bridge #5190, on main only")
 def tokenizer_not_hugging_face(run: Run) -> Found:
     """The host packs rows with a tokenizer that is not of Hugging Face.
 
     Why: Crash at dataset build: preprocessing asks the tokenizer for methods that only Hugging Face's have.
-    Bad: tokenizer_type SentencePieceTokenizer, chat preprocessing, no packs named.
-    Good: tokenizer_type HuggingFaceTokenizer.
+    Bad: SentencePieceTokenizer, chat preprocessing, no packs named. Good: HuggingFaceTokenizer.
     Fix: Use the Hugging Face form of the tokenizer, or build packs beforehand.
-    Evidence: Megatron-Bridge #5190, on main only.
-    Source: PSB520; bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
+    Noticed: dataset build. Source: PSB520; bridge/data/sft_processing.py:295, data/datasets/gpt_sft.py:739
     """
-    if preprocessing_kind(run) == LEGACY:
-        return
-    kind = run.text_or_none("tokenizer.tokenizer_type")
-    if kind != "HuggingFaceTokenizer":
+    kind = None if preprocessing_kind(run) == LEGACY else run.text_or_none("tokenizer.tokenizer_type")
+    if preprocessing_kind(run) != LEGACY and kind != "HuggingFaceTokenizer":
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
@@ -152,10 +132,9 @@ def template_without_generation_block(run: Run) -> Found:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
     Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
-    Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}.
-    Good: the same with a tokenizer.chat_template that has `{% generation %}` around what the assistant wrote.
+    Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}. Good: such blocks.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
-    Evidence: Megatron-Bridge #3359, read in the source of 0.4.2.
+    Evidence: Bridge #3359.
     """
     kwargs = run.dataset_kwargs
     uses_template = kwargs.get("use_hf_tokenizer_chat_template") and kwargs.get("chat", True)
@@ -167,18 +146,15 @@ def template_without_generation_block(run: Run) -> Found:
         yield wrong("tokenizer.chat_template", found, "a template with {% generation %} blocks")
 
 
-@rule("BP539", ADVICE, "PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411")
+@rule("BP539", ADVICE, when=host_packs, evidence="executed with the real 0.6.2; Model-Optimizer #2113")
 def host_drops_or_cuts_silently(run: Run) -> Found:
     """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
 
-    Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so that another context
-        parallelism trains on other data; prompts lose their end first, and a cut completion still gets EOS.
-    Bad: chat preprocessing, pad_seq_to_mult 4, no packs named.
-    Good: packs named that were built with a drop ledger.
+    Why: Silent: chats are dropped with pad_seq_to_mult 1 and cut above it; prompts lose their end first.
+    Bad: chat preprocessing, pad_seq_to_mult 4, no packs named. Good: packs named that were built with a drop ledger.
     Fix: Build packs beforehand, and look at what was dropped.
-    Evidence: executed with the real 0.6.2; Model-Optimizer #2113.
+    Source: PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411
     """
-    if host_packs(run):
-        is_dropped = preprocessing_kind(run) == CHAT and run.pad_seq_to_mult == 1
-        found = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
-        yield wrong("dataset.offline_packing_specs", found, "packs built with a drop ledger")
+    is_dropped = preprocessing_kind(run) == CHAT and run.pad_seq_to_mult == 1
+    found = f"over-long rows are {'dropped' if is_dropped else 'cut'}"
+    yield wrong("dataset.offline_packing_specs", found, "packs built with a drop ledger")

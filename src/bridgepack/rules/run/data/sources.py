@@ -8,7 +8,7 @@ from typing import Any
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, VALIDATE, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_TEXT, SPECS, Run
-from bridgepack.rules.run.reading import FINETUNING_DATASETS
+from bridgepack.rules.run.reading import fine_tunes
 
 _OPTIONS = "dataset.dataset_kwargs"
 _PACK_PATHS = ("packed_train_data_path", "packed_val_data_path", "packed_metadata_path")
@@ -38,8 +38,7 @@ def data_source_not_exactly_one(run: Run) -> Found:
     """The dataset has no source, or two.
 
     Why: Crash at start: validate() refuses it, also where explicit packs make the source unnecessary.
-    Bad: dataset_root null and hf_dataset null, with packed_train_data_path set.
-    Good: dataset_root /data/my_sft next to the packed paths.
+    Bad: dataset_root null and hf_dataset null, with packed_train_data_path set. Good: dataset_root /data/my_sft.
     Fix: Set dataset_root, to any folder where packs are explicit, or hf_dataset; not both.
     Source: PSB017; bridge/data/builders/gpt_sft.py:137
     """
@@ -56,16 +55,13 @@ def rewrite_of_explicit_packs(run: Run) -> Found:
     """The source is to be written anew and the packs are files that were named.
 
     Why: Crash at start: validate() refuses it, because it would overwrite them.
-    Bad: hf_rewrite true with packed_train_data_path set.
-    Good: hf_rewrite false with packed_train_data_path set.
+    Bad: hf_rewrite true with packed_train_data_path set. Good: hf_rewrite false with packed_train_data_path set.
     Fix: Set hf_rewrite to false, or leave the packed paths out.
     """
-    if not run.is_on("dataset.hf_rewrite"):
-        return
-    named = [name for name in _PACK_PATHS if run.value(f"{SPECS}.{name}") is not None]
+    is_rewritten = run.is_on("dataset.hf_rewrite")
+    named = [name for name in _PACK_PATHS if is_rewritten and run.value(f"{SPECS}.{name}") is not None]
     if named:
-        found = f"true with {', '.join(named)}"
-        allowed = "false where packs are named"
+        found, allowed = f"true with {', '.join(named)}", "false where packs are named"
         yield wrong("dataset.hf_rewrite", found, allowed, to=False, because="named packs are not rewritten")
 
 
@@ -74,10 +70,8 @@ def dataset_option_unknown(run: Run) -> Found:
     """dataset_kwargs holds an option that no dataset of the host takes.
 
     Why: Crash at dataset build: TypeError, unexpected keyword argument.
-    Bad: dataset.dataset_kwargs.pad_to_max_len true.
-    Good: dataset.dataset_kwargs.pad_to_max_length true.
-    Fix: Remove the option, or spell it as allowed.
-    Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
+    Bad: dataset_kwargs.pad_to_max_len true. Good: dataset_kwargs.pad_to_max_length true.
+    Fix: Remove the option, or spell it as allowed. Source: PSB019; bridge/data/builders/gpt_sft.py:468
     """
     allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
     for option in run.dataset_kwargs:
@@ -85,18 +79,14 @@ def dataset_option_unknown(run: Run) -> Found:
             yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
 
 
-@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
+@rule("BP035", ERROR, "PSB019; bridge/data/builders/gpt_sft.py:210", when=IS_TEXT, versions={BRIDGE: ">=0.6"})
 def dataset_option_refused(run: Run) -> Found:
     """dataset_kwargs holds an option that has another place, or something else than plain values.
 
     Why: Crash at start: validate() refuses max_num_samples, options that say what preprocessing says, and objects.
-    Bad: preprocessing set and dataset.dataset_kwargs.answer_only_loss true.
-    Good: preprocessing set, with its own loss_mode.
-    Fix: Use max_train_samples and preprocessing instead.
-    Source: PSB019; bridge/data/builders/gpt_sft.py:210, data/base.py:102
+    Bad: preprocessing set, dataset_kwargs.answer_only_loss true. Good: preprocessing with its own loss_mode.
+    Fix: Use max_train_samples and preprocessing instead. Noticed: validate().
     """
-    if not run.dataset_kwargs:
-        return
     options = run.dataset_kwargs
     if "max_num_samples" in options:
         yield wrong(f"{_OPTIONS}.max_num_samples", "set", "dataset.max_train_samples")
@@ -119,13 +109,11 @@ def base_recipe_values_with_own_data(run: Run) -> Found:
     """Own data is trained with the lengths, batch and steps of the host's base recipe, which are for SQuAD.
 
     Why: Silent: examples are cut at 2048 tokens, and 1000 steps of 128 packs are many epochs over a small set.
-    Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000.
-    Good: own dataset_root with values chosen for it.
+    Bad: own dataset_root with seq_length 2048, global_batch_size 128 and train_iters 1000. Good: values chosen for it.
     Fix: Choose seq_length, packed_sequence_size, global_batch_size and train_iters for the data.
     """
-    if run.value("dataset.dataset_root") is None:
-        return
-    if all(run.value(path) == value for path, value in _BASE_RECIPE.items()):
+    has_own_data = run.value("dataset.dataset_root") is not None
+    if has_own_data and all(run.value(path) == value for path, value in _BASE_RECIPE.items()):
         found = "own data with seq_length 2048, global_batch_size 128, train_iters 1000"
         yield wrong("dataset.dataset_root", found, "values chosen for the data")
 
@@ -135,27 +123,21 @@ def adapter_without_pretrained_weights(run: Run) -> Found:
     """An adapter is trained and no pretrained checkpoint is named.
 
     Why: Crash at start: validate() refuses it. The host's recipes leave it open, it must be filled in.
-    Bad: peft LoRA with checkpoint.pretrained_checkpoint null.
-    Good: peft LoRA with checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
+    Bad: peft LoRA, checkpoint.pretrained_checkpoint null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
     """
-    if not run.is_set("peft"):
-        return
-    if run.value("checkpoint.pretrained_checkpoint") is None:
+    if run.is_set("peft") and run.value("checkpoint.pretrained_checkpoint") is None:
         yield wrong("checkpoint.pretrained_checkpoint", "none", "the checkpoint to adapt")
 
 
-@rule("BP034", ADVICE, "PSB024; bridge/training/finetune.py:50", noticed="finetune(), or never")
+@rule("BP034", ADVICE, "PSB024; bridge/training/finetune.py:50", when=fine_tunes, noticed="finetune(), or never")
 def no_weights_to_start_from(run: Run) -> Found:
     """The run fine-tunes and names no checkpoint.
 
     Why: Crash or silent: finetune() refuses it; pretrain() with the same config trains from random weights.
-    Bad: checkpoint.pretrained_checkpoint null and checkpoint.load null.
-    Good: checkpoint.pretrained_checkpoint /checkpoints/llama-3.2-1b.
+    Bad: pretrained_checkpoint null, checkpoint.load null. Good: pretrained_checkpoint /checkpoints/llama-3.2-1b.
     Fix: Set checkpoint.pretrained_checkpoint.
     """
-    if run.dataset_kind not in FINETUNING_DATASETS or run.value("peft") is not None:
-        return
     paths = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
-    if all(run.value(path) is None for path in paths):
+    if run.value("peft") is None and all(run.value(path) is None for path in paths):
         yield wrong(paths[0], "none, and checkpoint.load is none", "a checkpoint")

@@ -38,9 +38,7 @@ _COMPLETION_LOSS_MODES = ("completion", "full")
 def hugging_face_splits_contradict(run: Run) -> Found:
     """Settings of Hugging Face splits contradict each other or the source.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: dataset_root set and hf_validation_proportion 0.1.
-    Good: hf_dataset set and hf_validation_proportion 0.1.
+    Bad: dataset_root set and hf_validation_proportion 0.1. Good: hf_dataset set and hf_validation_proportion 0.1.
     Fix: Keep the settings of the source in use; give validation one source; turn off splits that the source lacks.
     """
     stated = {name: run.value(f"dataset.{name}") for name in _HF_ONLY}
@@ -84,9 +82,7 @@ def _has_split(run: Run, split: str) -> bool:
 def hugging_face_source_refused(run: Run) -> Found:
     """The Hugging Face source names no data, two, or a preset that the host does not have.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: hf_dataset.dataset_name alpaca.
-    Good: hf_dataset.path_or_dataset tatsu-lab/alpaca.
+    Bad: hf_dataset.dataset_name alpaca. Good: hf_dataset.path_or_dataset tatsu-lab/alpaca.
     Fix: Set dataset_name to a preset of the host, or path_or_dataset to any data set; not both.
     """
     for field, switch in _SOURCES.get(run.dataset_kind, {}).items():
@@ -123,17 +119,13 @@ def _has_preset_split(name: str, split: object) -> bool:
 def preprocessing_refused(run: Run) -> Found:
     """Preprocessing has a loss mode, a column or a template that the host does not take.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: preprocessing ChatSFTPreprocessingConfig with loss_mode answers.
-    Good: preprocessing ChatSFTPreprocessingConfig with loss_mode assistant.
+    Bad: ChatSFTPreprocessingConfig with loss_mode answers. Good: loss_mode assistant.
     Fix: Use one of the allowed values.
     """
-    where = "dataset.preprocessing"
-    is_required = run.dataset_kind == _DIRECT
+    is_required, where = run.dataset_kind == _DIRECT, "dataset.preprocessing"
     if not (is_required or run.is_text) or not run.is_stated(where):
         return
-    kind = run.class_name(where)
-    values = run.mapping(where)
+    kind, values = run.class_name(where), run.mapping(where)
     if kind == "ChatSFTPreprocessingConfig":
         yield from _outside(values, "loss_mode", _CHAT_LOSS_MODES)
     elif kind == "PromptCompletionSFTPreprocessingConfig":
@@ -141,8 +133,7 @@ def preprocessing_refused(run: Run) -> Found:
         yield from _outside(values, "truncation_method", ("left", "right"))
         yield from _column_problems(values)
     elif kind is not None or is_required:
-        allowed = "ChatSFTPreprocessingConfig or PromptCompletionSFTPreprocessingConfig"
-        yield wrong(where, str(kind), allowed)
+        yield wrong(where, str(kind), "ChatSFTPreprocessingConfig or PromptCompletionSFTPreprocessingConfig")
 
 
 def _outside(values: Mapping[str, object], field: str, allowed: tuple[str, ...]) -> Found:

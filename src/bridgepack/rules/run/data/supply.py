@@ -6,7 +6,7 @@ from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.subject import EVALUATES, IS_TEXT, PACKS_OFFLINE, Run
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10
@@ -36,6 +36,12 @@ def _num_sequences(run: Run, split: str) -> int:
     return truth.num_sequences
 
 
+def _training_packs(run: Run) -> int:
+    """Return the packs that training may read."""
+    limit = run.stated_integer("dataset.max_train_samples")
+    return num_packs(run, TRAIN) if limit is None else limit
+
+
 def _loader(run: Run) -> str | None:
     return run.text_or_none("dataset.dataloader_type")
 
@@ -45,84 +51,67 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
     """There are fewer training packs than one global batch takes.
 
     Why: Crash at dataset build. Packing makes the dataset as many times smaller as there are sequences in a pack.
-    Bad: 40 training packs with global_batch_size 128.
-    Good: 40 training packs with global_batch_size 8.
+    Bad: 40 training packs with global_batch_size 128. Good: 40 training packs with global_batch_size 8.
     Fix: Lower global_batch_size, use num_epochs (the last batch is filled up), or make smaller packs.
     """
     if run.value("train.num_epochs") is not None:
         return
     if run.value("dataset.drop_last") is False or _loader(run) == "external":
         return
-    limit = run.stated_integer("dataset.max_train_samples")
-    packs = num_packs(run, TRAIN) if limit is None else limit
+    packs = _training_packs(run)
     if packs < run.global_batch_size:
-        allowed = f"at most {packs}"
-        yield wrong("train.global_batch_size", f"{run.global_batch_size}, and {packs} training packs are read", allowed)
+        found = f"{run.global_batch_size}, and {packs} training packs are read"
+        yield wrong("train.global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP604", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"}, noticed="first evaluation")
+@rule("BP604", ERROR, "PSB604; bridge/data/samplers.py:291", when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"})
 def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
-    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and
-        needs a complete one.
-    Bad: 5 validation packs with eval_global_batch_size 8.
-    Good: 16 validation packs with eval_global_batch_size 8.
+    Why: Crash at the first evaluation, eval_interval steps into the run: the loader needs a complete batch.
+    Bad: 5 validation packs with eval_global_batch_size 8. Good: 16 validation packs with eval_global_batch_size 8.
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
-    Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
-    Source: PSB604; bridge/data/samplers.py:291, data/loaders.py:365
+    Noticed: first evaluation. Evidence: Bridge #5239, #4914.
     """
-    if not run.evaluates or _loader(run) != "batch":
-        return
-    packs = num_packs(run, VALIDATION)
+    packs = num_packs(run, VALIDATION) if _loader(run) == "batch" else run.eval_global_batch_size
     if packs < run.eval_global_batch_size:
         found = f"{run.eval_global_batch_size}, and there are {packs} validation packs"
         yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
+@rule("BP605", ERROR, "PSB605; bridge/data/samplers.py:291", when=IS_TEXT, versions={BRIDGE: "<0.7"})
 def fewer_test_rows_than_a_batch(run: Run) -> Found:
     """There are fewer test rows than one evaluation batch takes.
 
     Why: Crash at the end of training, when the test split is read. Its rows are single examples, it is never packed.
-    Bad: do_test true, 3 lines in test.jsonl, eval_global_batch_size 8.
-    Good: do_test true, 100 lines in test.jsonl, eval_global_batch_size 8.
+    Bad: do_test true, 3 lines in test.jsonl, eval_global_batch_size 8. Good: 100 lines in test.jsonl.
     Fix: Set dataset.do_test to false, or give test.jsonl at least one batch of rows.
-    Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
-    Source: PSB605; bridge/data/samplers.py:291, data/loaders.py:384
+    Noticed: end of training. Evidence: Bridge #5239, #4914.
     """
-    if not run.flag("dataset.do_test") or _loader(run) != "batch":
-        return
-    if not run.eval_iters:
+    if not run.flag("dataset.do_test") or _loader(run) != "batch" or not run.eval_iters:
         return
     root = run.text_or_none("dataset.dataset_root")
     if root is None:
         raise CannotJudgeError("the test rows come from a Hugging Face data set")
-    path = f"{root.rstrip('/')}/test.jsonl"
-    rows = run.require_files().num_lines(path, at_most=run.eval_global_batch_size)
-    if rows is not None and rows < run.eval_global_batch_size:
-        found = f"true, and {path} has {rows} rows for a batch of {run.eval_global_batch_size}"
-        allowed = "false, or at least one batch of rows"
-        yield wrong("dataset.do_test", found, allowed, to=False, because="the test split is smaller than a batch")
+    path, batch = f"{root.rstrip('/')}/test.jsonl", run.eval_global_batch_size
+    rows = run.require_files().num_lines(path, at_most=batch)
+    if rows is not None and rows < batch:
+        found, why = f"true, and {path} has {rows} rows for a batch of {batch}", "it is smaller than a batch"
+        yield wrong("dataset.do_test", found, "false, or at least one batch of rows", to=False, because=why)
 
 
-@rule("BP606", ADVICE, "PSB606; bridge/data/samplers.py:291", when=PACKS_OFFLINE, versions={BRIDGE: "<0.7"})
+@rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"}, evidence="Bridge #4914")
 def validation_packs_left_out(run: Run) -> Found:
     """An evaluation does not read every validation pack.
 
-    Why: Silent: packs beyond the last complete batch, or beyond eval_iters batches, are left out; which ones changes
-        from evaluation to evaluation, so the loss moves on its own.
-    Bad: 20 validation packs with eval_global_batch_size 8 and eval_iters 1.
-    Good: 16 validation packs with eval_global_batch_size 8 and eval_iters 2.
+    Why: Silent: which packs are left out changes from evaluation to evaluation, so the loss moves on its own.
+    Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
     Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
-    Evidence: read in the source; Bridge #4914.
+    Source: PSB606; bridge/data/samplers.py:291
     """
-    if not run.evaluates:
-        return
-    packs, batch = num_packs(run, VALIDATION), run.eval_global_batch_size
-    if run.eval_iters is None:
+    packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters
+    if steps is None:
         raise CannotJudgeError("validation.eval_iters is null")
-    steps = run.eval_iters
     read = min(steps * batch, packs // batch * batch) if batch > 0 else packs
     if 0 < read < packs:
         allowed = f"{max(packs // batch, 1)}, with a batch that divides {packs}"
@@ -133,10 +122,9 @@ def validation_packs_left_out(run: Run) -> Found:
 def steps_of_an_unpacked_run(run: Run) -> Found:
     """The steps are many times as many as the packs ask for.
 
-    Why: Silent: a step reads packs, not examples. Steps, warmup and intervals taken over from an unpacked run train as
-        many times longer as there are sequences in a pack, and the learning rate falls over the wrong horizon.
-    Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs.
-    Good: 1000 packs of 8 sequences, global_batch_size 8, train_iters 125: 1 epoch.
+    Why: Silent: a step reads packs, not examples: steps, warmup and intervals of an unpacked run train many times
+        longer.
+    Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs. Good: train_iters 125: 1 epoch.
     Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set train.num_epochs.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
@@ -146,12 +134,10 @@ def steps_of_an_unpacked_run(run: Run) -> Found:
         return
     packs, sequences = num_packs(run, TRAIN), _num_sequences(run, TRAIN)
     steps, batch = run.integer("train.train_iters"), run.global_batch_size
-    epochs = steps * batch / packs
-    counts_sequences = sequences >= 2 * packs and any(
-        abs(steps * batch - whole * sequences) <= max(batch, sequences // 100) for whole in _USUAL_EPOCHS
-    )
-    if epochs > _MANY_EPOCHS or (counts_sequences and epochs >= 2):
-        found = f"{steps} steps of {batch} packs: {epochs:.1f} epochs over {packs} packs"
+    read, slack = steps * batch, max(batch, sequences // 100)
+    counts_sequences = sequences >= 2 * packs and any(abs(read - n * sequences) <= slack for n in _USUAL_EPOCHS)
+    if read > _MANY_EPOCHS * packs or (counts_sequences and read >= 2 * packs):
+        found = f"{steps} steps of {batch} packs: {read / packs:.1f} epochs over {packs} packs"
         yield wrong("train.train_iters", found, f"{-(-packs // batch)} steps per epoch")
 
 
@@ -160,37 +146,28 @@ def batch_of_many_sequences(run: Run) -> Found:
     """A step reads far more sequences than the batch size says.
 
     Why: Silent: global_batch_size counts packs, so a learning rate tuned for as many examples is too small for it.
-    Bad: global_batch_size 512 with 20 sequences in a pack: 10240 sequences a step.
-    Good: global_batch_size 32 with 20 sequences in a pack.
+    Bad: global_batch_size 512, 20 sequences in a pack: 10240 a step. Good: global_batch_size 32.
     Fix: Divide the unpacked batch by the sequences in a pack, or tune the learning rate anew.
-    Evidence: the host's documentation; validate() proposes global_batch_size // micro_batch_size.
+    Evidence: the host's documentation.
     """
-    per_pack = _num_sequences(run, TRAIN) / num_packs(run, TRAIN)
-    sequences = round(run.global_batch_size * per_pack)
+    per_pack, batch = _num_sequences(run, TRAIN) / num_packs(run, TRAIN), run.global_batch_size
+    sequences = round(batch * per_pack)
     if sequences > _LARGE_BATCH_SEQUENCES and per_pack >= 2:
-        yield wrong(
-            "train.global_batch_size",
-            f"{run.global_batch_size} packs: about {sequences} sequences a step",
-            f"{max(round(run.global_batch_size / per_pack), 1)}, if {run.global_batch_size} sequences a step are meant",
-        )
+        allowed = f"{max(round(batch / per_pack), 1)}, if {batch} sequences a step are meant"
+        yield wrong("train.global_batch_size", f"{batch} packs: about {sequences} sequences a step", allowed)
 
 
 @rule("BP614", ERROR, "PSB614; bridge/data/samplers.py:185, data/loaders.py:456", when=PACKS_OFFLINE, noticed="mid-run")
 def packs_run_out(run: Run) -> Found:
     """The loader reads the packs once, and they are fewer than the steps take.
 
-    Why: Crash in mid-run (StopIteration), or on resume (no samples left to consume): the single loader does not begin
-        anew.
-    Bad: dataloader_type single, 100 packs, 50 steps of 8.
-    Good: dataloader_type batch, 100 packs, 50 steps of 8.
+    Why: Crash in mid-run, or on resume (no samples left to consume): the single loader does not begin anew.
+    Bad: dataloader_type single, 100 packs, 50 steps of 8. Good: dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
     """
     if _loader(run) != "single":
         return
-    needed = run.integer("train.train_iters") * run.global_batch_size
-    limit = run.stated_integer("dataset.max_train_samples")
-    packs = num_packs(run, TRAIN) if limit is None else limit
+    needed, packs = run.integer("train.train_iters") * run.global_batch_size, _training_packs(run)
     if needed > packs:
-        found = f"single, with {packs} packs for {needed}"
-        allowed = "batch, which begins anew"
+        found, allowed = f"single, with {packs} packs for {needed}", "batch, which begins anew"
         yield wrong("dataset.dataloader_type", found, allowed, to="batch", because="the batch loader begins anew")

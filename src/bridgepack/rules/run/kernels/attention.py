@@ -6,74 +6,56 @@ from packaging.version import Version
 
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import (
     attention_backend,
     backend_takes_effect,
     pads_between_sequences,
-    replaces_attention,
+    uses_engine_attention,
 )
+from bridgepack.rules.run.reading import splits_context, switches_on
 
 _BACKEND = "model.attention_backend"
 #: Distributions that hold FlashAttention 3.
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@rule("BP701", ERROR, when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), evidence="without padding `unfused` works since 2.12")
 def no_backend_for_packed_attention(run: Run) -> Found:
     """The chosen attention backend cannot compute attention over packed rows.
 
-    Why: Crash at the first step: `local` refuses packed rows; `unfused` knows neither padding between sequences nor
-        context parallelism, and before TransformerEngine 2.12 no packed rows at all.
-    Bad: enable_offline_packing true, attention_backend local.
-    Good: enable_offline_packing true, attention_backend auto or fused.
+    Why: Crash at the first step: `local` refuses packed rows, `unfused` padding and context parallelism.
+    Bad: enable_offline_packing true, attention_backend local. Good: attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto, or leave it out.
-    Evidence: read in the source of megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18. Packed rows without
-        padding, at context parallelism 1, do work with `unfused` since 2.12, unlike the catalogue says.
-    Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153; TransformerEngine
-        2.17 dot_product_attention/utils.py:990,1076
+    Noticed: first step. Source: PSB701; bridge/models/gpt_provider.py:277; TE/dot_product_attention/utils.py:990,1076
     """
-    if replaces_attention(run):
-        return
     backend = attention_backend(run)
     is_hybrid_local = backend == "local" and run.class_name("model") == "HybridModelProvider"
     if not is_hybrid_local and not (backend in ("local", "unfused") and backend_takes_effect(run)):
         return
     is_old = run.versions[ENGINE] < Version("2.12")
-    if backend == "local" or is_old or run.context_parallel_size > 1 or pads_between_sequences(run):
-        found = str(backend)
+    if backend == "local" or is_old or splits_context(run) or pads_between_sequences(run):
         allowed = "auto, fused, or flash where no sequence is padded, with packed rows"
-        yield wrong(_BACKEND, found, allowed, to=None, because="the host then takes whichever kernel fits packed rows")
+        yield wrong(_BACKEND, str(backend), allowed, to=None)
 
 
-@rule("BP702", WARNING, when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP702", WARNING, "PSB702; TE/dot_product_attention/utils.py:975-990", when=(IS_PACKED, uses_engine_attention))
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """Only FlashAttention may be used while sequences are padded, and FlashAttention 2 and 4 refuse padding.
 
-    Why: Crash at the first step, "No dot product attention backend is available", unless FlashAttention 3 is
-        installed and TransformerEngine is 2.16 or newer. `flash` is the default of hybrid and Gemma providers.
-    Bad: pad_seq_to_mult 4, attention_backend flash, no FlashAttention 3.
-    Good: pad_seq_to_mult 4, attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packed rows,
-        use context parallelism 1 with pad_seq_to_mult 1.
-    Evidence: read in the source of TransformerEngine 2.14 to 2.18.
-    Source: PSB702; TransformerEngine 2.17 dot_product_attention/utils.py:975-990;
-        bridge/models/hybrid/hybrid_provider.py:144
+    Why: Crash at the first step: "No dot product attention backend is available". `flash` is the default of Gemma.
+    Bad: pad_seq_to_mult 4, attention_backend flash, no FlashAttention 3. Good: attention_backend auto or fused.
+    Fix: Set model.attention_backend to AttnBackend.auto; on Ampere GPUs use CP 1 and pad_seq_to_mult 1.
+    Noticed: first step.
     """
-    if replaces_attention(run):
+    if attention_backend(run) != "flash" or not backend_takes_effect(run) or not pads_between_sequences(run):
         return
-    if attention_backend(run) != "flash" or not backend_takes_effect(run):
-        return
-    if not pads_between_sequences(run):
-        return
-    generation = run.stated("model.flash_attention_version")
     installed = run.environment.versions if run.environment is not None else {}
-    takes_third = generation in (None, 3) and run.versions[ENGINE] >= Version("2.16")
-    if takes_third and _FLASH_ATTENTION_3 & set(installed):
-        return
-    found = f"flash, with padded sequences and {'no' if installed else 'an unknown state of'} FlashAttention 3"
-    allowed = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
-    yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
+    takes_third = run.stated("model.flash_attention_version") in (None, 3) and run.versions[ENGINE] >= Version("2.16")
+    if not (takes_third and _FLASH_ATTENTION_3 & set(installed)):
+        found = f"flash, with padded sequences and {'no' if installed else 'an unknown state of'} FlashAttention 3"
+        allowed = "auto or fused with padded sequences; flash with FlashAttention 3 and TransformerEngine 2.16 or newer"
+        yield wrong(_BACKEND, found, allowed, to=None, because="the fused kernel takes padded sequences")
 
 
 @rule("BP717", ERROR, "PSB717, PSB907; core/ssm/gated_delta_net/gdn.py:97", when=IS_PACKED, noticed=FIRST_STEP)
@@ -82,89 +64,68 @@ def deterministic_gated_delta_net(run: Run) -> Found:
 
     Why: Crash at the first step: "Packed sequence does not support deterministic mode."
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
-    Good: the same with deterministic_mode false.
+    Good: deterministic_mode false.
     Fix: Set model.deterministic_mode to false, or train unpacked.
-    Evidence: read in the source of megatron-core 0.19.2.
     """
-    if not run.stated("model.deterministic_mode"):
-        return
-    if run.of_model("experimental_attention_variant") == "gated_delta_net":
-        yield wrong(
-            "model.deterministic_mode",
-            "true with gated delta net",
-            "false with packed rows",
-            to=False,
-            because="gated delta net refuses it over packed rows",
-        )
+    path = "model.deterministic_mode"
+    if run.stated(path) and run.of_model("experimental_attention_variant") == "gated_delta_net":
+        yield wrong(path, "true with gated delta net", "false with packed rows", to=False)
 
 
 @rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     """The dataset is asked for attention masks, and packed rows never use one.
 
-    Why: Silent: attention over packed rows follows cu_seqlens alone, so the mask has no effect. Of the host's own
-        datasets it says no more than cu_seqlens; one of your own may mean something else.
-    Bad: packing on, skip_getting_attention_mask_from_dataset false.
-    Good: packing on, skip_getting_attention_mask_from_dataset true or left out.
+    Why: Silent: attention over packed rows follows cu_seqlens alone. A mask of your own may mean something else.
+    Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or left out.
     Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked where a mask is needed.
-    Evidence: read in the source of megatron-bridge 0.6.2.
     """
     path = "dataset.skip_getting_attention_mask_from_dataset"
     if run.is_packed and run.stated(path) is False:
-        allowed = "true with packed rows"
-        yield wrong(path, "false", allowed, to=True, because="attention over packed rows uses cu_seqlens only")
+        because = "attention over packed rows uses cu_seqlens only"
+        yield wrong(path, "false", "true with packed rows", to=True, because=because)
 
 
-@rule("BP721", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1 and 2.18")
+@rule("BP721", ERROR, "PSB721, PSB702; TE/dot_product_attention/utils.py", noticed=FIRST_STEP)
 def fp8_attention_over_packed_rows(run: Run) -> Found:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
 
-    Why: Crash at the first step, "No dot product attention backend is available": no kernel does FP8 attention over
-        packed rows with context parallelism, and with MXFP8 none does at any context parallelism.
-    Bad: fp8 hybrid, fp8_dot_product_attention true, context_parallel_size 2, packing on.
-    Good: fp8 hybrid, fp8_dot_product_attention false.
+    Why: Crash at the first step: "No dot product attention backend is available"; with MXFP8 at any CP.
+    Bad: fp8 hybrid, fp8_dot_product_attention true, CP 2, packing on. Good: fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
-    Source: PSB721, PSB702; TransformerEngine 2.17 dot_product_attention/utils.py, context parallelism filter
     """
     flags = ("fp8_dot_product_attention", "fp8_multi_head_attention")
-    paths = [f"{section}.{flag}" for section in ("model", "mixed_precision") for flag in flags]
-    switched_on = [path for path in paths if run.stated(path) is True]
+    switched_on = switches_on(run, *(f"{section}.{flag}" for section in ("model", "mixed_precision") for flag in flags))
     if not run.is_packed or not switched_on or run.number_format not in ("fp8", "mxfp8"):
         return
-    if run.context_parallel_size > 1 or run.number_format == "mxfp8":
+    if splits_context(run) or run.number_format == "mxfp8":
+        found = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
         for path in switched_on:
-            found = f"true, {run.number_format}, context parallelism {run.context_parallel_size}"
-            allowed = "false with packed rows"
-            yield wrong(path, found, allowed, to=False, because="no kernel does FP8 attention over these rows")
+            yield wrong(path, found, "false with packed rows", to=False)
 
 
-@rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
+@rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"}, evidence="TransformerEngine #3487")
 def padding_looked_for_on_every_layer(run: Run) -> Found:
     """Every attention layer compares the boundary tensors on the GPU to see whether sequences are padded.
 
     Why: Slow: each comparison waits for the GPU, once per layer and micro batch.
-    Bad: pad_seq_to_mult 4, TransformerEngine 2.17.
-    Good: pad_seq_to_mult 1 where nothing needs more, or TransformerEngine 2.18.
+    Bad: pad_seq_to_mult 4, TransformerEngine 2.17. Good: pad_seq_to_mult 1, or TransformerEngine 2.18.
     Fix: Nothing is wrong; TransformerEngine 2.18 decides without waiting.
-    Evidence: read in the source; TransformerEngine #3487.
-    Source: PSB723; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572
+    Source: PSB723; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
-    if run.pad_seq_to_mult > 1 and not replaces_attention(run):
+    if run.pad_seq_to_mult > 1 and uses_engine_attention(run):
         found = f"{run.pad_seq_to_mult} with TransformerEngine {run.versions[ENGINE]}"
-        allowed = "any; TransformerEngine 2.18 and newer do not wait"
-        yield wrong("dataset.offline_packing_specs.pad_seq_to_mult", found, allowed)
+        yield wrong(f"{SPECS}.pad_seq_to_mult", found, "any; TransformerEngine 2.18 and newer do not wait")
 
 
-@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
+@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py")
 def attention_backend_is_plain_text(run: Run) -> Found:
     """The attention backend is a text, which the host compares with members of an enum and so ignores.
 
     Why: Silent: the backend that was asked for is not forced; TransformerEngine chooses as if nothing were set.
-    Bad: model.attention_backend "flash" as text.
-    Good: model.attention_backend AttnBackend.flash, or nothing.
+    Bad: model.attention_backend "flash" as text. Good: model.attention_backend AttnBackend.flash, or nothing.
     Fix: Set the member in Python, AttnBackend.flash, or leave the setting out.
-    Evidence: read in the source of megatron-core 0.19.2 and megatron-bridge 0.6.2, which turns texts of other fields
-        into values but not this one; shipped recipes of Ministral 3 do it.
+    Evidence: shipped recipes of Ministral 3 do it.
     """
     backend = attention_backend(run) if run.is_stated(_BACKEND) else None
     if backend not in (None, "auto") and not backend_takes_effect(run):
@@ -174,17 +135,13 @@ def attention_backend_is_plain_text(run: Run) -> Found:
 _FUSION = "model.apply_rope_fusion"
 
 
-@rule("BP910", ERROR, noticed="validate(), or first step")
+@rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed="validate(), or first step")
 def latent_attention_setting_refused(run: Run) -> Found:
     """Multi-latent attention is combined with a setting that it refuses.
 
-    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first packed step: hybrid context
-        parallelism is asserted off.
-    Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
-    Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
+    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first step, for hybrid CP.
+    Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true. Good: rope_type yarn, or no fusion.
     Fix: Set model.apply_rope_fusion to false, model.hybrid_context_parallel to false.
-    Evidence: read in the source of megatron-core 0.19.2, which fills up narrower values for packed rows by itself.
-    Source: PSB910; core/transformer/transformer_config.py:2193,2966; core/transformer/multi_latent_attention.py:683-686
     """
     if not run.of_model("multi_latent_attention"):
         return
@@ -202,45 +159,35 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
     """A model with DeepSeek sparse attention has fused rotary embeddings.
 
     Why: Crash in validate(): "RoPE fusion is not supported for DSAttention".
-    Bad: experimental_attention_variant dsa, apply_rope_fusion true.
-    Good: experimental_attention_variant dsa, apply_rope_fusion false.
+    Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false.
-    Evidence: read in the source of megatron-core 0.19.2.
     """
     if run.stated(_FUSION) and run.of_model("experimental_attention_variant") == "dsa":
-        found = "true with sparse attention"
-        yield wrong(_FUSION, found, "false", to=False, because="sparse attention refuses fused rotary embeddings")
+        why = "sparse attention refuses fused rotary embeddings"
+        yield wrong(_FUSION, "true with sparse attention", "false", to=False, because=why)
 
 
-@rule("BP912", WARNING, noticed="a warning, or first step")
+@rule("BP912", WARNING, "PSB912; core/models/common/embeddings/rope_utils.py:292-330")
 def fused_rotary_with_several_axes(run: Run) -> Found:
     """Rotary embeddings over several axes (mRoPE) are asked for fused, which no kernel does.
 
-    Why: Silent: the fused kernel for packed rows restarts one table of positions at every sequence, while these models
-        have positions of their own for every token; some providers switch the setting off, others assert.
-    Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true.
-    Good: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false.
-    Evidence: read in the source of 0.6.2 and megatron-core 0.19.2.
-    Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
-        bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
+    Why: Silent: the fused kernel restarts one table of positions at every sequence; these models have several.
+    Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true. Good: apply_rope_fusion false.
+    Fix: Set model.apply_rope_fusion to false. Noticed: a warning, or first step.
     """
-    has_axes = bool(run.stated("model.mrope_section"))
-    if run.stated(_FUSION) and (run.stated("model.position_embedding_type") == "mrope" or has_axes):
-        found = "true with mrope"
-        yield wrong(_FUSION, found, "false", to=False, because="the fused kernels know one axis of positions")
+    has_axes = run.stated("model.position_embedding_type") == "mrope" or bool(run.stated("model.mrope_section"))
+    if run.stated(_FUSION) and has_axes:
+        yield wrong(_FUSION, "true with mrope", "false", to=False, because="fused kernels know one axis of positions")
 
 
-@rule("BP913", ADVICE, when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP913", ADVICE, "PSB913; TE/dot_product_attention/utils.py:977-1078", when=IS_PACKED, noticed=FIRST_STEP)
 def windowed_or_offset_attention_packed(run: Run) -> Found:
     """Packed rows meet a sliding window or a learned softmax offset, which not every backend has for them.
 
     Why: Crash at the first step where none is left: "No dot product attention backend is available".
-    Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU.
-    Good: one step on one GPU of the same kind first; or a model without window and offset.
+    Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU. Good: one step there first.
     Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
-    Evidence: read in the source of TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
-    Source: PSB913; transformer_engine/pytorch/attention/dot_product_attention/utils.py:977-1078
+    Evidence: depends on the GPU and cuDNN.
     """
     window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
     if window is not None:
@@ -254,11 +201,10 @@ def learned_positions_packed(run: Run) -> Found:
     """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
 
     Why: Silent in a dataset of one's own whose position_ids run through the row; the host's own restart at 0.
-    Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15 over two sequences.
-    Good: position_ids 0 to 8, then 0 to 6; or position_embedding_type rope.
+    Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15.
+    Good: position_ids 0 to 8, then 0 to 6.
     Fix: Restart position_ids at every sequence, as the host's dataset does.
-    Evidence: read in the source of 0.6.2.
     """
-    if run.stated("model.position_embedding_type") == "learned_absolute":
-        allowed = "position_ids that restart at every sequence"
-        yield wrong("model.position_embedding_type", "learned_absolute, packed", allowed)
+    path, kind = "model.position_embedding_type", "learned_absolute"
+    if run.stated(path) == kind:
+        yield wrong(path, f"{kind}, packed", "position_ids that restart at every sequence")

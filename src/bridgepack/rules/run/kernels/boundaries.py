@@ -6,9 +6,10 @@ from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, FIRST_STEP, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
-from bridgepack.rules.run.kernels.kernel_facts import replaces_attention
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, INFERRED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.run.kernels.kernel_facts import uses_engine_attention
+from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths
 
 _CORE_WITH_PARTITION = Version("0.18.0")
 #: Boundaries that fit into the 48 KiB of shared memory a kernel gets unasked, 4 bytes each.
@@ -17,43 +18,35 @@ MAX_BOUNDARIES = 48 * 1024 // 4
 _MUCH_TAIL_FRACTION = 0.1
 
 
-@rule("BP703", WARNING, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
+@rule("BP703", WARNING, when=(PACKS_OFFLINE, splits_context), versions={ENGINE: "<2.18"})
 def padding_at_the_end_unseen(run: Run) -> Found:
     """In some rows only the last boundary differs between cu_seqlens and cu_seqlens_padded.
 
-    Why: Silent: this TransformerEngine compares all boundaries but the last, takes such a row for unpadded and, with
-        the ring exchange, splits its last sequence wrongly: outputs and gradients vary from run to run.
-    Bad: context_parallel_size 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
-    Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
+    Why: Silent: such a row counts as unpadded, and the ring splits its last sequence wrongly: outputs vary.
+    Bad: CP 2, TransformerEngine 2.17, a full row whose last sequence alone is padded. Good: TransformerEngine 2.18.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its batch
-        has more sequences.
-    Source: PSB703; TransformerEngine 2.17 dot_product_attention/dot_product_attention.py:1562-1572
+    Evidence: TransformerEngine #3331, fixed by #2898.
+    Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
-    if run.pad_seq_to_mult == 1 or run.context_parallel_size == 1:
+    is_split_by_ring = run.pad_seq_to_mult != 1 and "p2p" in run.cp_comm_types and uses_engine_attention(run)
+    if not is_split_by_ring or run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
-    if "p2p" not in run.cp_comm_types or replaces_attention(run):
-        return
-    if run.flag(f"{SPECS}.pad_cu_seqlens"):
-        return
-    for truth in run.require_artifact().require_truths():
+    for truth in truths(run):
         if truth.num_blind_rows:
             found = f"{truth.num_blind_rows} of {truth.num_rows} rows, TransformerEngine {run.versions[ENGINE]}"
             yield wrong(truth.split, found, "no such row, TransformerEngine 2.18 or newer, or pad_cu_seqlens")
 
 
-@rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=IS_PACKED)
+@rule("BP714", ADVICE, "PSB714; bridge/data/packing/gpt_sft.py:302-306", when=(IS_PACKED, has_own_dataset))
 def own_dataset_computes_longest_sequence(run: Run) -> Found:
     """A dataset class of your own packs rows, and its max_seqlen must cover the padding at the end too.
 
     Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
-    Bad: max_seqlen is the longest real sequence while the row's tail is longer.
-    Good: max_seqlen is the larger of the longest sequence and the longest tail.
+    Bad: max_seqlen is the longest real sequence while the row's tail is longer. Good: the longer of the two.
     Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
-    Evidence: a comment in the source of megatron-bridge 0.6.2.
+    Evidence: a comment there.
     """
-    if run.dataset_kind not in TEXT_DATASETS | COLLATE_DATASETS:
-        yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
+    yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
 
 
 @rule("BP715", ADVICE, "PSB715; bridge/data/packing/gpt_sft.py:238-242", when=PACKS_OFFLINE, evidence=EXECUTED)
@@ -61,88 +54,69 @@ def tail_attends_as_a_sequence(run: Run) -> Found:
     """With pad_seq_to_mult 1 the padding at the end of a row is computed as one more sequence.
 
     Why: Slow: attention over a tail of n tokens costs n x n; experts, routers and FLOP counts see its tokens.
-    Bad: pad_seq_to_mult 1, rows filled to 80 percent.
-    Good: rows filled to 99 percent.
+    Bad: pad_seq_to_mult 1, rows filled to 80 percent. Good: rows filled to 99 percent.
     Fix: Pack tighter: a larger packed_sequence_size, or a better packing of these lengths.
     """
     if not run.pads_to_max_length or run.pad_seq_to_mult != 1:
         return
-    size = max(run.packed_sequence_size, 1)
-    for truth in run.require_artifact().require_truths():
-        tail_fraction = 1 - truth.num_tokens / (truth.num_rows * size)
+    for truth in truths(run):
+        tail_fraction = 1 - truth.num_tokens / (truth.num_rows * max(run.packed_sequence_size, 1))
         if tail_fraction > _MUCH_TAIL_FRACTION:
             yield wrong(truth.split, f"{tail_fraction:.1%} of the tokens are tail", "a few percent")
 
 
-@rule("BP716", WARNING, "PSB716", when=PACKS_OFFLINE, versions={ENGINE: "<2.14"})
+@rule("BP716", WARNING, "PSB716", when=(PACKS_OFFLINE, splits_context), versions={ENGINE: "<2.14"})
 def very_short_sequences_with_old_kernels(run: Run) -> Found:
     """Some sequences are so short that a context-parallel chunk of them is nothing but padding.
 
     Why: Silent: before TransformerEngine 2.14 gradients of such a chunk can be NaN.
-    Bad: context_parallel_size 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12.
-    Good: TransformerEngine 2.14 or newer.
+    Bad: CP 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12. Good: TransformerEngine 2.14 or newer.
     Fix: Upgrade TransformerEngine, or drop sequences shorter than 2 x context parallelism.
-    Noticed: never, or the check for NaN in gradients.
     Evidence: TransformerEngine #2186, #1930, #3332.
     """
-    if run.context_parallel_size == 1:
-        return
-    for truth in run.require_artifact().require_truths():
+    for truth in truths(run):
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
             found = f"shortest sequence {truth.min_runtime_length} tokens, TransformerEngine {run.versions[ENGINE]}"
             allowed = f"more than {2 * run.context_parallel_size} tokens, or TransformerEngine 2.14"
             yield wrong(truth.split, found, allowed)
 
 
-@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP)
+@rule("BP719", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py", when=IS_PACKED, versions={BRIDGE: ">=0.6"})
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
-    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such
-        as 0.18.0rc0 count as older.
-    Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, context_parallel_size 2, packing on.
-    Good: megatron-core 0.19.2.
-    Fix: Install the megatron-core that the host was released with, 0.19.2.
-    Evidence: read in the source of megatron-bridge 0.6.2.
-    Source: PSB719; bridge/training/utils/packed_seq_utils.py:53-60
+    Why: Crash at the first step: "partitioning requires Megatron-Core >= 0.18.0"; 0.18.0rc0 counts as older.
+    Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, CP 2, packing on. Good: megatron-core 0.19.2.
+    Fix: Install the megatron-core that the host was released with, 0.19.2. Noticed: first step.
     """
-    if max(run.context_parallel_sizes) == 1:
-        return
-    if run.versions[CORE] < _CORE_WITH_PARTITION:
-        found = f"{max(run.context_parallel_sizes)} with megatron-core {run.versions[CORE]}"
+    largest = max(run.context_parallel_sizes)
+    if largest > 1 and run.versions[CORE] < _CORE_WITH_PARTITION:
+        found = f"{largest} with megatron-core {run.versions[CORE]}"
         yield wrong("model.context_parallel_size", found, f"megatron-core {_CORE_WITH_PARTITION} or newer")
 
 
-@rule("BP720", WARNING, when=IS_PACKED, versions={BRIDGE: ">=0.6", ENGINE: "<2.17"}, noticed="first step, or never")
+@rule("BP720", WARNING, when=(IS_PACKED, splits_context), versions={BRIDGE: ">=0.6", ENGINE: "<2.17"})
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
-    Why: Crash or silent: the host's package asks for no version of it, so pip may leave an old one, without the fixes
-        that packed rows with context parallelism need.
-    Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, context_parallel_size 2, packing on.
-    Good: transformer-engine 2.17.1.
+    Why: Crash or silent: the host's package asks for no version of it, so pip may leave one without fixes.
+    Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, CP 2, packing on. Good: transformer-engine 2.17.1.
     Fix: Use the container of the release, or install transformer-engine 2.17.1.
-    Evidence: metadata of the 0.6.2 package; Bridge #5349.
-    Source: PSB720; megatron-bridge 0.6.2 METADATA
+    Noticed: first step, or never. Source: PSB720; METADATA of 0.6.2; Bridge #5349
     """
-    if run.context_parallel_size > 1:
-        yield wrong(ENGINE, str(run.versions[ENGINE]), "2.17.1, or newer")
+    yield wrong(ENGINE, str(run.versions[ENGINE]), "2.17.1, or newer")
 
 
-@rule("BP722", WARNING, "PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675", when=PACKS_OFFLINE)
+@rule("BP722", WARNING, when=(PACKS_OFFLINE, splits_context), noticed="some step", evidence=INFERRED)
 def too_many_boundaries_for_a_kernel(run: Run) -> Found:
     """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
 
     Why: Crash at the step that meets such a row, with a CUDA error: boundaries are copied to 48 KiB.
-    Bad: context_parallel_size 2, 13,000 sequences in one row.
-    Good: fewer than 12,286 sequences per row.
+    Bad: context_parallel_size 2, 13,000 sequences in one row. Good: fewer than 12, 286 sequences per row.
     Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
-    Noticed: some step.
-    Evidence: inferred from the source of TransformerEngine 2.17.
+    Source: PSB722; TE/common/fused_attn/context_parallel.cu:675
     """
-    if run.context_parallel_size == 1:
-        return
-    for truth in run.require_artifact().require_truths():
+    for truth in truths(run):
         num_boundaries = truth.max_sequences_per_row + CU_SEQLENS_EXTRA_ENTRIES
         if num_boundaries > MAX_BOUNDARIES:
             yield wrong(truth.split, f"{num_boundaries} boundaries in a row", f"at most {MAX_BOUNDARIES}")

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from bridgepack.rules.engine.environment import CORE, ENGINE
-from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
+from bridgepack.rules.run.reading import truths
 
 _EVALUATION = "dist.eval_context_parallel_size"
 _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
+@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768", noticed=FIRST_STEP)
 def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
 
-    Why: Crash at the first step: the schedule looks for sub-samples that the host's loaders do not give. With pipeline
-        parallelism the switch is silently without effect.
-    Bad: model.hybrid_context_parallel true.
-    Good: model.hybrid_context_parallel false.
+    Why: Crash at the first step: the loaders give no sub-samples. In a pipeline the switch has no effect.
+    Bad: model.hybrid_context_parallel true. Good: model.hybrid_context_parallel false.
     Fix: Set model.hybrid_context_parallel to false.
-    Noticed: first step.
     """
-    if run.is_on("model.hybrid_context_parallel"):
-        where = "model.hybrid_context_parallel"
-        why = "the host has no data for this schedule"
-        yield wrong(where, "true", "false", to=False, because=why)
+    where = "model.hybrid_context_parallel"
+    if run.is_on(where):
+        yield wrong(where, "true", "false", to=False, because="the host has no data for this schedule")
 
 
-@rule("BP952", ERROR, "PSC302; core/model_parallel_config.py:100", versions={CORE: "<0.20"})
+@rule("BP952", ERROR, "PSC302; core/model_parallel_config.py:100", versions={CORE: "<0.20"}, noticed="construction")
 def dynamic_context_parallel(run: Run) -> Found:
     """A setting of dynamic context parallelism is set, which this megatron-core does not have.
 
     Why: Crash at construction: unexpected keyword argument. Set as an attribute it is silently without effect.
-    Bad: model.dynamic_context_parallel true with megatron-core 0.19.
-    Good: neither dynamic_context_parallel nor sequence_packing_scheduler.
-    Fix: Remove the setting.
-    Noticed: construction of the config.
-    Evidence: read in the source of 0.19; the settings are on Megatron-LM's dev branch.
+    Bad: dynamic_context_parallel true with megatron-core 0.19. Good: neither that nor sequence_packing_scheduler.
+    Fix: Remove the setting. Evidence: they are on Megatron-LM's dev branch.
     """
     run.value("model")
     for path in _DYNAMIC:
@@ -50,8 +44,7 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
     """Hierarchical context parallelism is set together with decentralized process groups.
 
     Why: Crash at setup: NotImplementedError.
-    Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true.
-    Good: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg false.
+    Bad: hierarchical_context_parallel_sizes [2, 2], use_decentralized_pg true. Good: use_decentralized_pg false.
     Fix: Set dist.use_decentralized_pg to false, or use cp_comm_type p2p or a2a without hierarchical sizes.
     """
     sizes = run.items(_HIERARCHY)
@@ -63,19 +56,15 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
-    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
-        and evaluates with the context parallelism of training.
-    Bad: context_parallel_size 2, eval_context_parallel_size 4, use_decentralized_pg false.
-    Good: context_parallel_size 2, eval_context_parallel_size null.
-    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
-        host's example on decentralized groups does.
+    Why: Silent: the host counts batches for that size and evaluates with the parallelism of training.
+    Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
+    Fix: Remove it, or set use_decentralized_pg and give evaluation groups of its own, as the host's example does.
     """
     context = run.eval_context_parallel_size
     if context is None or context == run.context_parallel_size or not run.evaluates:
         return
     if not run.flag("dist.use_decentralized_pg"):
-        where = _EVALUATION
-        yield wrong(where, f"{context} without use_decentralized_pg", "use_decentralized_pg true")
+        yield wrong(_EVALUATION, f"{context} without use_decentralized_pg", "use_decentralized_pg true")
 
 
 @rule("BP955", ERROR, "PSC304; core/extensions/transformer_engine.py", versions={ENGINE: "<1.12"}, noticed="setup")
@@ -83,15 +72,12 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
     """Hierarchical context parallelism is set, and TransformerEngine is older than 1.12.
 
     Why: Crash at setup: the attention of older versions takes one group of context-parallel ranks only.
-    Bad: hierarchical_context_parallel_sizes [2, 2] with TransformerEngine 1.11.
-    Good: hierarchical_context_parallel_sizes null with TransformerEngine 1.11.
+    Bad: hierarchical_context_parallel_sizes [2, 2], TransformerEngine 1.11. Good: no hierarchical sizes.
     Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
-    Evidence: read in the source of megatron-core.
     """
     sizes = run.items(_HIERARCHY)
     if sizes:
-        engine = run.versions["transformer-engine"]
-        yield wrong(_HIERARCHY, f"{list(sizes)} with {engine}", "TransformerEngine 1.12")
+        yield wrong(_HIERARCHY, f"{list(sizes)} with {run.versions[ENGINE]}", "TransformerEngine 1.12")
 
 
 @rule("BP956", WARNING, "PSC301; core/model_parallel_config.py:111")
@@ -99,33 +85,28 @@ def max_seqlen_per_rank_without_effect(run: Run) -> Found:
     """max_seqlen_per_dp_cp_rank is set, which only the schedule of hybrid context parallelism reads.
 
     Why: Silent: no rank is given shorter sequences; memory is what packed_sequence_size makes it.
-    Bad: model.max_seqlen_per_dp_cp_rank 4096.
-    Good: model.max_seqlen_per_dp_cp_rank null.
+    Bad: model.max_seqlen_per_dp_cp_rank 4096. Good: model.max_seqlen_per_dp_cp_rank null.
     Fix: Remove it; lower packed_sequence_size or raise context_parallel_size for less memory per rank.
     """
     where = "model.max_seqlen_per_dp_cp_rank"
     value = run.integer_or_none(where)
     if value is not None:
-        why = "nothing that the host runs reads it"
-        yield wrong(where, str(value), "null", to=None, because=why)
+        yield wrong(where, str(value), "null", to=None, because="nothing that the host runs reads it")
 
 
-@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", evidence="Megatron-LM #1764; read in the source")
+@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", when=PACKS_OFFLINE, evidence="Megatron-LM #1764")
 def rank_without_trained_token(run: Run) -> Found:
     """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
 
-    Why: Silent: that rank only helps others for this row. Without calculate_per_token_loss its loss is 0 / 0, NaN. More
-        trained tokens than ranks do not prove that every rank has one: this reports the certain cases only.
-    Bad: context_parallel_size 4, a row with 3 trained tokens.
-    Good: context_parallel_size 4, a row with 400 trained tokens.
-    Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
-        calculate_per_token_loss on.
-    Noticed: never with per-token loss; NaN in the loss without.
+    Why: Silent: without calculate_per_token_loss the loss of that rank is NaN. Only certain cases are reported.
+    Bad: context_parallel_size 4, a row with 3 trained tokens. Good: a row with 400 trained tokens.
+    Fix: Look at the row: a long prompt with a tiny answer, or a wrong mask. Keep calculate_per_token_loss on.
+    Noticed: never; NaN without loss per token.
     """
     largest = max(run.context_parallel_sizes)
-    if not run.packs_offline or largest == 1:
+    if largest == 1:
         return
-    for truth in run.require_artifact().require_truths():
+    for truth in truths(run):
         if truth.min_effective_tokens_per_row < largest:
             allowed = f"at least {largest}, one for each context-parallel rank"
             yield wrong(truth.split, f"a row with {truth.min_effective_tokens_per_row} trained tokens", allowed)

@@ -11,7 +11,8 @@ from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import ENGINE
 from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, Run
-from bridgepack.rules.run.kernels.kernel_facts import replaces_attention
+from bridgepack.rules.run.kernels.kernel_facts import replaces_attention, uses_engine_attention
+from bridgepack.rules.run.reading import splits_context
 
 _KIND = "model.cp_comm_type"
 _SIZES = "model.hierarchical_context_parallel_sizes"
@@ -38,63 +39,49 @@ def _back_to_ring(run: Run) -> Any:
     return change(_KIND, "p2p", "the ring exchange takes packed rows") if is_taken else ()
 
 
-@rule("BP704", ERROR, when=IS_PACKED, versions={ENGINE: "<2.18"}, noticed=FIRST_STEP)
+@rule("BP704", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.18"})
 def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     """Context-parallel ranks gather keys and values of packed rows, which this TransformerEngine cannot.
 
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
-    Bad: cp_comm_type all_gather, context_parallel_size 2, packing on, TransformerEngine 2.17.
+    Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
     Good: cp_comm_type p2p, or TransformerEngine 2.18.
     Fix: Set model.cp_comm_type to p2p.
-    Evidence: read in the source of TransformerEngine 2.17.1; 2.18 has it.
-    Source: PSB704; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3064, utils.py:1166
+    Noticed: first step. Source: PSB704; TE/dot_product_attention/context_parallel.py:3064
     """
-    if run.context_parallel_size == 1 or replaces_attention(run):
-        return
     if "all_gather" in run.cp_comm_types:
         found = f"all_gather with packed rows and TransformerEngine {run.versions[ENGINE]}"
         yield wrong(_KIND, found, "p2p or a2a", changes=_back_to_ring(run))
 
 
-@rule("BP705", ERROR, when=IS_PACKED, versions={ENGINE: "<2.19"}, noticed=FIRST_STEP)
+@rule("BP705", ERROR, when=(IS_PACKED, splits_context, uses_engine_attention), versions={ENGINE: "<2.19"})
 def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     """Context parallelism is hierarchical, a2a+p2p, over packed rows.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
-    Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
-    Good: cp_comm_type p2p; or TransformerEngine 2.19.
+    Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on. Good: cp_comm_type p2p.
     Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
-    Evidence: read in the source of TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
-    Source: PSB705; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4730-4732
+    Noticed: first step. Source: PSB705; TE/dot_product_attention/context_parallel.py:4730; pull request 3290
     """
-    if run.context_parallel_size == 1 or replaces_attention(run):
-        return
     if any("a2a+p2p" in kind for kind in run.cp_comm_types):
-        ring = _back_to_ring(run)
-        yield wrong(
-            _KIND,
-            "a2a+p2p with packed rows",
-            "p2p or a2a",
-            changes=(*ring, *change(_SIZES, None, "only a2a+p2p takes sizes")) if ring else (),
-        )
+        ring, sizes = _back_to_ring(run), change(_SIZES, None, "only a2a+p2p takes sizes")
+        yield wrong(_KIND, "a2a+p2p with packed rows", "p2p or a2a", changes=ring and ring + sizes)
 
 
-@rule("BP706", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
+@rule("BP706", ERROR, "PSB706; TE/dot_product_attention/context_parallel.py:3952", when=splits_context)
 def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
 
     Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
-    Bad: 32 heads, 8 query groups, tensor parallelism 4, context parallelism 4: 2 groups per rank for 4 ranks.
-    Good: the same with context parallelism 2, or with cp_comm_type p2p.
-    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism.
-    Source: PSB706; TransformerEngine 2.17 dot_product_attention/context_parallel.py:3952
+    Bad: 32 heads, 8 query groups, TP 4, CP 4: 2 groups for 4 ranks. Good: CP 2, or cp_comm_type p2p.
+    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism. Noticed: first step.
     """
-    size = run.context_parallel_size
-    if size == 1 or "a2a" not in run.cp_comm_types or replaces_attention(run):
+    if "a2a" not in run.cp_comm_types or replaces_attention(run):
         return
-    tensor = run.tensor_model_parallel_size
+    size, tensor = run.context_parallel_size, run.tensor_model_parallel_size
     heads = run.integer("model.num_attention_heads")
-    groups = heads if run.stated("model.multi_latent_attention") else _query_groups(run, heads)
+    is_latent = run.stated("model.multi_latent_attention")
+    groups = heads if is_latent else run.integer("model.num_query_groups", default=heads)
     per_rank = (heads // tensor, max(groups // tensor, 1))
     if any(count % size for count in per_rank):
         found = f"a2a with {per_rank[0]} heads and {per_rank[1]} key-value heads per tensor-parallel rank"
@@ -102,74 +89,58 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
         yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
-def _query_groups(run: Run, heads: int) -> int:
-    return run.integer("model.num_query_groups", default=heads)
-
-
 @rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", noticed=VALIDATE)
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
 
     Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
-    Bad: cp_comm_type a2a+p2p and no hierarchical_context_parallel_sizes; or sizes [4, 2] at context parallelism 4.
-    Good: sizes [2, 2] at context parallelism 4.
+    Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
     Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p.
-    Evidence: read in the source of megatron-bridge 0.6.2.
     """
-    sizes = run.stated(_SIZES)
-    kinds = run.cp_comm_types if run.is_stated(_KIND) else ()
+    sizes, kinds = run.stated(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
+    is_used = any("a2a+p2p" in kind for kind in kinds)
     if sizes is None:
-        if any("a2a+p2p" in kind for kind in kinds):
+        if is_used:
             yield wrong(_SIZES, "nothing, with a2a+p2p", "sizes of the two levels")
         return
     given = [size for size in run.items(_SIZES) if type(size) is int]
     if math.prod(given) != run.context_parallel_size:
-        yield wrong(
-            _SIZES,
-            f"{given}, product {math.prod(given)}",
-            f"a product of context parallelism {run.context_parallel_size}",
-            changes=() if any("a2a+p2p" in kind for kind in kinds) else change(_SIZES, None, "nothing uses them"),
-        )
+        allowed = f"a product of context parallelism {run.context_parallel_size}"
+        mended = () if is_used else change(_SIZES, None, "nothing uses them")
+        yield wrong(_SIZES, f"{given}, product {math.prod(given)}", allowed, changes=mended)
 
 
-@rule("BP708", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
+@rule("BP708", ERROR, when=(splits_context, _has_sliding_window, uses_engine_attention), noticed=FIRST_STEP)
 def sliding_window_over_the_ring(run: Run) -> Found:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
-    Why: Crash at the first step: "Context parallelism does not support sliding window attention with
-        cp_comm_type='p2p'!"
-    Bad: window_size [127, 0], context_parallel_size 2, cp_comm_type not set, which is p2p.
-    Good: window_size [127, 0], context_parallel_size 2, cp_comm_type a2a.
+    Why: Crash at the first step: "Context parallelism does not support sliding window attention".
+    Bad: window_size [127, 0], CP 2, cp_comm_type not set, which is p2p. Good: cp_comm_type a2a.
     Fix: Set model.cp_comm_type to a2a where heads and query groups divide by context parallelism, else use none.
-    Source: PSB708; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4763-4769
+    Source: PSB708; TE/dot_product_attention/context_parallel.py:4763
     """
-    if run.context_parallel_size == 1 or not _has_sliding_window(run) or replaces_attention(run):
-        return
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
-        allowed = "a2a with sliding windows, or context parallelism 1"
-        yield wrong(_KIND, f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}", allowed)
+        found = f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}"
+        yield wrong(_KIND, found, "a2a with sliding windows, or context parallelism 1")
 
 
-@rule("BP709", ERROR, noticed=FIRST_STEP, evidence="read in the source of TransformerEngine 2.17.1")
+@rule("BP709", ERROR, when=(splits_context, _has_softmax_offset, uses_engine_attention), noticed=FIRST_STEP)
 def softmax_offset_over_the_ring(run: Run) -> Found:
     """A model with attention sinks uses context parallelism in a way that no kernel has.
 
     Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
-    Bad: softmax_type learnable (GPT-OSS), context_parallel_size 2, cp_comm_type not set.
-    Good: softmax_type learnable, context_parallel_size 2, cp_comm_type a2a, cuDNN 9.18.
+    Bad: softmax_type learnable (GPT-OSS), CP 2, cp_comm_type not set. Good: cp_comm_type a2a, cuDNN 9.18.
     Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
-    Source: PSB709; TransformerEngine 2.17 dot_product_attention/context_parallel.py:4774-4781
+    Source: PSB709; TE/dot_product_attention/context_parallel.py:4774
     """
-    if run.context_parallel_size == 1 or not _has_softmax_offset(run) or replaces_attention(run):
-        return
     kind = run.of_model("softmax_type")
     if set(run.cp_comm_types) != {"a2a"}:
-        allowed = "a2a with attention sinks, or context parallelism 1"
-        yield wrong(_KIND, f"{', '.join(run.cp_comm_types)} with softmax_type {kind}", allowed)
+        found = f"{', '.join(run.cp_comm_types)} with softmax_type {kind}"
+        yield wrong(_KIND, found, "a2a with attention sinks, or context parallelism 1")
     cudnn = _cudnn_version(run)
     if run.is_packed and cudnn is not None and cudnn < _CUDNN_WITH_SINKS:
-        allowed = f"cuDNN {_CUDNN_WITH_SINKS} or newer"
-        yield wrong("model.softmax_type", f"{kind} over packed rows with cuDNN {cudnn}", allowed)
+        found = f"{kind} over packed rows with cuDNN {cudnn}"
+        yield wrong("model.softmax_type", found, f"cuDNN {_CUDNN_WITH_SINKS} or newer")
 
 
 @rule("BP727", ERROR, "bridge/training/config.py, _validate_cp_comm_type", noticed=VALIDATE, evidence=EXECUTED)
@@ -177,8 +148,7 @@ def exchange_of_wrong_kind(run: Run) -> Found:
     """cp_comm_type is neither a name nor a list of names.
 
     Why: Crash at start: validate() looks for a name in it.
-    Bad: cp_comm_type 3.
-    Good: cp_comm_type p2p, or null.
+    Bad: cp_comm_type 3. Good: cp_comm_type p2p, or null.
     Fix: Set model.cp_comm_type to p2p, or to a list with a name for each layer.
     """
     value = run.stated(_KIND)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.geometry import ceil_to_multiple
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, INFERRED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 
 #: Number format -> multiple of the tokens on a rank that its matrix products need.
@@ -16,21 +16,17 @@ def num_shares(run: Run) -> int:
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
-@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP928", ERROR, "PSC108; TE/pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
     """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
 
-    Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
-        by 8". MXFP8 needs 32, NVFP4 16.
-    Bad: packed_sequence_size 4112, MXFP8, context parallelism 1: 4112 = 128 x 32 + 16.
-    Good: packed_sequence_size 4096, MXFP8, context parallelism 2: 2048 = 64 x 32.
+    Why: Crash at the first step: "FP8 execution requires ... to be divisible by 8". MXFP8 needs 32, NVFP4 16.
+    Bad: packed_sequence_size 4112, MXFP8, CP 1: 4112 = 128 x 32 + 16. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
-    Evidence: read in the source of TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or not run.pads_to_max_length:
         return
-    multiple = TOKEN_MULTIPLES[run.number_format] * num_shares(run)
-    size = run.packed_sequence_size
+    multiple, size = TOKEN_MULTIPLES[run.number_format] * num_shares(run), run.packed_sequence_size
     if size % multiple:
         above = ceil_to_multiple(size, multiple)
         found = f"{size} over {num_shares(run)} ranks in {run.number_format}"
@@ -38,16 +34,13 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
-@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
+@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py", when=PACKS_OFFLINE, noticed="some step")
 def varying_width_unfit_for_low_precision(run: Run) -> Found:
     """Rows are as wide as their batch needs, and some widths do not fit FP8 or FP4 matrix products.
 
     Why: Crash at the first batch whose width does not divide, which may be hours into the run.
-    Bad: FP8, context parallelism 2, tensor parallelism 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4.
-    Good: the same with dataset_kwargs {pad_to_max_length: true}.
+    Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.
     Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple below.
-    Noticed: some step.
-    Evidence: read in the source of megatron-bridge 0.6.2 and TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or run.pads_to_max_length:
         return
@@ -57,18 +50,16 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.pad_to_max_length", found, f"true, or widths in steps of {multiple}")
 
 
-@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
+@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312", when=IS_PACKED, evidence=INFERRED)
 def expert_padding_left_to_the_experts(run: Run) -> Found:
     """Experts run in FP8 and the router does not round the tokens of an expert to what FP8 needs.
 
     Why: Slow: each layer of experts then copies its tokens into padded buffers and back.
-    Bad: fp8, 32 experts, moe_router_padding_for_quantization false.
-    Good: fp8, 32 experts, moe_router_padding_for_quantization true.
+    Bad: fp8, 32 experts, moe_router_padding_for_quantization false. Good: moe_router_padding_for_quantization true.
     Fix: Set model.moe_router_padding_for_quantization to true.
-    Evidence: inferred from the source of megatron-core 0.19.2.
     """
     if run.number_format == "bf16" or not run.is_mixture_of_experts:
         return
-    names = ("moe_router_padding_for_quantization", "moe_router_padding_for_fp8")
-    if not any(run.stated(f"model.{name}") for name in names):
-        yield wrong(f"model.{names[0]}", f"false with {run.number_format} experts", "true")
+    paths = [f"model.moe_router_padding_for_{name}" for name in ("quantization", "fp8")]
+    if not any(run.stated(path) for path in paths):
+        yield wrong(paths[0], f"false with {run.number_format} experts", "true")

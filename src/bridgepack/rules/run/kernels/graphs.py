@@ -9,6 +9,7 @@ from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, WARNING, Fou
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_IN_BATCH, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import GraphCapture, graph_capture, graph_entries
 
+_IMPL, _MODULES, _SCOPE = "model.cuda_graph_impl", "model.cuda_graph_modules", "model.cuda_graph_scope"
 _NAN_CHECK = "rerun_state_machine.check_for_nan_in_loss"
 #: Model classes whose construction asks for the graph-safe random state.
 _CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider", "GPTModelConfig"})
@@ -16,7 +17,7 @@ _CHECKS_RANDOM_STATE = frozenset({"GPTModelProvider", "MLAModelProvider", "GPTMo
 
 def _is_captured(capture: GraphCapture) -> bool:
     """Say whether steps of training are captured; local graphs under their new name are for inference alone."""
-    return capture.is_training or (capture.is_on and capture.path != "model.cuda_graph_impl")
+    return capture.is_training or (capture.is_on and capture.path != _IMPL)
 
 
 def _described(capture: GraphCapture) -> str:
@@ -28,22 +29,14 @@ def _described(capture: GraphCapture) -> str:
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on and rows are not all padded to the same width.
 
-    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the check misses it, and the
-        first row of another width breaks the replay.
-    Bad: cuda_graph_impl transformer_engine, no pad_to_max_length.
-    Good: cuda_graph_impl transformer_engine, dataset_kwargs {pad_to_max_length: true}.
-    Fix: Set dataset.dataset_kwargs.pad_to_max_length to true.
-    Evidence: executed with the real 0.6.2.
+    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the replay breaks instead.
+    Bad: cuda_graph_impl transformer_engine, no pad_to_max_length. Good: pad_to_max_length true.
+    Fix: Set dataset.dataset_kwargs.pad_to_max_length to true. Evidence: executed with the real 0.6.2.
     """
-    capture = graph_capture(run)
+    capture, path = graph_capture(run), "dataset.dataset_kwargs.pad_to_max_length"
     if _is_captured(capture) and not run.pads_to_max_length:
-        yield wrong(
-            "dataset.dataset_kwargs.pad_to_max_length",
-            f"not true with {_described(capture)}",
-            "true with CUDA graphs",
-            to=True,
-            because="a graph replays one width",
-        )
+        found, why = f"not true with {_described(capture)}", "a graph replays one width"
+        yield wrong(path, found, "true with CUDA graphs", to=True, because=why)
 
 
 @rule("BP922", ERROR, "PSC102; bridge/training/config.py:1181-1188", when=HAS_SPECS, noticed=VALIDATE)
@@ -51,8 +44,7 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
     """CUDA graphs capture packed attention and the number of boundaries differs from row to row.
 
     Why: Crash in validate(); a graph replays one shape of cu_seqlens.
-    Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false.
-    Good: cuda_graph_impl full_iteration, pad_cu_seqlens true, and the metadata file of the packs.
+    Bad: cuda_graph_impl full_iteration, pad_cu_seqlens false. Good: pad_cu_seqlens true, and metadata.
     Fix: Set offline_packing_specs.pad_cu_seqlens to true and packed_metadata_path to truthful metadata.
     Evidence: executed with the real 0.6.2; Bridge #5344, #5425.
     """
@@ -61,22 +53,20 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
 
 
-@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
+@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217", when=IS_PACKED, noticed="first replay")
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
-    Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate()
-        accepts it when pad_cu_seqlens is on.
-    Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on.
-    Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
+    Why: Crash at the first replay: "CUDA graph accepts only Tensor inputs." validate() accepts it with pad_cu_seqlens.
+    Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
-    Evidence: read in the source of megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
+    Evidence: Megatron-LM #5619, #4359.
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
-        found = f"{_described(capture)}, attention included"
+        found, why = f"{_described(capture)}, attention included", "the replay takes no packed rows"
         allowed = "modules without attn, full_iteration or none with packed rows"
-        yield wrong(capture.path, found, allowed, to=capture.off, because="the replay takes no packed rows")
+        yield wrong(capture.path, found, allowed, to=capture.off, because=why)
 
 
 @rule("BP924", ERROR, "PSC104; bridge/utils/cuda_graph.py:134-155", versions={BRIDGE: ">=0.6"}, noticed=VALIDATE)
@@ -84,8 +74,7 @@ def local_graphs_of_layers(run: Run) -> Found:
     """CUDA graphs are local but not of the full iteration.
 
     Why: Crash in validate(); the host has local graphs for whole iterations and for inference only.
-    Bad: cuda_graph_impl local, cuda_graph_modules [attn].
-    Good: cuda_graph_impl full_iteration.
+    Bad: cuda_graph_impl local, cuda_graph_modules [attn]. Good: cuda_graph_impl full_iteration.
     Fix: Set model.cuda_graph_impl to full_iteration, to transformer_engine with modules, or to none.
     Evidence: executed with the real 0.6.2.
     """
@@ -94,9 +83,8 @@ def local_graphs_of_layers(run: Run) -> Found:
         return
     inference = run.text_or_none("model.inference_cuda_graph_scope") if capture.is_on else None
     if capture.modules or inference not in ("layer", "block"):
-        found = _described(capture)
         allowed = "none, transformer_engine, full_iteration"
-        yield wrong("model.cuda_graph_impl", found, allowed, to="none", because="the host has no such graphs")
+        yield wrong(_IMPL, _described(capture), allowed, to="none", because="the host has no such graphs")
 
 
 @rule("BP925", ERROR, "PSC105; bridge/training/config.py:1369-1374", noticed=VALIDATE, evidence=EXECUTED)
@@ -104,81 +92,60 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
     """The loss is checked for NaN inside a CUDA graph of the full iteration.
 
     Why: Crash in validate(); the check copies the loss to the CPU, which a graph cannot.
-    Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true (the default).
-    Good: cuda_graph_impl full_iteration, check_for_nan_in_loss false.
+    Bad: cuda_graph_impl full_iteration, check_for_nan_in_loss true. Good: check_for_nan_in_loss false.
     Fix: Set rerun_state_machine.check_for_nan_in_loss to false.
     """
     if graph_capture(run).is_full_iteration and run.flag(_NAN_CHECK):
-        found = "true with a full-iteration graph"
-        allowed = "false with a full-iteration graph"
+        found, allowed = (f"{value} with a full-iteration graph" for value in ("true", "false"))
         yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
+@rule("BP920", WARNING, "bridge/training/gpt_step.py", when=IS_PACKED, evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
-    Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
-        max_seqlen_q back to the CPU, which CUDA refuses while it captures.
+    Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
-    Good: cuda_graph_impl transformer_engine, cuda_graph_modules [mlp].
-    Fix: Capture parts without attention instead, or try two steps on one node first.
-    Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
+    Good: cuda_graph_impl transformer_engine with [mlp].
+    Fix: Capture parts without attention instead, or try two steps on one node first. Noticed: capture.
     """
     if graph_capture(run).is_full_iteration:
         allowed = "transformer_engine graphs of modules without attention"
         yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
 
 
-@rule("BP926", ERROR, "PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101", when=PACKS_IN_BATCH)
+@rule("BP926", ERROR, "PSC106; bridge/training/config.py:1162", when=PACKS_IN_BATCH, noticed="capture or replay")
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
     Why: Crash at capture or replay, or stale shapes: the host pads such rows to no common width and checks nothing.
-    Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine.
-    Good: enable_in_batch_packing true, cuda_graph_impl none.
+    Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine. Good: cuda_graph_impl none.
     Fix: Set model.cuda_graph_impl to none, or pack offline.
-    Noticed: capture or replay.
-    Evidence: read in the source of megatron-bridge 0.6.2.
     """
     capture = graph_capture(run)
     if _is_captured(capture):
-        yield wrong(
-            capture.path,
-            f"{_described(capture)} with enable_in_batch_packing",
-            "no graphs with packing in the batch",
-            to=capture.off,
-            because="rows packed in the batch have no common width",
-        )
+        found, why = f"{_described(capture)} with enable_in_batch_packing", "such rows have no common width"
+        yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
-@rule("BP927", ERROR, noticed="setup", evidence="read in the source of megatron-bridge 0.6.2")
+@rule("BP927", ERROR, "PSC107; bridge/models/gpt_provider.py:231-238", noticed="setup")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's tracker of random states.
 
     Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
-    Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default).
-    Good: cuda_graph_impl full_iteration, te_rng_tracker true.
+    Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default). Good: te_rng_tracker true.
     Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
-    Source: PSC107; bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
-        bridge/training/config.py:1276
     """
     capture = graph_capture(run)
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
         return
     if not run.flag("rng.te_rng_tracker") and not run.stated("model.use_te_rng_tracker"):
-        yield wrong(
-            "rng.te_rng_tracker",
-            f"false with {_described(capture)}",
-            "true with CUDA graphs",
-            to=True,
-            because="graphs need random states that they can replay",
-        )
+        found, why = f"false with {_described(capture)}", "graphs need random states that they can replay"
+        yield wrong("rng.te_rng_tracker", found, "true with CUDA graphs", to=True, because=why)
 
 
 _IMPLS = ("none", "local", "transformer_engine", "full_iteration")
 _KNOWN_MODULES = frozenset({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})
-_MODULES, _SCOPE = "model.cuda_graph_modules", "model.cuda_graph_scope"
 
 
 @rule("BP815", ERROR, "PSB815; core/transformer/transformer_config.py:2521-2526", noticed=VALIDATE)
@@ -186,41 +153,35 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
     """Activations of whole layers are recomputed while CUDA graphs capture parts of layers.
 
     Why: Crash in validate(): "full recompute is only supported with full iteration CUDA graph."
-    Bad: recompute_granularity full, cuda_graph_impl transformer_engine.
-    Good: recompute_granularity selective, cuda_graph_impl transformer_engine.
+    Bad: recompute_granularity full, cuda_graph_impl transformer_engine. Good: recompute_granularity selective.
     Fix: Set model.recompute_granularity to selective, or model.cuda_graph_impl to none.
-    Evidence: read in the source of megatron-core 0.19.2.
     """
-    if run.stated("model.recompute_granularity") in (None, "selective"):
+    path = "model.recompute_granularity"
+    if run.stated(path) in (None, "selective"):
         return
     capture = graph_capture(run)
     if capture.is_on and not capture.is_full_iteration:
-        yield wrong(
-            "model.recompute_granularity",
-            f"{run.value('model.recompute_granularity')} with {capture.impl} graphs",
-            "selective or nothing with graphs of layers",
-            changes=change(capture.path, capture.off, "full recompute saves the memory; graphs only save time"),
-        )
+        found, allowed = f"{run.value(path)} with {capture.impl} graphs", "selective or nothing with graphs of layers"
+        mended = change(capture.path, capture.off, "full recompute saves the memory; graphs only save time")
+        yield wrong(path, found, allowed, changes=mended)
 
 
-@rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", noticed=VALIDATE)
+@rule("BP817", ERROR, "PSC101, PSC104; core/transformer/transformer_config.py:2365-2463", evidence=EXECUTED)
 def graph_settings_contradict(run: Run) -> Found:
     """CUDA graph settings, new and old ones, contradict each other.
 
     Why: Crash in validate(): megatron-core accepts one way to say it, and modules only where layers are captured.
-    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true besides.
-    Good: cuda_graph_impl full_iteration with no modules.
-    Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone.
-    Evidence: executed with the real 0.6.2.
+    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]. Good: no modules.
+    Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone. Noticed: validate().
     """
     capture = graph_capture(run)
     yield from _wrong_inference_scope(run, capture)
     old = [name for name in ("enable_cuda_graph", "external_cuda_graph") if run.stated(f"model.{name}")]
     if old and (len(old) > 1 or capture.setting != "none"):
-        allowed = "one of the three"
-        yield wrong(f"model.{old[0]}", f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}", allowed)
+        found = f"{' and '.join(old)} true, cuda_graph_impl {capture.setting}"
+        yield wrong(f"model.{old[0]}", found, "one of the three")
     if capture.setting not in _IMPLS:
-        yield wrong("model.cuda_graph_impl", capture.setting, ", ".join(_IMPLS))
+        yield wrong(_IMPL, capture.setting, ", ".join(_IMPLS))
     if capture.setting == "none":
         return
     modules, scope = graph_entries(run, _MODULES), graph_entries(run, _SCOPE)
@@ -253,8 +214,7 @@ def graph_modules_do_not_fit_the_model(run: Run) -> Found:
     """CUDA graphs are to capture modules that this model does not have or cannot have captured.
 
     Why: Crash in validate(): megatron-core checks each module against the model.
-    Bad: cuda_graph_modules [moe_router] for a model without experts.
-    Good: cuda_graph_modules [mlp] for it.
+    Bad: cuda_graph_modules [moe_router] for a model without experts. Good: cuda_graph_modules [mlp] for it.
     Fix: Capture modules that the model has: mlp for dense layers, moe_router for layers of experts.
     Evidence: executed with the real 0.6.2.
     """

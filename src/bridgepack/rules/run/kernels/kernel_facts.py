@@ -38,6 +38,11 @@ def replaces_attention(run: Run) -> bool:
     return run.of_model("experimental_attention_variant") not in (None, "gated_delta_net")
 
 
+def uses_engine_attention(run: Run) -> bool:
+    """Say whether attention is TransformerEngine's."""
+    return not replaces_attention(run)
+
+
 def has_constant_width(run: Run) -> bool:
     """Say whether every row is as wide as the model's sequence length."""
     return run.pads_to_max_length and run.packed_sequence_size == run.seq_length

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, INFERRED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.run.reading import truths
 
 _FUSION = "model.apply_rope_fusion"
 #: Ends of the names of model classes that do not go through GPTModelProvider.provide(), which turns fusion off.
@@ -17,38 +18,29 @@ def single_fused_rotary_embedding(run: Run) -> Found:
     """Rotary embeddings of queries and keys are fused into one kernel, which cannot take packed rows.
 
     Why: Crash at the first step: "fused_single_qkv_rope requested but not available/supported for the config."
-    Bad: fused_single_qkv_rope true, packing on.
-    Good: fused_single_qkv_rope false, apply_rope_fusion true.
+    Bad: fused_single_qkv_rope true, packing on. Good: fused_single_qkv_rope false, apply_rope_fusion true.
     Fix: Set model.fused_single_qkv_rope to false; apply_rope_fusion keeps the other fused kernel.
-    Evidence: read in the source of megatron-core 0.19.2.
     """
     path = "model.fused_single_qkv_rope"
     if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
-        allowed = "false with packed rows"
-        yield wrong(path, "true with packed rows", allowed, to=False, because="the kernel has no packed form")
+        why = "the kernel has no packed form"
+        yield wrong(path, "true with packed rows", "false with packed rows", to=False, because=why)
 
 
-@rule("BP711", WARNING, when=IS_PACKED)
+@rule("BP711", WARNING, "PSB711; core/models/common/embeddings/rope_utils.py:318-327", when=IS_PACKED)
 def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     """The fused rotary embedding of packed rows leaves out the scale that YaRN multiplies attention with.
 
-    Why: Silent: queries and keys are too small by that factor, packed rows only. GPTModelProvider turns fusion off by
-        itself; model classes that build their language model on their own do not.
-    Bad: a vision-language provider with position_embedding_type yarn, scaling factor 32, apply_rope_fusion true.
-    Good: the same with apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false.
-    Evidence: read in the source of megatron-core 0.19.2; which classes are affected is inferred.
-    Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
+    Why: Silent: queries and keys are too small by it. GPTModelProvider turns fusion off; vision classes do not.
+    Bad: a vision-language provider, position_embedding_type yarn, factor 32, apply_rope_fusion true. Good: no fusion.
+    Fix: Set model.apply_rope_fusion to false. Evidence: read in the source; the effect is inferred.
     """
-    if run.stated(_FUSION) is not True:
+    if run.stated(_FUSION) is not True or run.stated("model.position_embedding_type") != "yarn":
         return
-    if run.stated("model.position_embedding_type") != "yarn" or yarn_scale(run) == 1.0:
-        return
-    kind = run.class_name("model") or ""
-    if kind.endswith(_OWN_CONSTRUCTION):
-        found = f"true in {kind}, where YaRN scales by {yarn_scale(run):.3f}"
-        allowed = "false with YaRN over packed rows"
-        yield wrong(_FUSION, found, allowed, to=False, because="only the kernel that is not fused applies the scale")
+    kind, scale = run.class_name("model") or "", yarn_scale(run)
+    if scale != 1.0 and kind.endswith(_OWN_CONSTRUCTION):
+        found, why = f"true in {kind}, where YaRN scales by {scale:.3f}", "only the kernel not fused applies the scale"
+        yield wrong(_FUSION, found, "false with YaRN over packed rows", to=False, because=why)
 
 
 def yarn_scale(run: Run) -> float:
@@ -64,38 +56,30 @@ def yarn_scale(run: Run) -> float:
     return scales[0] / scales[1]
 
 
-@rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206,250-268", when=IS_PACKED)
+@rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206", when=IS_PACKED, evidence="SkyRL #274")
 def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
     """Rotary embeddings of packed rows are computed in a loop over sequences.
 
     Why: Slow: without fusion every layer copies the boundaries from the GPU and starts kernels for each sequence.
-    Bad: apply_rope_fusion false, 40 short sequences in a pack.
-    Good: apply_rope_fusion true.
+    Bad: apply_rope_fusion false, 40 short sequences in a pack. Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true where the model has plain rotary embeddings.
-    Evidence: read in the source of megatron-core 0.19.2; SkyRL #274.
     """
-    if run.stated(_FUSION) is not False:
-        return
-    if run.stated("model.position_embedding_type") == "rope":
+    if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
         yield wrong(_FUSION, "false with packed rows", "true, which takes all sequences at once")
 
 
-@rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)
+@rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225", when=PACKS_OFFLINE, evidence=INFERRED)
 def positions_run_on_through_the_pack(run: Run) -> Found:
     """The longest sequence is as long as a pack, and then rotary positions do not restart in any sequence.
 
-    Why: Silent: with pad_cu_seqlens and without fusion, positions count from the start of the pack. Plain rotary
-        embeddings are relative, so nothing changes; anything that depends on the position itself does.
-    Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 tokens in packs of 4096.
+    Why: Silent: positions count from the start of the pack, which only plain rotary embeddings do not mind.
+    Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 in packs of 4096.
     Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true, or max_single_sequence_length below packed_sequence_size.
-    Evidence: read in the source of megatron-core 0.19.2; the effect is inferred.
     """
-    if run.stated(_FUSION) is not False:
+    if run.stated(_FUSION) is not False or not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return
-    if not run.flag(f"{SPECS}.pad_cu_seqlens"):
-        return
-    for truth in run.require_artifact().require_truths():
+    for truth in truths(run):
         if truth.max_runtime_length == run.packed_sequence_size:
             found = f"false; longest sequence of {truth.split}: {truth.max_runtime_length} tokens, as long as a pack"
             yield wrong(_FUSION, found, "true, or sequences shorter than a pack")

@@ -6,7 +6,8 @@ from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, Found, rule, wrong
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, IS_PACKED, TEXT_DATASETS, Run
+from bridgepack.rules.engine.subject import IS_PACKED, Run
+from bridgepack.rules.run.reading import has_own_dataset
 
 _HYBRID = "model.is_hybrid_model"
 #: Distribution -> oldest version whose kernels take several sequences in a row.
@@ -39,37 +40,27 @@ def is_older(installed: str, needed: str) -> bool:
         return False
 
 
-@rule("BP905", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.5"})
+@rule("BP905", ERROR, "PSB905; bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: ">=0.5"})
 def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers that is not declared a hybrid model.
 
-    Why: Silent: without is_hybrid_model no index of sequences is made, and the state of one sequence runs on into the
-        next.
-    Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on.
-    Good: hybrid_layer_pattern M-M*-, is_hybrid_model true.
-    Fix: Set model.is_hybrid_model to true.
-    Evidence: read in the source of 0.6.2; Megatron-Bridge issue 3474, pull requests 3484 and 3585.
-    Source: PSB905; bridge/training/gpt_step.py:441-451; core/packed_seq_params.py:31-70;
-        core/ssm/mamba_mixer.py:744-772
+    Why: Silent: no index of sequences is made, and the state of one sequence runs on into the next.
+    Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on. Good: is_hybrid_model true.
+    Fix: Set model.is_hybrid_model to true. Evidence: Bridge #3474, #3484, #3585.
     """
     if has_mamba_layers(run) and not run.flag(_HYBRID):
         why = "the Mamba state restarts at every sequence only then"
         yield wrong(_HYBRID, "false for a model with Mamba layers", "true with packed rows", to=True, because=why)
 
 
-@rule("BP906", ERROR, "PSB906; core/ssm/mamba_mixer.py:202,1490-1506", when=IS_PACKED)
+@rule("BP906", ERROR, "PSB906; core/ssm/mamba_mixer.py:202,1490-1506", when=(IS_PACKED, has_mamba_layers))
 def mamba_kernels_missing_or_old(run: Run) -> Found:
     """The kernels of Mamba layers are not installed, or are too old for several sequences in a row.
 
     Why: Crash when the model is built or at the first step: "causal_conv1d >= 1.4.0 is required".
-    Bad: a model with Mamba layers, mamba-ssm 1.2.0.
-    Good: a model with Mamba layers, mamba-ssm 2.2.6 and causal-conv1d 1.5.3.
-    Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm.
-    Noticed: when the model is built, or first step.
-    Evidence: read in the source of megatron-core 0.19.2.
+    Bad: a model with Mamba layers, mamba-ssm 1.2.0. Good: mamba-ssm 2.2.6 and causal-conv1d 1.5.3.
+    Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm. Noticed: model construction.
     """
-    if not has_mamba_layers(run):
-        return
     installed = run.require_environment().versions
     for name, needed in _MAMBA_KERNELS.items():
         version = installed.get(name)
@@ -77,62 +68,48 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
             yield wrong(name, version or "not installed", f"{needed} or newer", group=name)
 
 
-@rule("BP907", ERROR, "PSB907; core/ssm/gated_delta_net/gdn.py:95-125", when=IS_PACKED, versions={CORE: "<0.18"})
+@rule("BP907", ERROR, when=(IS_PACKED, has_gated_delta_net), versions={CORE: "<0.18"}, noticed=FIRST_STEP)
 def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
     Why: Crash at the first step: NotImplementedError, packed rows came to these layers with megatron-core 0.18.
-    Bad: Qwen3-Next packed with megatron-core 0.17.1.
-    Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
+    Bad: Qwen3-Next packed with megatron-core 0.17.1. Good: unpacked, or packed with 0.19.2.
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
-    Noticed: first step.
-    Evidence: Megatron-LM issue 2645; the packed path read in the source of megatron-core 0.19.2.
+    Evidence: Megatron-LM #2645. Source: PSB907; core/ssm/gated_delta_net/gdn.py
     """
-    if has_gated_delta_net(run):
-        found = f"gated_delta_net packed with megatron-core {run.versions['megatron-core']}"
-        yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
+    found = f"gated_delta_net packed with megatron-core {run.versions[CORE]}"
+    yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
 
 
-@rule("BP908", ADVICE, "PSB908; core/ssm/gated_delta_net/common.py:448-475", noticed=FIRST_STEP)
+@rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), noticed=FIRST_STEP)
 def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     """A dataset of the user's own feeds a model with gated delta net layers, which want boundaries to the row's end.
 
     Why: Crash at the first step: "GDN: cu_seqlens_q[-1]=... does not match total_sequence_length=...".
-    Bad: a dataset class of one's own, boundaries [0, 5, 9] for a row of 16 tokens.
-    Good: boundaries [0, 5, 9, 16]: the tail is a sequence of its own, as the host's collate function has it.
-    Fix: Append a last boundary at the row's width.
-    Evidence: read in the source of megatron-core 0.19.2.
+    Bad: a dataset class of one's own, boundaries [0, 5, 9] for a row of 16 tokens. Good: boundaries [0, 5, 9, 16].
+    Fix: Append a last boundary at the row's width. Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
     """
-    known = TEXT_DATASETS | COLLATE_DATASETS
-    if has_gated_delta_net(run) and run.dataset_kind not in known:
-        allowed = "rows whose last boundary is their width"
-        yield wrong("dataset", f"{run.dataset_kind} with gated delta net layers", allowed)
+    found = f"{run.dataset_kind} with gated delta net layers"
+    yield wrong("dataset", found, "rows whose last boundary is their width")
 
 
-@rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built")
+@rule("BP918", ERROR, "PSB906; core/ssm/mamba_mixer.py:260-272", when=has_mamba_layers, noticed="model construction")
 def mamba_heads_do_not_divide(run: Run) -> Found:
     """Heads or groups of Mamba layers do not divide by tensor and context parallelism.
 
     Why: Crash when the model is built: "nheads must be evenly divisible by tp_size * cp_size".
-    Bad: mamba_num_heads 112, tensor parallelism 1, context parallelism 32.
-    Good: mamba_num_heads 112, tensor parallelism 1, context parallelism 16.
+    Bad: mamba_num_heads 112, tensor parallelism 1, context parallelism 32. Good: context parallelism 16.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
-    Evidence: read in the source of megatron-core 0.19.2.
-    Source: PSB906; core/ssm/mamba_mixer.py:260-272; core/ssm/mamba_context_parallel.py:106-130
     """
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
-    num_heads = run.stated("model.mamba_num_heads")
-    if type(num_heads) is int and num_heads % (tensor * context):
-        found = f"{num_heads} with tensor times context parallelism {tensor * context}"
-        yield wrong("model.mamba_num_heads", found, f"a product that divides {num_heads}")
-    num_groups = run.stated("model.mamba_num_groups")
-    if type(num_groups) is int and not _groups_divide(num_groups, tensor=tensor, context=context):
-        yield wrong(
-            "model.mamba_num_groups",
-            f"{num_groups} with tensor parallelism {tensor} and context parallelism {context}",
-            f"tensor parallelism that divides {num_groups}; groups per rank and context parallelism that "
-            "divide one another",
-        )
+    heads, groups = run.stated("model.mamba_num_heads"), run.stated("model.mamba_num_groups")
+    if type(heads) is int and heads % (tensor * context):
+        found = f"{heads} with tensor times context parallelism {tensor * context}"
+        yield wrong("model.mamba_num_heads", found, f"a product that divides {heads}")
+    if type(groups) is int and not _groups_divide(groups, tensor=tensor, context=context):
+        found = f"{groups} with tensor parallelism {tensor} and context parallelism {context}"
+        allowed = f"tensor parallelism that divides {groups}; groups per rank and CP that divide one another"
+        yield wrong("model.mamba_num_groups", found, allowed)
 
 
 def _groups_divide(num_groups: int, *, tensor: int, context: int) -> bool:
@@ -148,11 +125,8 @@ def gated_delta_net_kernels_missing(run: Run) -> Found:
     """The model has gated delta net layers and flash-linear-attention is not installed.
 
     Why: Crash when the model is built: "FLA is not installed."
-    Bad: Qwen3-Next in an environment without flash-linear-attention.
-    Good: Qwen3-Next in an environment with flash-linear-attention 0.4.1.
-    Fix: pip install flash-linear-attention
-    Noticed: when the model is built.
-    Evidence: read in the source of megatron-core 0.19.2.
+    Bad: Qwen3-Next in an environment without flash-linear-attention. Good: flash-linear-attention 0.4.1.
+    Fix: pip install flash-linear-attention Noticed: model construction.
     """
     if "flash-linear-attention" not in run.require_environment().versions:
         yield wrong("flash-linear-attention", "not installed", "0.4 or newer")

@@ -10,6 +10,7 @@ from bridgepack.rules.engine.rule import (
     DATASET_BUILD,
     ERROR,
     FIRST_STEP,
+    INFERRED,
     VALIDATE,
     WARNING,
     Found,
@@ -17,9 +18,10 @@ from bridgepack.rules.engine.rule import (
     rule,
     wrong,
 )
-from bridgepack.rules.engine.subject import COLLATE_DATASETS, PACKS_IN_BATCH, TEXT_DATASETS, Run
+from bridgepack.rules.engine.subject import HAS_EXPERTS, IS_TEXT, PACKS_IN_BATCH, Run
+from bridgepack.rules.run.reading import has_own_dataset, pads_in_collate
 
-_SWITCH = "dataset.enable_in_batch_packing"
+_SWITCH, _DISPATCHER = "dataset.enable_in_batch_packing", "model.moe_token_dispatcher_type"
 _DEFER = "dataset.defer_in_batch_packing_to_step"
 _ENERGON = "EnergonDatasetConfig"
 #: Families whose positions are worked out per packed sequence.
@@ -38,142 +40,102 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
     """In-batch packing is on and a micro batch is one row.
 
     Why: Crash at start: validate() refuses it, because there is nothing to pack.
-    Bad: enable_in_batch_packing true, train.micro_batch_size 1.
-    Good: enable_in_batch_packing true, train.micro_batch_size 2.
-    Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
-        enable_in_batch_packing off.
-    Evidence: executed: six shipped Ministral 3 recipes are refused.
+    Bad: enable_in_batch_packing true, train.micro_batch_size 1. Good: train.micro_batch_size 2.
+    Fix: Raise train.micro_batch_size and keep global_batch_size a multiple of it; or turn in-batch packing off.
+    Evidence: executed with six shipped recipes.
     """
     if run.micro_batch_size == 1:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
 
 
-@rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", noticed=VALIDATE)
+@rule("BP932", ERROR, "PSC202; bridge/training/config.py:1221", when=pads_in_collate, noticed=VALIDATE)
 def seq_length_not_a_collate_multiple(run: Run) -> Found:
     """The dataset's collate pads rows, and its seq_length is no multiple of what parallelism needs.
 
-    Why: Crash at start: validate() refuses it.
-    Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2.
-    Good: DirectHFSFTDatasetConfig seq_length 4096 with context_parallel_size 2.
+    Bad: DirectHFSFTDatasetConfig seq_length 4098 with context_parallel_size 2. Good: seq_length 4096.
     Fix: Set seq_length of dataset and model to a multiple.
     """
-    if run.dataset_kind not in COLLATE_DATASETS:
-        return
     multiple, length = run.stated_width_multiple, run.integer("dataset.seq_length")
     if length % multiple:
         lower = length // multiple * multiple
-        near = f"{lower}, {lower + multiple}" if lower else str(multiple)
-        mended = lower or multiple
-        yield wrong(
-            "dataset.seq_length",
-            str(length),
-            f"a multiple of {multiple}: {near}",
-            changes=change("dataset.seq_length", mended, f"a multiple of {multiple}")
-            + change("model.seq_length", mended, "the same as dataset.seq_length"),
-        )
+        allowed = f"a multiple of {multiple}: " + (f"{lower}, {lower + multiple}" if lower else str(multiple))
+        mended = change("dataset.seq_length", lower or multiple, f"a multiple of {multiple}")
+        mended += change("model.seq_length", lower or multiple, "the same as dataset.seq_length")
+        yield wrong("dataset.seq_length", str(length), allowed, changes=mended)
 
 
-@rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", noticed="first step, or never")
+@rule("BP933", ADVICE, "PSC203, PSC204; bridge/data/packing/in_batch.py:49", when=(PACKS_IN_BATCH, has_own_dataset))
 def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
 
-    Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host takes the
-        pad token for padding wherever it stands, and that is 0 or EOS by default.
-    Bad: a provider of your own that pads on the left, with enable_in_batch_packing true.
-    Good: DirectHFSFTDatasetConfig, whose collate pads on the right and gives the mask.
+    Why: Crash or silent: left-padded, empty and over-long rows are refused; without the mask pad tokens are padding.
+    Bad: a provider of your own that pads on the left, enable_in_batch_packing true. Good: DirectHFSFTDatasetConfig.
     Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a pad token of its own.
+    Noticed: first step, or never.
     """
-    kind = run.dataset_kind
-    if run.packs_in_batch and kind not in COLLATE_DATASETS | TEXT_DATASETS:
-        yield wrong("dataset", kind, "right-padded rows with an attention_mask")
+    yield wrong("dataset", run.dataset_kind, "right-padded rows with an attention_mask")
 
 
-@rule("BP934", WARNING, when=PACKS_IN_BATCH, noticed=FIRST_STEP)
+@rule("BP934", WARNING, "PSC208; bridge/training/vlm_step.py:219", when=(PACKS_IN_BATCH, pads_in_collate))
 def deferred_packing_of_another_step(run: Run) -> Found:
     """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
 
     Why: Crash at the first step: vlm_step refuses deferred packing, qwen3_vl_step refuses rows that are packed already.
-    Bad: Qwen3-VL with enable_in_batch_packing true and defer_in_batch_packing_to_step false.
-    Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
-    Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
-    Source: PSC208; bridge/training/vlm_step.py:219, bridge/models/qwen_vl/qwen3_vl_step.py:61
+    Bad: Qwen3-VL, enable_in_batch_packing true, defer_in_batch_packing_to_step false. Good: both true.
+    Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise. Noticed: first step.
     """
-    if run.dataset_kind not in COLLATE_DATASETS:
-        return
-    is_deferred, family = run.flag(_DEFER), run.family
-    wanted = family.name in _FAMILIES_THAT_PACK_IN_STEP
-    if is_deferred != wanted and (wanted or family.name in _FAMILIES_THAT_PACK_IN_COLLATE):
-        found = f"{is_deferred} with {family.evidence}"
-        yield wrong(_DEFER, found, str(wanted), to=wanted, because="as the family's forward step wants it")
+    wanted = run.family.name in _FAMILIES_THAT_PACK_IN_STEP
+    is_known = wanted or run.family.name in _FAMILIES_THAT_PACK_IN_COLLATE
+    if run.flag(_DEFER) != wanted and is_known:
+        why = "as the family's forward step wants it"
+        yield wrong(_DEFER, f"{not wanted} with {run.family.evidence}", str(wanted), to=wanted, because=why)
 
 
-@rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=PACKS_IN_BATCH)
+@rule("BP935", ERROR, "PSC205; bridge/data/builders/gpt_sft.py:105", when=(PACKS_IN_BATCH, IS_TEXT))
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
-    Why: Silent: nothing is packed, while validate() asks for larger micro batches and pipelines exchange shapes. Crash
-        where the field is given to the constructor.
-    Bad: GPTSFTDatasetConfig with enable_in_batch_packing true.
-    Good: GPTSFTDatasetConfig with enable_offline_packing true, or DirectHFSFTDatasetConfig.
-    Fix: Pack offline, or use DirectHFSFTDatasetConfig.
-    Noticed: never, where it is set as an attribute.
+    Why: Silent: nothing is packed, while validate() asks for larger micro batches. The constructor crashes.
+    Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
+    Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, set as an attribute.
     """
-    if run.dataset_kind in TEXT_DATASETS:
-        mended = change(_SWITCH, False, "the dataset has no such field")
-        yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", changes=mended)
+    yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field")
 
 
-@rule("BP936", WARNING, "PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645")
+@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), noticed="first other width", evidence=INFERRED)
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
-    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
-        lengths on only after megatron-core has checked for this.
-    Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather.
-    Good: the same with moe_token_dispatcher_type alltoall.
-    Fix: Use the alltoall or the flex dispatcher.
-    Noticed: first step in which widths differ.
-    Evidence: read in the source; the outcome is inferred.
+    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; nobody checks it here.
+    Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
+    Fix: Use the alltoall or the flex dispatcher. Source: PSC206; bridge/models/transformer_config.py:185
     """
-    if not (run.packs_in_batch and run.is_mixture_of_experts and run.expert_model_parallel_size > 1):
-        return
-    path = "model.moe_token_dispatcher_type"
-    kind = run.text_or_none(path)
-    if kind == "allgather":
-        mended = change(path, "alltoall", "it takes different numbers of tokens per rank")
-        yield wrong(path, kind, "alltoall or flex", changes=mended)
+    if run.expert_model_parallel_size > 1 and run.text_or_none(_DISPATCHER) == "allgather":
+        why = "it takes different numbers of tokens per rank"
+        yield wrong(_DISPATCHER, "allgather", "alltoall or flex", to="alltoall", because=why)
 
 
 @rule("BP942", WARNING, "PSC206; bridge/training/config.py:1239", when=PACKS_IN_BATCH, noticed=FIRST_STEP)
 def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
-    Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, and the
-        host pads in-batch rows to the multiples of context and sequence parallelism only.
-    Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid.
-    Good: enable_in_batch_packing true, mixed_precision bf16_mixed.
-    Fix: Use bf16, or pack offline with pad_to_max_length.
-    Evidence: read in the source; the outcome is inferred.
+    Why: Crash at the first odd width: such products need multiples of 16 or 32, which the host does not pad to.
+    Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid. Good: mixed_precision bf16_mixed.
+    Fix: Use bf16, or pack offline with pad_to_max_length. Evidence: read in the source; the effect is inferred.
     """
     if run.number_format != "bf16":
         yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
 
 
-@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"}, noticed=FIRST_STEP)
+@rule("BP937", ERROR, "PSC207; Bridge #5440", when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"})
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
-    Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
-        exchange tensors of a fixed shape.
-    Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline_model_parallel_size 2, enable_in_batch_packing true.
-    Good: the same with pipeline_model_parallel_size 1.
-    Fix: Upgrade to 0.6.2.
-    Evidence: Megatron-Bridge #5440.
-    Source: PSC207; bridge/training/config.py:1235 of 0.6.1
+    Why: Crash or hang at the first step: pipeline stages exchange tensors of a fixed shape.
+    Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline size 2, enable_in_batch_packing true. Good: pipeline size 1.
+    Fix: Upgrade to 0.6.2. Noticed: first step.
     """
-    if run.pipeline_model_parallel_size == 1:
-        return
-    kind = run.class_name("model") or ""
+    kind = run.class_name("model") or "" if run.pipeline_model_parallel_size > 1 else ""
     if kind.endswith("ModelConfig"):
         yield wrong("model", f"{kind} in a pipeline", "a model provider, or 0.6.2")
 
@@ -183,13 +145,10 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
     """Expert communication is overlapped and rows are packed in batch.
 
     Why: Silent: the schedule plan is made without the packed sequence's boundaries, so sequences attend to each other.
-    Bad: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm true.
-    Good: enable_in_batch_packing true, model.overlap_moe_expert_parallel_comm false.
-    Fix: Turn the overlap off in model and comm_overlap.
-    Evidence: read in the source; Megatron-Bridge #5470, on main only.
+    Bad: enable_in_batch_packing true, overlap_moe_expert_parallel_comm true. Good: no overlap.
+    Fix: Turn the overlap off in model and comm_overlap. Evidence: Bridge #5470, on main only.
     """
-    for section in ("model", "comm_overlap"):
-        path = f"{section}.overlap_moe_expert_parallel_comm"
+    for path in (f"{section}.overlap_moe_expert_parallel_comm" for section in ("model", "comm_overlap")):
         if run.is_on(path):
             yield wrong(path, "true", "false", to=False, because="the boundaries of sequences are then kept")
 
@@ -198,17 +157,14 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
-    Why: Crash at dataset build: Energon wants select_samples_to_pack and pack_selected_samples of the task encoder, and
-        none of the three that the config allows has them.
-    Bad: EnergonDatasetConfig packing_buffer_size 100.
-    Good: EnergonDatasetConfig packing_buffer_size null, enable_in_batch_packing true.
+    Why: Crash at dataset build: Energon wants packing methods, which none of the allowed task encoders has.
+    Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
     Fix: Remove packing_buffer_size; pack in batch.
     """
     path = "dataset.packing_buffer_size"
-    if run.dataset_kind == _ENERGON and run.is_stated(path):
-        size = run.integer_or_none(path)
-        if size is not None:
-            yield wrong(path, str(size), "null", to=None, because="the task encoders cannot pack")
+    size = run.stated_integer(path) if run.dataset_kind == _ENERGON else None
+    if size is not None:
+        yield wrong(path, str(size), "null", to=None, because="the task encoders cannot pack")
 
 
 @rule("BP940", ERROR, "PSC210; bridge/training/config.py:1198", noticed=VALIDATE)
@@ -216,38 +172,30 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
     """The micro batch size of an Energon dataset is not that of training, or not that of evaluation.
 
     Why: Crash at start: validate() refuses it, because Energon makes the batches.
-    Bad: dataset.micro_batch_size 1, train.micro_batch_size 2.
-    Good: dataset.micro_batch_size 2, train.micro_batch_size 2, validation.eval_micro_batch_size 2.
+    Bad: dataset.micro_batch_size 1, train.micro_batch_size 2. Good: both 2, validation.eval_micro_batch_size 2.
     Fix: Set all of them to the same number.
     """
     if run.dataset_kind != _ENERGON:
         return
-    path, wanted = "dataset.micro_batch_size", run.micro_batch_size
-    size = run.integer(path)
-    if size != wanted:
-        mended = change(path, wanted, "as train.micro_batch_size")
-        yield wrong(path, str(size), f"{wanted}, as train.micro_batch_size", changes=mended)
-    evaluation = "validation.eval_micro_batch_size"
+    path, evaluation, wanted = "dataset.micro_batch_size", "validation.eval_micro_batch_size", run.micro_batch_size
+    why, allowed = "as train.micro_batch_size", f"{wanted}, as train.micro_batch_size"
+    if run.integer(path) != wanted:
+        yield wrong(path, str(run.integer(path)), allowed, to=wanted, because=why)
     if run.flag("dataset.do_validation") and run.eval_micro_batch_size != wanted:
-        found, allowed = str(run.eval_micro_batch_size), f"{wanted}, as train.micro_batch_size"
-        yield wrong(evaluation, found, allowed, to=wanted, because="as train.micro_batch_size", group=evaluation)
+        found = str(run.eval_micro_batch_size)
+        yield wrong(evaluation, found, allowed, to=wanted, because=why, group=evaluation)
 
 
-@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH)
+@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py", when=PACKS_IN_BATCH, evidence=INFERRED)
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
-    Why: Crash or silent: only some families work out positions and vision features per packed sequence before context
-        parallelism cuts it.
-    Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2.
-    Good: Qwen2.5-VL with the same settings.
-    Fix: Set context_parallel_size to 1, or do not pack.
-    Noticed: first step, or never.
-    Evidence: read in the source; the outcome is inferred.
+    Why: Crash or silent: only some families work out positions and vision features per sequence before rows are cut.
+    Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
+    Fix: Set context_parallel_size to 1, or do not pack. Noticed: first step, or never.
     """
-    if run.dataset_kind in TEXT_DATASETS or max(run.context_parallel_sizes) == 1:
+    if run.is_text or max(run.context_parallel_sizes) == 1:
         return
-    name = run.family.name
-    if _MULTIMODAL.search(name) and name not in _FAMILIES_WITH_PACKED_POSITIONS:
+    if _MULTIMODAL.search(run.family.name) and run.family.name not in _FAMILIES_WITH_PACKED_POSITIONS:
         found = f"{run.context_parallel_size} with {run.family.evidence}"
         yield wrong("model.context_parallel_size", found, "1 with in-batch packing")
