@@ -138,7 +138,7 @@ class NemoRunExecutor(ExecutorSection):
         if self.kind != "nemo_run" and self.class_ is not None:
             short = f"kind {self.kind} is short for {KNOWN[self.kind].class_name}"
             yield f"class is {self.class_}, and {short}. Write kind: nemo_run."
-        if self.class_ in TYPED:
+        if self.class_ is not None and self.class_ in TYPED:
             yield f"class is {self.class_}; it has a kind of its own. Write kind: {TYPED[self.class_]}."
         facts = self.facts
         for name in facts.needs:
