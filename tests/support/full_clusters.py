@@ -15,9 +15,7 @@ _PARTS: dict[str, Kinds] = {
     part: {kind: copy.deepcopy(dict(values)) for kind, values in kinds.items()}
     for part, kinds in YAML(typ="safe", pure=True).load(Path(__file__).with_suffix(".yaml")).items()
 }
-LAUNCHERS, PACKAGERS, TUNNELS, EXECUTORS = (
-    _PARTS[part] for part in ("launchers", "packagers", "tunnels", "executors")
-)
+LAUNCHERS, PACKAGERS, TUNNELS, EXECUTORS = (_PARTS[part] for part in ("launchers", "packagers", "tunnels", "executors"))
 
 
 def full_cluster(kind: str, **executor: Any) -> dict[str, Any]:
