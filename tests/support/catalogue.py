@@ -4,7 +4,31 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
+#: The least that a recipe says, as plain values and in files.
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "data": {"train": "a.jsonl"},
+    "tokenizer": {"name_or_path": "tokenizer"},
+    "packing": {"packed_sequence_size": 16},
+}
+SMALL_YAML = """\
+name: small
+data: {train: a.jsonl}
+tokenizer: {name_or_path: tokenizer}
+packing:
+  packed_sequence_size: 16
+"""
+SMALL_TOML = """\
+name = "small"
+[data]
+train = "a.jsonl"
+[tokenizer]
+name_or_path = "tokenizer"
+[packing]
+packed_sequence_size = 16
+"""
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 

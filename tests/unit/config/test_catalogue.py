@@ -18,7 +18,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 from tests.support import catalogue as own
 
-RECIPE = """
+RECIPE = f"""
 from bridgepack import SFTRecipe
 from bridgepack.config.load import load_recipe
 
@@ -28,24 +28,17 @@ def small_recipe() -> SFTRecipe:
 
     More of it.
     \"\"\"
-    return SFTRecipe.from_mapping(
-        {
-            "name": "small",
-            "data": {"train": "a.jsonl"},
-            "tokenizer": {"name_or_path": "tokenizer"},
-            "packing": {"packed_sequence_size": 16},
-        }
-    )
+    return SFTRecipe.from_mapping({own.SMALL})
 
 
 def sized_recipe(size: int) -> SFTRecipe:
-    return small_recipe().override({"packing.packed_sequence_size": size})
+    return small_recipe().override({{"packing.packed_sequence_size": size}})
 
 
 def _hidden_recipe() -> SFTRecipe:
     return small_recipe()
 """
-YAML_RECIPE = "name: y\ndata: {train: a}\ntokenizer: {name_or_path: t}\npacking: {packed_sequence_size: 16}\n"
+YAML_RECIPE = own.SMALL_YAML.replace("small", "y")
 
 
 @pytest.fixture

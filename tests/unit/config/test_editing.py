@@ -11,23 +11,9 @@ from bridgepack.checking.fix import write_edit
 from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edit_file, edited_text
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
+from tests.support.catalogue import SMALL_TOML, SMALL_YAML
 
-YAML = """\
-name: small  # ours
-data: {train: a.jsonl}
-tokenizer: {name_or_path: tokenizer}
-packing:
-  packed_sequence_size: 16
-"""
-TOML = """\
-name = "small"
-[data]
-train = "a.jsonl"
-[tokenizer]
-name_or_path = "tokenizer"
-[packing]
-packed_sequence_size = 16
-"""
+YAML, TOML = SMALL_YAML.replace("small", "small  # ours"), SMALL_TOML
 RECIPE_FUNCTION = """\
 from bridgepack import SFTRecipe
 

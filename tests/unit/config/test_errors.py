@@ -9,13 +9,8 @@ import pytest
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from tests.support.catalogue import SMALL
 
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "data": {"train": "a.jsonl"},
-    "tokenizer": {"name_or_path": "tokenizer"},
-    "packing": {"packed_sequence_size": 16},
-}
 KINDS = "allowed: full, lora, dora."
 PRECISIONS = (
     "'bf16_mixed', 'fp16_mixed', 'bf16_with_fp8_delayed_scaling_mixed', 'bf16_with_fp8_current_scaling_mixed', "

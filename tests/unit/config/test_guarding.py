@@ -9,13 +9,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import GuardConfig
 from bridgepack.errors import ConfigError
-
-RECIPE: dict[str, Any] = {
-    "name": "mine",
-    "data": {"train": "rows.jsonl"},
-    "tokenizer": {"name_or_path": "tokenizer"},
-    "packing": {"packed_sequence_size": 4096},
-}
+from tests.support.catalogue import SMALL
 
 
 def _watched(guard: GuardConfig, *, first_step: int = 1, last_step: int = 20) -> list[int]:
@@ -38,7 +32,7 @@ def test_first_steps_of_a_job_and_every_so_many(settings: dict[str, Any], first_
 
 
 def test_a_recipe_has_a_guard_and_may_change_it() -> None:
-    recipe = SFTRecipe.from_mapping(RECIPE)
+    recipe = SFTRecipe.from_mapping(SMALL)
 
     assert recipe.guard == GuardConfig(enabled=True, first_steps=5, every_steps=100)
     assert recipe.override({"guard.every_steps": 50}).guard.every_steps == 50
@@ -56,4 +50,4 @@ def test_a_recipe_has_a_guard_and_may_change_it() -> None:
 )
 def test_a_guard_that_makes_no_sense_is_refused(guard: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SFTRecipe.from_mapping({**RECIPE, "guard": guard})
+        SFTRecipe.from_mapping({**SMALL, "guard": guard})

@@ -11,22 +11,8 @@ import pytest
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from tests.support.catalogue import SMALL, SMALL_TOML, SMALL_YAML
 
-YAML = """\
-name: small
-data: {train: a.jsonl}
-tokenizer: {name_or_path: tokenizer}
-packing: {packed_sequence_size: 16}
-"""
-TOML = """\
-name = "small"
-[data]
-train = "a.jsonl"
-[tokenizer]
-name_or_path = "tokenizer"
-[packing]
-packed_sequence_size = 16
-"""
 PYTHON = """\
 from bridgepack import SFTRecipe, load_recipe
 
@@ -46,14 +32,7 @@ FORMS = (
 
 @pytest.fixture
 def small() -> SFTRecipe:
-    return SFTRecipe.from_mapping(
-        {
-            "name": "small",
-            "data": {"train": "a.jsonl"},
-            "tokenizer": {"name_or_path": "tokenizer"},
-            "packing": {"packed_sequence_size": 16},
-        }
-    )
+    return SFTRecipe.from_mapping(SMALL)
 
 
 def _message(target: str | Path) -> str:
@@ -65,13 +44,13 @@ def _message(target: str | Path) -> str:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("recipe.yaml", YAML),
-        ("recipe.yml", YAML),
-        ("RECIPE.YAML", YAML),
-        ("bom.yaml", "\ufeff" + YAML),
-        ("crlf.yaml", YAML.replace("\n", "\r\n")),
-        ("recipe.toml", TOML),
-        ("bom.toml", "\ufeff" + TOML),
+        ("recipe.yaml", SMALL_YAML),
+        ("recipe.yml", SMALL_YAML),
+        ("RECIPE.YAML", SMALL_YAML),
+        ("bom.yaml", "\ufeff" + SMALL_YAML),
+        ("crlf.yaml", SMALL_YAML.replace("\n", "\r\n")),
+        ("recipe.toml", SMALL_TOML),
+        ("bom.toml", "\ufeff" + SMALL_TOML),
     ],
 )
 def test_file(tmp_path: Path, small: SFTRecipe, name: str, content: str) -> None:
@@ -131,17 +110,21 @@ def test_module_in_the_current_folder(tmp_path: Path, small: SFTRecipe, monkeypa
         ("a.yaml", "text", "is a str; allowed: sections"),
         ("a.yaml", "a: [1\nb: 2", "is not YAML: "),
         ("a.yaml", "a:\n\tb: 1", "is not YAML: "),
-        ("a.yaml", f"{YAML}name: other\n", 'found duplicate key "name"'),
-        ("a.yaml", f"{YAML}---\n{YAML}", "is not YAML: expected a single document"),
-        ("a.yaml", f"{YAML}when: 2001-13-45\n", "is not YAML: month must be in 1..12. Correct it."),
-        ("a.yaml", f"{YAML}x: !!int abc\n", "is not YAML: "),
-        ("a.yaml", f"{YAML}x: !!bool abc\n", "is not YAML: "),
-        ("a.yaml", f"{YAML}x: !!python/object:os.system {{}}\n", "is not YAML: could not determine a constructor"),
+        ("a.yaml", f"{SMALL_YAML}name: other\n", 'found duplicate key "name"'),
+        ("a.yaml", f"{SMALL_YAML}---\n{SMALL_YAML}", "is not YAML: expected a single document"),
+        ("a.yaml", f"{SMALL_YAML}when: 2001-13-45\n", "is not YAML: month must be in 1..12. Correct it."),
+        ("a.yaml", f"{SMALL_YAML}x: !!int abc\n", "is not YAML: "),
+        ("a.yaml", f"{SMALL_YAML}x: !!bool abc\n", "is not YAML: "),
+        (
+            "a.yaml",
+            f"{SMALL_YAML}x: !!python/object:os.system {{}}\n",
+            "is not YAML: could not determine a constructor",
+        ),
         ("a.yaml", "[" * 400, "is not YAML: "),
         ("a.yaml", "name: \0", "is not YAML: "),
-        ("a.yaml", f"{YAML}? [a, b]\n: 1\n", "allowed: text as a field's name"),
+        ("a.yaml", f"{SMALL_YAML}? [a, b]\n: 1\n", "allowed: text as a field's name"),
         ("a.toml", "a =", "is not TOML: Invalid value (at end of document). Correct that line."),
-        ("a.toml", f"{TOML}packed_sequence_size = 3\n", "is not TOML: Cannot overwrite a value"),
+        ("a.toml", f"{SMALL_TOML}packed_sequence_size = 3\n", "is not TOML: Cannot overwrite a value"),
         ("a.toml", "a = " + "[" * 400, "is not TOML: "),
         ("a.toml", "", "4 fields are wrong:"),
         ("a.py", "", "say which function: "),
@@ -195,7 +178,7 @@ def test_folder(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_target_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str) -> None:
-    (tmp_path / "small.yaml").write_text(YAML)
+    (tmp_path / "small.yaml").write_text(SMALL_YAML)
     (tmp_path / "small.py").write_text(PYTHON)
     (tmp_path / "broken_package").mkdir()
     (tmp_path / "broken_package" / "__init__.py").write_text("1 / 0\n")

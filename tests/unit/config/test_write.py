@@ -16,14 +16,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import SCHEMA_URL
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
 from bridgepack.errors import ConfigError
-from tests.support.catalogue import RECIPES, catalogue
-
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "data": {"train": "a.jsonl"},
-    "tokenizer": {"name_or_path": "tokenizer"},
-    "packing": {"packed_sequence_size": 16},
-}
+from tests.support.catalogue import RECIPES, SMALL, catalogue
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts

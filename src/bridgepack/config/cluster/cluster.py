@@ -130,7 +130,7 @@ class ClusterConfig(Document):
             return self.executor
         values = _merged(written(self.executor), own.executor)
         if own.env_vars:
-            values["env_vars"] = {**values.get("env_vars", {}), **own.env_vars}
+            values = _merged(values, {"env_vars": own.env_vars})
         try:
             return _OneExecutor.model_validate({"executor": values}).executor
         except ValidationError as error:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridgepack.config.cluster.base import ExecutorSection, Facts
+from bridgepack.config.cluster.base import Facts
 from bridgepack.config.cluster.executors import EXECUTORS, FACTS
 from bridgepack.config.cluster.launchers import Launcher
 from bridgepack.config.cluster.packagers import Packager
@@ -86,13 +86,20 @@ def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
     Args:
         classes: those of the installed nemo-run, which only a launch can ask.
     """
+    other = Facts(class_name="", title="any other executor, by its class")
+    facts = {kind: FACTS.get(kind, other) for kind in EXECUTORS}
+    parts = {"launcher": Launcher, "packager": Packager, "tunnel": Tunnel, "job_details": SlurmJobDetails}
     return ExecutorListing(
-        executors=(*(_executor(kind, section) for kind, section in EXECUTORS.items()), *classes),
+        executors=(
+            *(listed(EXECUTORS[kind], kind=kind, title=one.title, facts=one) for kind, one in facts.items()),
+            *classes,
+        ),
         parts={
-            "launcher": _part(Launcher),
-            "packager": _part(Packager),
-            "tunnel": _part(Tunnel),
-            "job_details": _part(SlurmJobDetails),
+            name: tuple(
+                listed(model, kind=_kind(model), title=" ".join(model.__doc__.split()).rstrip("."))
+                for model in alternatives(annotation)
+            )
+            for name, annotation in parts.items()
         },
     )
 
@@ -115,7 +122,7 @@ def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None
         fields=tuple(
             ListedField(
                 name=field.alias or name,
-                type=type_in_words(field.annotation),
+                type=_type_in_words(field.annotation),
                 default=_default(field),
                 is_required=field.is_required() or (facts is not None and name in facts.needs),
                 meaning=field.description or meanings_of(model).get(name, ""),
@@ -126,43 +133,29 @@ def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None
     )
 
 
-def _executor(kind: str, section: type[ExecutorSection]) -> ListedSection:
-    facts = FACTS.get(kind, Facts(class_name="", title="any other executor, by its class"))
-    return listed(section, kind=kind, title=facts.title, facts=facts)
-
-
-def _part(annotation: Any) -> tuple[ListedSection, ...]:
-    return tuple(
-        listed(model, kind=_kind(model), title=" ".join(model.__doc__.split()).rstrip("."))
-        for model in alternatives(annotation)
-    )
-
-
 def _kind(model: type[BaseModel]) -> str:
-    if "kind" not in model.model_fields:
-        return ""
-    kinds: tuple[str, ...] = get_args(model.model_fields["kind"].annotation)
-    return kinds[0]
+    field = model.model_fields.get("kind")
+    return str(get_args(field.annotation)[0]) if field else ""
 
 
-def type_in_words(annotation: Any) -> str:
+def _type_in_words(annotation: Any) -> str:
     """Return what a field takes, in words: `text`, `whole number`, `list of text`, `launcher`.
 
     The sections of a union are named by their kinds: `none | torchrun`.
     """
     if isinstance(annotation, TypeAliasType):
-        return type_in_words(annotation.__value__)
+        return _type_in_words(annotation.__value__)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return type_in_words(arguments[0])
+        return _type_in_words(arguments[0])
     if origin in {Union, types.UnionType}:
-        return " | ".join(dict.fromkeys(type_in_words(one) for one in alternatives(annotation)))
+        return " | ".join(dict.fromkeys(_type_in_words(one) for one in alternatives(annotation)))
     if origin is Literal:
         return " | ".join(str(one) for one in arguments)
     if origin in {tuple, list}:
-        return f"list of {type_in_words(arguments[0])}"
+        return f"list of {_type_in_words(arguments[0])}"
     if origin is dict:
-        value = type_in_words(arguments[1])
+        value = _type_in_words(arguments[1])
         return "section" if value == "anything" else f"names, each with {value}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"section {_kind(annotation)}".strip()

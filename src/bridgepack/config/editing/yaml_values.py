@@ -18,7 +18,9 @@ def flow(value: Any) -> str:
         return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
-    return text_scalar(value) if isinstance(value, str) else _scalar(value)
+    if isinstance(value, str):
+        return text_scalar(value)
+    return _float(value) if isinstance(value, float) else json.dumps(value)
 
 
 def block_lines(key: str, value: Any, step: str) -> Iterator[str]:
@@ -56,17 +58,6 @@ def _escaped(character: str) -> str:
         return json.dumps(character, ensure_ascii=False)[1:-1]
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _scalar(value: float | int | bool | None) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return _float(value)
-    assert isinstance(value, int), f"no plain value: {value!r}"
-    return str(value)
 
 
 def _float(value: float) -> str:
