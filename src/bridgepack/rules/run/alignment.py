@@ -124,7 +124,7 @@ def multiple_exceeds_longest_sequence(run: Run) -> Found:
     Bad: seq_length 8, pad_seq_to_mult 16, no path to packs. Good: seq_length 4096.
     Fix: Raise seq_length, or lower context and tensor parallelism.
     """
-    if 1 < run.pad_seq_to_mult and longest_sequence(run) < run.pad_seq_to_mult:
+    if run.pad_seq_to_mult > 1 and longest_sequence(run) < run.pad_seq_to_mult:
         yield wrong(_MULTIPLE, str(run.pad_seq_to_mult), f"1 to {longest_sequence(run)}")
 
 
