@@ -165,7 +165,7 @@ def template_without_generation_block(run: Run) -> Found:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
     Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
-    Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}. Good: such blocks.
+    Bad: megatron-bridge 0.4.2, chat and use_hf_tokenizer_chat_template true. Good: a template with such blocks.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
     Evidence: Bridge #3359.
     """

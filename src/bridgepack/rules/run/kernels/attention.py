@@ -189,7 +189,7 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
     Why: Crash at the first step where none is left: "No dot product attention backend is available".
     Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU. Good: one step there first.
     Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
-    Evidence: depends on the GPU and cuDNN.
+    Evidence: read in the source; it depends on GPU and cuDNN.
     """
     window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
     if window is not None:
