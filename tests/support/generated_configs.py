@@ -56,14 +56,7 @@ _MAX_FAULTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedConfig:
-    """One configuration.
-
-    Attributes:
-        base: name of the recipe that it is made of.
-        config: the ConfigContainer.
-        world_size: number of ranks.
-        faults: dotted path -> value of what was set after a sound topology.
-    """
+    """A ConfigContainer made of the recipe `base`; `faults` are the values set after a sound topology, by path."""
 
     base: str
     config: Any

@@ -26,11 +26,34 @@ from packaging.version import Version
 
 from bridgepack.records import RunConfig
 from bridgepack.releases import TARGET
+from bridgepack.rules import Rule
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.subject import Environment, Run
 from tests.unit.rules.in_memory_artifact import artifact_facts
 
-BASE = Path(__file__).parents[2] / "rules" / "base_run.json"
+#: A recipe, which states less than a ConfigContainer.
+RECIPE: dict[str, Any] = {
+    "name": "a_recipe",
+    "tokenizer": {"name_or_path": "some/tokenizer"},
+    "packing": {"packed_sequence_size": 4096},
+    "parallelism": {"num_gpus": 8, "context_parallel_size": 2},
+    "batch": {"global_batch_size": 8},
+    "preprocessing": {"kind": "chat"},
+    "data": {"train": ["train.jsonl"]},
+}
+BASE, CASES = (Path(__file__).parents[2] / "rules" / name for name in ("base_run.json", "cases"))
+
+
+def content_of(rule: Rule) -> dict[str, Any]:
+    """Return the case file of a rule: `bad` and `good`, one case or several of each."""
+    content: dict[str, Any] = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def cases_of(rule: Rule, kind: str) -> list[dict[str, Any]]:
+    """Return the cases of a rule, `bad` or `good`."""
+    cases = content_of(rule)[kind]
+    return cases if isinstance(cases, list) else [cases]
 
 
 def base_values() -> dict[str, Any]:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, Rule
 from bridgepack.rules.registry import ALL_RULES
 from tests.unit.rules.in_memory_artifact import check
-
-CASES = Path(__file__).parents[2] / "rules" / "cases"
-
-
-def _case(rule: Rule) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))
-    return content
+from tests.unit.rules.run_cases import CASES, content_of
 
 
 def test_every_rule_has_cases_and_every_case_a_rule() -> None:
@@ -26,7 +16,7 @@ def test_every_rule_has_cases_and_every_case_a_rule() -> None:
 
 @pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
 def test_bad_case_is_reported(rule: Rule) -> None:
-    content = _case(rule)
+    content = content_of(rule)
     report = check(content["bad"])
     assert {finding.code for finding in report.findings} == {rule.code, *content.get("also", [])}
     finding = next(finding for finding in report.findings if finding.code == rule.code)
@@ -39,6 +29,6 @@ def test_bad_case_is_reported(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", ARTIFACT_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
 def test_good_case_is_clean(rule: Rule) -> None:
-    report = check(_case(rule)["good"])
+    report = check(content_of(rule)["good"])
     assert report.findings == ()
     assert rule.code in report.rules_run

@@ -19,25 +19,15 @@ from tests.unit.rules.run_cases import base_values
 SPECS = {
     "_target_": "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs",
     "packed_sequence_size": 4096,
-    "pad_seq_to_mult": 1,
-    "pad_cu_seqlens": False,
-    "packed_train_data_path": "/data/packed/training",
-    "packed_val_data_path": "/data/packed/validation",
-    "packed_metadata_path": None,
-    "tokenizer_model_name": None,
+    **{"pad_seq_to_mult": 1, "pad_cu_seqlens": False, "packed_metadata_path": None, "tokenizer_model_name": None},
+    **{"packed_train_data_path": "/data/packed/training", "packed_val_data_path": "/data/packed/validation"},
 }
 DATASET = {
     "_target_": "megatron.bridge.training.config.FinetuningDatasetConfig",
-    "dataset_root": "/data/chats",
-    "seq_length": 4096,
-    "seed": 5678,
-    "max_train_samples": None,
     "packed_sequence_specs": SPECS,
     "dataset_kwargs": {"pad_to_max_length": True},
-    "dataloader_type": "batch",
-    "do_validation": True,
-    "do_test": False,
-    "drop_last": True,
+    **{"dataset_root": "/data/chats", "seq_length": 4096, "seed": 5678, "max_train_samples": None},
+    **{"dataloader_type": "batch", "do_validation": True, "do_test": False, "drop_last": True},
 }
 
 
@@ -110,16 +100,8 @@ def test_findings_and_changes_name_the_old_paths(tmp_path: Path) -> None:
     specs = values["dataset"]["packed_sequence_specs"]
     assert specs["pad_seq_to_mult"] == 1
     file = tmp_path / "old.yaml"
-    file.write_text(json.dumps(_plain(values)), encoding="utf-8")
+    file.write_text(json.dumps(values, default=str), encoding="utf-8")
     options = CheckOptions(bridge_version="0.4.2", world_size=8, looks_at_files=False, select=("BP101",))
     [finding] = check_target(file, options).findings
     assert finding.where == "dataset.packed_sequence_specs.pad_seq_to_mult"
     assert [change.path for change in finding.changes] == [finding.where]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

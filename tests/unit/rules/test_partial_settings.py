@@ -1,4 +1,4 @@
-"""Settings that are not complete: what the checkpoint decides is known by family, or a reason not to judge."""
+"""Settings that leave something out: what the host's classes or the family have there, or a reason not to judge."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ import pytest
 
 from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records import RunConfig
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.loaded import with_host_defaults
 from bridgepack.rules.engine.report import CheckReport
+from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
-from tests.unit.rules.run_cases import subject_of
-
-RECIPE: dict[str, Any] = {
-    "name": "a_recipe",
-    "tokenizer": {"name_or_path": "some/tokenizer"},
-    "packing": {"packed_sequence_size": 4096},
-    "parallelism": {"num_gpus": 8, "context_parallel_size": 2},
-    "batch": {"global_batch_size": 8},
-    "preprocessing": {"kind": "chat"},
-    "data": {"train": ["train.jsonl"]},
-}
+from tests.unit.rules.run_cases import RECIPE, base_values, subject_of
 
 
 def _judged(name: str, /, **overrides: Any) -> CheckReport:
@@ -89,3 +82,46 @@ def test_settings_that_are_complete_need_no_family() -> None:
     assert subject.of_model("window_size") is None
     with pytest.raises(CannotJudgeError):
         subject_of({"recipe": True, "set": {"dataset.seed": 1}, "place": "x"}).of_model("window_size")
+
+
+SPECS = "dataset.offline_packing_specs"
+LEFT_OUT = (
+    *(f"{SPECS}.pad_seq_to_mult", f"{SPECS}.num_tokenizer_workers", "dataset.dataloader_type", "dataset.drop_last"),
+    *("validation.eval_iters", "rerun_state_machine.check_for_nan_in_loss", "rng.seed"),
+)
+
+
+def _config(values: dict[str, Any], *, is_complete: bool = True) -> RunConfig:
+    return RunConfig(values=values, is_complete=is_complete, place="saved.yaml")
+
+
+def test_fields_left_out_are_no_finding() -> None:
+    findings = judge_run(subject_of({"remove": list(LEFT_OUT)}), RUN_RULES).findings
+    assert {found.code for found in findings if found.severity != Severity.ADVICE} == set()
+
+
+def test_defaults_that_break_are_found() -> None:
+    findings = judge_run(subject_of({"remove": [f"{SPECS}.packed_sequence_size"]}), RUN_RULES).findings
+    assert "BP003" in {found.code for found in findings}
+
+
+def test_what_is_stated_stays() -> None:
+    values = base_values()
+    assert with_host_defaults(_config(values)).values == values
+    values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] = None
+    values["dataset"]["dataloader_type"] = None
+    assert with_host_defaults(_config(values)).values == values
+
+
+def test_fields_are_filled_at_every_depth() -> None:
+    target = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
+    dataset = {"_target_": "a.GPTSFTDatasetConfig", "offline_packing_specs": {"_target_": target}}
+    values = with_host_defaults(_config({"dataset": dataset, "train": None})).values
+    assert values["dataset"]["dataloader_type"] == "batch"
+    assert values["dataset"]["offline_packing_specs"]["pad_seq_to_mult"] == 1
+    assert values["train"] is None
+
+
+def test_settings_that_are_not_complete_are_not_filled() -> None:
+    values = {"dataset": {"_target_": "a.GPTSFTDatasetConfig"}}
+    assert with_host_defaults(_config(values, is_complete=False)).values == values

@@ -1,43 +1,27 @@
-"""Every rule on runs reports its bad case and not its good one; its changes mend what they say they mend."""
+"""Every rule on runs reports its bad case and not its good one; its changes mend it."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bridgepack.records import Finding
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import RunRule, Severity
 from bridgepack.rules.registry import RUN_RULES
-from tests.unit.rules.run_cases import set_value, subject_of
+from tests.support.artifact_mutations_rows import stored_lengths_aligned
+from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
+from tests.unit.rules.run_cases import cases_of, content_of, set_value, subject_of
 
-CASES = Path(__file__).parents[2] / "rules" / "cases"
 each_rule = pytest.mark.parametrize("rule", RUN_RULES, ids=lambda rule: f"{rule.code}-{rule.name}")
-
-
-def _case(rule: RunRule) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((CASES / f"{rule.code}.json").read_text(encoding="utf-8"))
-    return content
-
-
-def _bad_cases(rule: RunRule) -> list[dict[str, Any]]:
-    bad = _case(rule)["bad"]
-    return bad if isinstance(bad, list) else [bad]
-
-
-def _good_cases(rule: RunRule) -> list[dict[str, Any]]:
-    good = _case(rule)["good"]
-    return good if isinstance(good, list) else [good]
 
 
 @each_rule
 def test_bad_case_is_reported(rule: RunRule) -> None:
-    for case in _bad_cases(rule):
+    for case in cases_of(rule, "bad"):
         judgement = judge_run(subject_of(case), [rule])
         assert [finding.code for finding in judgement.findings], f"not reported: {case}"
         for finding in judgement.findings:
@@ -49,7 +33,7 @@ def test_bad_case_is_reported(rule: RunRule) -> None:
 
 @each_rule
 def test_good_case_is_judged_and_passes(rule: RunRule) -> None:
-    for case in _good_cases(rule):
+    for case in cases_of(rule, "good"):
         judgement = judge_run(subject_of(case), [rule])
         assert judgement.findings == ()
         assert judgement.rules_run == (rule.code,)
@@ -57,21 +41,21 @@ def test_good_case_is_judged_and_passes(rule: RunRule) -> None:
 
 @each_rule
 def test_good_case_breaks_no_other_rule(rule: RunRule) -> None:
-    for case in _good_cases(rule):
+    for case in cases_of(rule, "good"):
         judgement = judge_run(subject_of(case), RUN_RULES)
-        allowed = set(_case(rule).get("also_in_good", []))
+        allowed = set(content_of(rule).get("also_in_good", []))
         assert {found.code for found in judgement.findings if found.severity != Severity.ADVICE} <= allowed
 
 
 @each_rule
 def test_changes_mend_the_bad_case(rule: RunRule) -> None:
-    for case in _bad_cases(rule):
+    for case in cases_of(rule, "bad"):
         subject = subject_of(case)
         findings = judge_run(subject, [rule]).findings
         if not all(finding.changes for finding in findings):
             continue
         values = copy.deepcopy(dict(subject.config.values))
-        for change in _changes(findings):
+        for change in (change for finding in findings for change in finding.changes):
             set_value(values, change.path, change.value)
         mended = dataclasses.replace(subject, config=dataclasses.replace(subject.config, values=values))
         assert judge_run(mended, [rule]).findings == ()
@@ -82,5 +66,16 @@ def test_the_healthy_run_is_clean() -> None:
     assert [found for found in findings if found.severity != Severity.ADVICE] == []
 
 
-def _changes(findings: tuple[Finding, ...]) -> list[Any]:
-    return [change for finding in findings for change in finding.changes]
+def test_packs_of_an_earlier_host_are_reported_once(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = [tokenized_row(*range(10 + index, 17 + index)) for index in range(16)]
+    train = write_json_lines(tmp_path / "train.jsonl", rows)
+    recipe = tokenized_recipe(train, chatml_tokenizer, packing__pad_seq_to_mult=4)
+    packs = build(recipe, tmp_path / "packs").output
+    stored_lengths_aligned.apply(packs)
+
+    def codes(target: object, **options: object) -> set[str]:
+        report = check_target(target, CheckOptions(looks_at_files=False, **options))  # type: ignore[arg-type]
+        return {finding.code for finding in report.findings}
+
+    assert codes(packs) & {"BP308", "BP967"} == {"BP308"}
+    assert codes(recipe, artifact=packs) & {"BP308", "BP967"} == {"BP967"}

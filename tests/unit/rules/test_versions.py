@@ -23,26 +23,23 @@ def test_by_default_the_target() -> None:
     assert not versions.are_in({BRIDGE: ">=0.6", CORE: "<0.18"})
 
 
-def test_an_older_release_brings_its_companions() -> None:
-    versions = target_versions("0.4.2")
-    assert str(versions[BRIDGE]) == "0.4.2"
-    assert str(versions[ENGINE]) == "2.14.1"
-    assert versions.are_in({BRIDGE: "<0.5"})
+INSTALLED = {BRIDGE: "0.6.0", ENGINE: "2.18.0", "numpy": "2.0"}
 
 
-def test_a_newer_release_keeps_the_targets_companions() -> None:
-    assert str(target_versions("0.7.0")[CORE]) == "0.19.2"
-
-
-def test_the_environment_wins() -> None:
-    installed = {BRIDGE: "0.6.0", ENGINE: "2.18.0", "numpy": "2.0"}
-    assert [str(target_versions(None, installed)[name]) for name in (BRIDGE, CORE, ENGINE)] == [
-        "0.6.0",
-        "0.19.2",
-        "2.18.0",
-    ]
-    assert str(target_versions("0.6.2", installed)[BRIDGE]) == "0.6.2"
-    assert str(target_versions("0.6.2", installed)[ENGINE]) == "2.18.0"
+@pytest.mark.parametrize(
+    ("wanted", "installed", "expected"),
+    [
+        ("0.4.2", None, {BRIDGE: "0.4.2", ENGINE: "2.14.1"}),
+        ("0.7.0", None, {BRIDGE: "0.7.0", CORE: "0.19.2"}),
+        (None, INSTALLED, {BRIDGE: "0.6.0", CORE: "0.19.2", ENGINE: "2.18.0"}),
+        ("0.6.2", INSTALLED, {BRIDGE: "0.6.2", ENGINE: "2.18.0"}),
+    ],
+    ids=["an older release brings its companions", "a newer one keeps the target's", "installed", "named"],
+)
+def test_companions(wanted: str | None, installed: dict[str, str] | None, expected: dict[str, str]) -> None:
+    versions = target_versions(wanted, installed)
+    assert {name: str(versions[name]) for name in expected} == expected
+    assert versions.are_in({BRIDGE: "<0.5"}) == (wanted == "0.4.2")
 
 
 @pytest.mark.parametrize("version", ["0.6.0rc1", "0.6.0.dev3", "0.5.0a1", "0.7.0rc2"])

@@ -328,9 +328,8 @@ class Run(Settings):
 
 
 #: For `when=`: the rule is about such runs only.
-PACKS_OFFLINE, PACKS_IN_BATCH, IS_PACKED, HAS_SPECS, IS_TEXT, EVALUATES, HAS_EXPERTS = map(
-    attrgetter,
-    ["packs_offline", "packs_in_batch", "is_packed", "has_specs", "is_text", "evaluates", "is_mixture_of_experts"],
+PACKS_OFFLINE, PACKS_IN_BATCH, IS_PACKED, HAS_SPECS, IS_TEXT = map(
+    attrgetter, ("packs_offline", "packs_in_batch", "is_packed", "has_specs", "is_text")
 )
 
 

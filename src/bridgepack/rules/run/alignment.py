@@ -49,8 +49,8 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
 
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
     Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
-    Fix: Set it to lcm(2 x CP, CP x TP with sequence parallelism) and pack again; an override of CP does not move it.
-    Evidence: Bridge #1867, #1292.
+    Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
+        Overriding context_parallel_size later does not move it. Evidence: Bridge #1867, #1292.
     """
     needed = run.needed_sequence_multiple
     if run.pad_seq_to_mult >= 1 and run.pad_seq_to_mult % needed:

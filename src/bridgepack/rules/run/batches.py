@@ -19,14 +19,8 @@ from bridgepack.rules.run.reading import fine_tunes, nearest_multiples
 
 _EVAL_CONTEXT = "dist.eval_context_parallel_size"
 _EVAL_SIZES = ("validation.eval_micro_batch_size", "validation.eval_global_batch_size")
-_PARALLEL_SIZES = (
-    "model.tensor_model_parallel_size",
-    "model.pipeline_model_parallel_size",
-    "model.context_parallel_size",
-    "model.expert_model_parallel_size",
-    "model.expert_tensor_parallel_size",
-    _EVAL_CONTEXT,
-)
+_MODEL_SIZES = ("tensor_model", "pipeline_model", "context", "expert_model", "expert_tensor")
+_PARALLEL_SIZES = (*(f"model.{kind}_parallel_size" for kind in _MODEL_SIZES), _EVAL_CONTEXT)
 
 
 def _does_not_divide(run: Run) -> bool:

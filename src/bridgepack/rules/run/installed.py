@@ -33,11 +33,6 @@ def is_in(version: Version | None, specifier: str) -> bool:
     return version is not None and SpecifierSet(specifier).contains(version, prereleases=True)
 
 
-def is_installed(run: Run, name: str) -> bool:
-    """Say whether a distribution is installed, of whatever version."""
-    return name in run.require_environment().versions
-
-
 #: Release of megatron-bridge -> versions of a companion that it can work with, and those it was released with.
 #: Source: rule catalogue section 3 and PSB719; wheels of megatron-bridge 0.3.1 to 0.6.2.
 _CORE_WORKS: Mapping[str, str] = {"0.3": ">=0.15.0a0", "0.4": ">=0.15", "0.5": ">=0.15", "0.6": ">=0.18"}
@@ -49,27 +44,10 @@ _CORE_RELEASED: Mapping[str, str] = {
 }
 #: Distributions without which the host does not start, as their names are in a listing.
 #: Source: importing megatron.bridge 0.6.2, its recipes, its data and its training loop, with each left out.
-_NEEDED = (
-    BRIDGE,
-    CORE,
-    "torch",
-    "triton",
-    "transformers",
-    "accelerate",
-    "datasets",
-    "diffusers",
-    "einops",
-    "megatron-energon",
-    "multi-storage-client",
-    "nvidia-modelopt",
-    "nvidia-resiliency-ext",
-    "omegaconf",
-    "opentelemetry-api",
-    "peft",
-    "pillow",
-    "rich",
-    "six",
-    "tensorboard",
+_NEEDED_NAMES = (
+    "megatron-bridge megatron-core torch triton transformers accelerate datasets diffusers einops megatron-energon"
+    " multi-storage-client nvidia-modelopt nvidia-resiliency-ext omegaconf opentelemetry-api peft pillow rich six"
+    " tensorboard"
 )
 #: Distributions that stand in for another, in images that build their own.
 _STAND_INS: Mapping[str, tuple[str, ...]] = {"triton": ("pytorch-triton", "triton-nightly"), "pillow": ("pillow-simd",)}
@@ -149,8 +127,9 @@ def package_missing(run: Run) -> Found:
     Bad: an environment without nvidia-modelopt. Good: pip install "megatron-bridge[recipes,parquet]==0.6.2".
     Fix: pip install what is missing, in the version that megatron-core's extra dev names.
     """
-    for name in _NEEDED:
-        if not any(is_installed(run, choice) for choice in (name, *_STAND_INS.get(name, ()))):
+    installed = set(run.require_environment().versions)
+    for name in _NEEDED_NAMES.split():
+        if not installed.intersection((name, *_STAND_INS.get(name, ()))):
             yield wrong(name, "not installed", "installed", group="packages")
 
 

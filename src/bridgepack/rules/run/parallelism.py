@@ -6,10 +6,10 @@ import itertools
 
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, ERROR, INFERRED, WARNING, Found, Violation, change, rule, wrong
-from bridgepack.rules.engine.subject import HAS_EXPERTS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
-from bridgepack.rules.run.kernels.fp8 import num_shares
+from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
+from bridgepack.rules.run.kernels.graphs import num_shares
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
-from bridgepack.rules.run.reading import has_own_dataset, splits_context, switches_on
+from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, splits_context, switches_on
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from bridgepack.records import Change
 from bridgepack.rules.engine.rule import change
 from bridgepack.rules.engine.subject import COLLATE_DATASETS, TEXT_DATASETS, Run
@@ -14,6 +16,8 @@ FINETUNING_DATASETS = TEXT_DATASETS | COLLATE_DATASETS
 PRETRAINING_DATASETS = frozenset({"GPTDatasetConfig", "GPTFIMDatasetConfig", "MockGPTDatasetConfig"})
 #: Dataset configs of models that generate images or video; their rows hold no text to pack.
 DIFFUSION_DATASETS = frozenset({"FluxDatasetConfig", "WanDatasetConfig"})
+#: For `when=`, like those of `engine.subject`.
+EVALUATES, HAS_EXPERTS = map(attrgetter, ("evaluates", "is_mixture_of_experts"))
 
 
 def splits_context(run: Run) -> bool:

@@ -76,7 +76,7 @@ def attribute_name_of_old_version(run: Run) -> Found:
     """Packing is asked for under a name that megatron-bridge 0.6 does not read.
 
     Why: Silent: an attribute that the dataset config does not have is set and ignored; the run trains without packing.
-    Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs, and the switch.
+    Bad: dataset.packed_sequence_specs = PackedSequenceSpecs(...). Good: dataset.offline_packing_specs with its switch.
     Fix: Use enable_offline_packing with offline_packing_specs, or enable_in_batch_packing.
     """
     for name, replacement in _OLD_NAMES.items():
@@ -89,7 +89,8 @@ def import_path_of_old_version(run: Run) -> Found:
     """The settings name a class in a module that megatron-bridge 0.6 no longer has.
 
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
-    Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs. Good: its new place.
+    Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
+    Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
     Fix: Name the class where it is now.
     """
     for path, target in _targets(run.config.values):

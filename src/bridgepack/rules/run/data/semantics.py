@@ -1,13 +1,46 @@
-"""Rules on what the tokens mean: templates, masks, special tokens, over-long examples."""
+"""Rules on what the tokens mean: preprocessing, templates, masks, special tokens, over-long examples."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
+from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
-from bridgepack.rules.run.data.preprocessing import CHAT, LEGACY, host_packs, preprocessing_kind, prompt_completion
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, SPECS, TEXT_DATASETS, Run
+
+CHAT, PROMPT_COMPLETION, LEGACY = "chat", "prompt_completion", "legacy"
+_KINDS = {"ChatSFTPreprocessingConfig": CHAT, "PromptCompletionSFTPreprocessingConfig": PROMPT_COMPLETION}
+
+
+def host_packs(run: Run) -> bool:
+    """Return whether the host packs training rows itself: no packs are named."""
+    return run.packs_offline and run.value(f"{SPECS}.packed_train_data_path") is None
+
+
+def preprocessing_kind(run: Run) -> str:
+    """Return `chat`, `prompt_completion`, or `legacy` for prompts by `dataset_kwargs`.
+
+    Source: megatron/bridge/data/builders/gpt_sft.py, resolve_gpt_sft_preprocessing.
+    """
+    if run.dataset_kind not in TEXT_DATASETS:
+        raise CannotJudgeError(f"the dataset is a {run.dataset_kind}")
+    name = run.class_name("dataset.preprocessing")
+    if name is not None:
+        return _KINDS.get(name, name)
+    if run.value("dataset.hf_dataset") is not None:
+        return CHAT
+    return CHAT if run.dataset_kwargs.get("chat") else LEGACY
+
+
+def prompt_completion(run: Run) -> Mapping[str, Any]:
+    """Return the settings of prompt-completion preprocessing that a run tokenises with; empty where it does not."""
+    if not host_packs(run) or preprocessing_kind(run) != PROMPT_COMPLETION:
+        return {}
+    return run.mapping("dataset.preprocessing")
+
 
 _KWARGS, _ADD_BOS = "dataset.dataset_kwargs", "dataset.preprocessing.add_bos"
 #: A template with this block says itself what the assistant wrote.
@@ -132,7 +165,7 @@ def template_without_generation_block(run: Run) -> Found:
     """A version before 0.5 packs chats, and the template is not known to have `{% generation %}` blocks.
 
     Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
-    Bad: megatron-bridge 0.4.2, dataset_kwargs {chat: true, use_hf_tokenizer_chat_template: true}. Good: such blocks.
+    Bad: megatron-bridge 0.4.2, chat and use_hf_tokenizer_chat_template true. Good: a template with such blocks.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
     Evidence: Bridge #3359.
     """

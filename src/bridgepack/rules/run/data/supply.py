@@ -6,7 +6,8 @@ from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import EVALUATES, IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_OFFLINE, Run
+from bridgepack.rules.run.reading import EVALUATES
 
 #: Epochs beyond which steps were hardly meant to be counted in packs.
 _MANY_EPOCHS = 10

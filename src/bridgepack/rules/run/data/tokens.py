@@ -11,7 +11,7 @@ from bridgepack import geometry
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
-from bridgepack.rules.run.data.preprocessing import preprocessing_kind
+from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})

@@ -44,7 +44,7 @@ def own_dataset_computes_longest_sequence(run: Run) -> Found:
     Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
     Bad: max_seqlen is the longest real sequence while the row's tail is longer. Good: the longer of the two.
     Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
-    Evidence: a comment there.
+    Evidence: a comment in the source.
     """
     yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
 

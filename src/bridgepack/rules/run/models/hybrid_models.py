@@ -126,7 +126,7 @@ def gated_delta_net_kernels_missing(run: Run) -> Found:
 
     Why: Crash when the model is built: "FLA is not installed."
     Bad: Qwen3-Next in an environment without flash-linear-attention. Good: flash-linear-attention 0.4.1.
-    Fix: pip install flash-linear-attention Noticed: model construction.
+    Fix: pip install flash-linear-attention Noticed: model construction. Noticed: model construction.
     """
     if "flash-linear-attention" not in run.require_environment().versions:
         yield wrong("flash-linear-attention", "not installed", "0.4 or newer")

@@ -18,8 +18,8 @@ from bridgepack.rules.engine.rule import (
     rule,
     wrong,
 )
-from bridgepack.rules.engine.subject import HAS_EXPERTS, IS_TEXT, PACKS_IN_BATCH, Run
-from bridgepack.rules.run.reading import has_own_dataset, pads_in_collate
+from bridgepack.rules.engine.subject import IS_TEXT, PACKS_IN_BATCH, Run
+from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, pads_in_collate
 
 _SWITCH, _DISPATCHER = "dataset.enable_in_batch_packing", "model.moe_token_dispatcher_type"
 _DEFER = "dataset.defer_in_batch_packing_to_step"
