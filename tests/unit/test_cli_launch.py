@@ -160,9 +160,7 @@ def test_missing_nemo_run_says_what_to_install(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "bridgepack.launch.find_spec", lambda name: None if name == "nemo_run" else find(name)
-    )
+    monkeypatch.setattr("bridgepack.launch.find_spec", lambda name: None if name == "nemo_run" else find(name))
     ran = run(capsys, "recipe.yaml", "--cluster", "local")
 
     assert (ran.code, ran.output) == (2, "")
