@@ -197,7 +197,8 @@ def _number(bound: Any) -> Any:
 def _command_sections(group: click.Group, context: click.Context) -> Iterator[str]:
     """Yield the section of every command; a group's own comes before those of its commands."""
     for name in group.list_commands(context):
-        command = group.commands[name]
+        command = group.get_command(context, name)
+        assert command is not None
         yield _command_section(command, context)
         if isinstance(command, click.Group):
             yield from _command_sections(command, click.Context(command, info_name=name, parent=context))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
 
 import bridgepack
@@ -121,6 +122,18 @@ def test_text_of_data_cannot_steer_the_terminal(command: Command) -> None:
     assert "\N{REPLACEMENT CHARACTER}[31mred" in failed.errors
 
 
+def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
+    Path("in").mkdir()
+    Path("a.jsonl").rename("in/\x1b[2Ja.jsonl")
+    build_in = ("build", "recipe.yaml", "--output", "out", "--set", "data.train=in")
+    told = [command(*build_in, "--dry-run"), command(*build_in), command("inspect", "out")]
+    told.append(command("inspect", "out", "--row", "0"))
+
+    for ran in told:
+        assert "\N{REPLACEMENT CHARACTER}[2Ja.jsonl" in ran.output
+        assert "\x1b" not in ran.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
@@ -206,7 +219,10 @@ def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
 def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
     _, summary = COMMANDS_OF_MODULES[name]
 
-    assert " ".join((bridgepack_command.commands[name].help or "").split()).startswith(summary)
+    command = bridgepack_command.get_command(click.Context(bridgepack_command), name)
+
+    assert command is not None
+    assert " ".join((command.help or "").split()).startswith(summary)
     assert summary.endswith(".")
 
 

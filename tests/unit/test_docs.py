@@ -153,7 +153,10 @@ def test_commands_page_has_every_option() -> None:
 
 def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield (name, command) of every command, those of groups as `recipes list`."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield f"{prefix}{name}", command
         if isinstance(command, click.Group):
             yield from _commands(command, f"{prefix}{name} ")
@@ -192,7 +195,7 @@ def test_commands_parse(block: Block) -> None:
             command, context = command_line, click.Context(command_line)
             while isinstance(command, click.Group):
                 name, *arguments = arguments
-                command = command.commands[name]
+                command = command.get_command(context, name)
                 context = click.Context(command, info_name=name, parent=context)
             command.make_context(name, arguments, parent=context.parent)
         elif "-m" not in words and "/" in program and not program.startswith(".venv"):  # made by scripts/test

@@ -182,7 +182,7 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
     if as_json:
         print_json(asdict(manifest))
         return CLEAN
-    echo("\n".join(describe_manifest(manifest, artifact)))
+    echo(describe_manifest(manifest, artifact))
     for record in manifest.splits:
         echo("\n" + "\n".join(describe_histogram(record)))
     return CLEAN

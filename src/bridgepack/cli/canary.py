@@ -15,6 +15,7 @@ from bridgepack.canary.report_records import CanaryReport
 from bridgepack.cli.options import Count, PathOption
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo
 from bridgepack.config.load import parse_overrides
+from bridgepack.data.tasks import Progress
 from bridgepack.report.canaries import describe_canary, describe_self_test
 from bridgepack.report.checks import check_report_path, staged_report
 from bridgepack.report.progress import TerminalProgress
@@ -42,55 +43,40 @@ def canary(target: str, **arguments: Any) -> int:
     has) or an artifact's folder. It runs Megatron-Bridge's own training step of a tiny model of the recipe's family, on
     one rank and over tensor, pipeline and context parallelism, in processes of this machine.
     """
-    _check(arguments)
-    reports = _reports(target, arguments)
-    _print(reports, arguments)
-    if arguments["is_self_test"]:
+    is_self_test, output = arguments["is_self_test"], arguments["output"]
+    for name in ("plant", "tensor", "pipeline", "context"):
+        if is_self_test and arguments[name] is not None:
+            raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
+    check_report_path(output, target, None)
+    with TerminalProgress() as progress:
+        options = _options(arguments, progress)
+        reports = run_self_test(target, options) if is_self_test else [run_canary(target, options)]
+    _print(reports, output, is_self_test=is_self_test, as_json=arguments["as_json"])
+    if is_self_test:
         missed = [report for report in reports if report.planted not in {one.name for one in report.findings}]
         return FINDINGS if missed else CLEAN
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[reports[0].outcome]
 
 
-def _check(arguments: dict[str, Any]) -> None:
-    """Accept options that fit together."""
-    if not arguments["is_self_test"]:
-        return
-    for name in ("plant", "tensor", "pipeline", "context"):
-        if arguments[name] is not None:
-            raise click.UsageError(f"--self-test and --{name} contradict each other; give one of them.")
+def _options(arguments: dict[str, Any], progress: Progress) -> CanaryOptions:
+    sizes = {"num_packs": "packs", "max_tokens": "max_tokens", "timeout_s": "timeout"}
+    return CanaryOptions(
+        artifact=arguments["artifact"],
+        overrides=parse_overrides(arguments["overrides"]),
+        tensor=arguments["tensor"],
+        pipeline=arguments["pipeline"],
+        context=arguments["context"],
+        fault=arguments["plant"],
+        uses_gpu=None if arguments["device"] is None else arguments["device"] == "gpu",
+        progress=progress,
+        **{name: arguments[option] for name, option in sizes.items() if arguments[option] is not None},
+    )
 
 
-def _reports(target: str, arguments: dict[str, Any]) -> list[CanaryReport]:
-    check_report_path(arguments["output"], target, None)
-    stated = {
-        "num_packs": arguments["packs"],
-        "max_tokens": arguments["max_tokens"],
-        "timeout_s": arguments["timeout"],
-    }
-    with TerminalProgress() as progress:
-        options = CanaryOptions(
-            artifact=arguments["artifact"],
-            overrides=parse_overrides(arguments["overrides"]),
-            tensor=arguments["tensor"],
-            pipeline=arguments["pipeline"],
-            context=arguments["context"],
-            fault=arguments["plant"],
-            uses_gpu=None if arguments["device"] is None else arguments["device"] == "gpu",
-            progress=progress,
-            **{name: value for name, value in stated.items() if value is not None},
-        )
-        return list(run_self_test(target, options)) if arguments["is_self_test"] else [run_canary(target, options)]
-
-
-def _print(reports: list[CanaryReport], arguments: dict[str, Any]) -> None:
-    output: Path | None = arguments["output"]
-    text = describe_self_test(reports) if arguments["is_self_test"] else describe_canary(reports[0])
-    if arguments["as_json"]:
+def _print(reports: list[CanaryReport], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
+    text = describe_self_test(reports) if is_self_test else describe_canary(reports[0])
+    if as_json:
         plain = [asdict(report) for report in reports]
-        content = plain if arguments["is_self_test"] else plain[0]
-        text = json.dumps(content, indent=2, ensure_ascii=False, default=str)
-    if output is None:
-        echo(text)
-        return
+        text = json.dumps(plain if is_self_test else plain[0], indent=2, ensure_ascii=False, default=str)
     with staged_report(output, f"{text}\n"):
-        echo(f"report: {output}")
+        echo(text if output is None else f"report: {output}")

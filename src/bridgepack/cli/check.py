@@ -16,6 +16,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_table
+from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES
 
 
@@ -53,7 +54,7 @@ def check(target: str, **arguments: Any) -> int:
         if arguments["diff"] or arguments["fix"]:
             return _fix(target, options, arguments, form)
         report = check_target(target, options)
-    text = rendered(report, form, has_colour=has_colour(arguments), **_shows(arguments))
+    text = _text(report, form, arguments)
     with staged_report(arguments["output"], text):
         pass
     if arguments["output"] is None:
@@ -84,7 +85,7 @@ def _fix(target: str, options: CheckOptions, arguments: dict[str, Any], form: st
             echo(outcome.edit.diff().rstrip("\n"))
         click.echo(describe_diff(outcome), err=True, nl=False)
         return FINDINGS if outcome.edit or outcome.by_hand or has_failed else CLEAN
-    text = rendered(outcome.report, form, has_colour=has_colour(arguments), **_shows(arguments))
+    text = _text(outcome.report, form, arguments)
     with staged_report(output, text):
         write_fix(outcome)
     echo(describe_fix(outcome), err=form != "text")
@@ -114,8 +115,10 @@ def _selectors(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value.replace(",", " ").split() or [value])
 
 
-def _shows(arguments: dict[str, Any]) -> dict[str, bool]:
-    return {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
+def _text(report: CheckReport, form: str, arguments: dict[str, Any]) -> str:
+    has_colours = arguments["output"] is None and has_colour()
+    shows = {"shows_advice": arguments["advice"], "shows_skipped": arguments["skipped"]}
+    return rendered(report, form, has_colour=has_colours, **shows)
 
 
 @click.command()

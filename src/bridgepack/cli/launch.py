@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from importlib.util import find_spec
 from typing import Any
@@ -26,6 +25,7 @@ from bridgepack.report.launches import (
     describe_result,
 )
 from bridgepack.report.progress import TerminalProgress
+from bridgepack.rules.engine.text import report_to_dict
 
 
 @click.command()
@@ -73,40 +73,26 @@ def _list_executors(*, as_json: bool) -> int:
 def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
     runs.require_nemo_run()
     try:
-        plan = _planned(recipe, cluster, arguments)
+        with TerminalProgress() as progress:
+            plan = plan_launch(
+                recipe,
+                cluster,
+                overrides=parse_overrides(arguments["overrides"]),
+                cluster_overrides=parse_cluster_overrides(arguments["cluster_changes"]),
+                environment=arguments["environment"],
+                artifact=arguments["artifact"],
+                skip=arguments["skip"],
+                progress=progress,
+            )
     except LaunchRefusedError as refused:
-        return _refused(refused, as_json=arguments["as_json"])
-    return _dry_run(plan, arguments) if arguments["dry_run"] else _submitted(plan, arguments)
-
-
-def _planned(recipe: str, cluster: str, arguments: dict[str, Any]) -> LaunchPlan:
-    with TerminalProgress() as progress:
-        return plan_launch(
-            recipe,
-            cluster,
-            overrides=parse_overrides(arguments["overrides"]),
-            cluster_overrides=parse_cluster_overrides(arguments["cluster_changes"]),
-            environment=arguments["environment"],
-            artifact=arguments["artifact"],
-            skip=arguments["skip"],
-            progress=progress,
-        )
-
-
-def _refused(refused: LaunchRefusedError, *, as_json: bool) -> int:
-    """Print what the check found."""
-    form = "json" if as_json else "text"
-    text = rendered(refused.report, form, has_colour=has_colour())
-    echo(
-        json.dumps({"is_submitted": False, "check": json.loads(text)}, indent=2, ensure_ascii=False)
-        if as_json
-        else text
-    )
-    click.echo("error: the check found errors; nothing was submitted", err=True)
-    return FINDINGS
-
-
-def _dry_run(plan: LaunchPlan, arguments: dict[str, Any]) -> int:
+        if arguments["as_json"]:
+            print_json({"is_submitted": False, "check": report_to_dict(refused.report)})
+        else:
+            echo(rendered(refused.report, has_colour=has_colour()))
+        click.echo("error: the check found errors; nothing was submitted", err=True)
+        return FINDINGS
+    if not arguments["dry_run"]:
+        return _submitted(plan, arguments)
     outcome = runs.preview(plan, detach=arguments["detach"])
     print_json(outcome.to_dict()) if arguments["as_json"] else echo(describe_dry_run(outcome))
     return CLEAN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import UserDict
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -60,32 +59,27 @@ COMMANDS = {
 }
 
 
-class _Commands(UserDict[str, click.Command]):
-    """Commands whose modules are imported when they are asked for; `data` has only their names and summaries."""
+class _Commands(click.Group):
+    """Commands whose modules are imported when they are asked for; the list of them imports none."""
 
-    def __init__(self) -> None:
-        super().__init__({name: click.Command(name, help=summary) for name, (_, summary) in COMMANDS.items()})
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click gives it)
+        """Return the names."""
+        return list(COMMANDS)
 
-    def __getitem__(self, name: str) -> click.Command:
-        """Return a command."""
-        if name not in COMMANDS:
-            raise KeyError(name)
-        command: click.Command = getattr(import_module(f"bridgepack.cli.{COMMANDS[name][0]}"), name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
+        """Return a command; None where there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"bridgepack.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
 
-
-class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands; none of their modules is imported."""
-        click.Group(commands=_COMMANDS.data).format_commands(ctx, formatter)
+        """Write the list of commands."""
+        commands = {name: click.Command(name, help=summary) for name, (_, summary) in COMMANDS.items()}
+        click.Group(commands=commands).format_commands(ctx, formatter)
 
 
-_COMMANDS = _Commands()
-
-
-@click.group(
-    cls=_Group, commands=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="bridgepack")
 def bridgepack() -> None:
     """Build packed SFT datasets for NVIDIA Megatron-Bridge, check them, and look inside.

@@ -42,10 +42,8 @@ def print_json(value: Any) -> None:
     echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def has_colour(arguments: dict[str, Any] | None = None) -> bool:
+def has_colour() -> bool:
     """Say whether to print colours: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise."""
-    if (arguments or {}).get("output"):
-        return False
     is_forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
     is_terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return (is_terminal or is_forced) and not os.environ.get("NO_COLOR")

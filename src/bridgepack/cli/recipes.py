@@ -11,7 +11,6 @@ from bridgepack.bridge.shipped import shipped_recipes
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.config.catalogue import catalogue
 from bridgepack.config.load import load_recipe, parse_overrides
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import schema_text
 from bridgepack.config.starting import Wish, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
@@ -35,7 +34,7 @@ def recipes() -> None:
 def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
     """List every recipe of the catalogue: family, method, GPUs, tokens of a pack, parallelism."""
     entries = catalogue(family=family)
-    shipped = _shipped_names() if with_bridge else None
+    shipped = list(shipped_recipes()) if with_bridge else None
     if as_json:
         print_json({"recipes": [entry_to_dict(entry) for entry in entries], **({"bridge": shipped} if shipped else {})})
     else:
@@ -54,7 +53,8 @@ def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str,
     """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
-        _show_resolved(recipe, artifact, as_json)
+        view = resolved_view(recipe, artifact=artifact)
+        print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
     elif as_json:
         print_json(written_values(recipe))
     else:
@@ -92,12 +92,3 @@ def schema(output: Path | None) -> int:
     if output is None:
         echo(schema_text().rstrip("\n"))
     return CLEAN
-
-
-def _shipped_names() -> list[str]:
-    return list(shipped_recipes())
-
-
-def _show_resolved(recipe: SFTRecipe, artifact: Path | None, as_json: bool) -> None:
-    view = resolved_view(recipe, artifact=artifact)
-    print_json(view.to_dict()) if as_json else echo(describe_resolved(view))

@@ -29,15 +29,10 @@ def describe_canary(report: CanaryReport) -> str:
         lines += ["", *stops]
     for finding in report.findings:
         rules = f" ({', '.join(finding.rules)})" if finding.rules else ""
-        lines += [
-            "",
-            f"{finding.name}{rules} in {finding.layout}",
-            f"  {printable(finding.message)}",
-            f"  {printable(finding.advice)}",
-        ]
+        lines += ["", f"{finding.name}{rules} in {finding.layout}", f"  {finding.message}", f"  {finding.advice}"]
     if report.notes:
-        lines += ["", *(f"note: {printable(note)}" for note in report.notes)]
-    return "\n".join([*lines, "", *_verdict(report)])
+        lines += ["", *(f"note: {note}" for note in report.notes)]
+    return printable("\n".join([*lines, "", *_verdict(report)]))
 
 
 def describe_self_test(reports: Sequence[CanaryReport]) -> str:
@@ -47,17 +42,17 @@ def describe_self_test(reports: Sequence[CanaryReport]) -> str:
         names = [finding.name for finding in report.findings]
         mark = "found" if report.planted in names else "MISSED"
         message = next((one.message for one in report.findings if one.name == report.planted), ", ".join(names))
-        lines.append(f"{mark:<7} {report.planted:<22} {printable(message) or 'nothing was found'}")
+        lines.append(f"{mark:<7} {report.planted:<22} {message or 'nothing was found'}")
     num_missed = sum(line.startswith("MISSED") for line in lines)
     verdict = "every planted fault was found" if not num_missed else f"{num_missed} of {len(lines)} faults were missed"
-    return "\n".join([*lines, "", verdict])
+    return printable("\n".join([*lines, "", verdict]))
 
 
 def _subject(report: CanaryReport) -> Iterator[str]:
     packs, model = report.packs, report.model
-    yield f"canary of {printable(report.target)}: packed training against unpacked training"
+    yield f"canary of {report.target}: packed training against unpacked training"
     numbers = ", ".join(map(str, packs.numbers))
-    place = "made up" if packs.origin == "made up" else f"{packs.split} {numbers} of {printable(packs.origin)}"
+    place = "made up" if packs.origin == "made up" else f"{packs.split} {numbers} of {packs.origin}"
     yield f"  packs      {place}{f', {packs.num_cut} of them cut' if packs.num_cut else ''}"
     yield (
         f"             {packs.num_sequences:,} sequences, {packs.num_tokens:,} tokens, {packs.num_trained:,} trained, "
@@ -106,7 +101,7 @@ def _stops(layouts: Sequence[LayoutRecord]) -> Iterator[str]:
         for measured in layout.measured:
             if measured.reason and measured.reason not in told:
                 told.add(measured.reason)
-                yield f"{layout.name} in {measured.precision} stopped: {printable(measured.reason)}"
+                yield f"{layout.name} in {measured.precision} stopped: {measured.reason}"
 
 
 def _verdict(report: CanaryReport) -> Iterator[str]:

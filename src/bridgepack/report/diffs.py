@@ -24,11 +24,11 @@ def describe_artifact_diff(report: DiffReport) -> str:
     for title, items in (("inputs that differ", report.inputs), ("settings that differ", report.settings)):
         if items:
             lines += ["", title]
-            lines += [f"  {printable(item.name)}: {_value(item.first)} -> {_value(item.second)}" for item in items]
+            lines += [f"  {item.name}: {_short(item.first)} -> {_short(item.second)}" for item in items]
     for split in report.splits:
         lines += ["", *_split_lines(split)]
     lines += ["", "the same packs" if report.is_same else "other packs"]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _split_lines(split: SplitDiff) -> Iterator[str]:
@@ -60,16 +60,12 @@ def _difference_lines(item: SequenceDifference) -> Iterator[str]:
 
 
 def _place(place: SequencePlace) -> str:
-    return f"{printable(place.file)} row {place.row}, pack {place.pack} sequence {place.position}"
+    return f"{place.file} row {place.row}, pack {place.pack} sequence {place.position}"
 
 
-def _short(text: str) -> str:
-    shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+def _short(value: Any) -> str:
+    shown = str(value).replace("\n", "\\n").replace("\t", "\\t")
     return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}..."
-
-
-def _value(value: Any) -> str:
-    return _short(str(value))
 
 
 def _number(value: Any) -> str:

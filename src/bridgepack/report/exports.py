@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bridgepack.data.export import Export
+from bridgepack.report.text import printable
 
 
 def describe_export(export: Export) -> str:
@@ -20,4 +21,4 @@ def describe_export(export: Export) -> str:
             num_bytes = sum(shard.num_bytes for shard in split.shards)
             files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
             lines.append(f"{split.name:<22}{split.statistics.num_packs:,} packs in {files}, {num_bytes:,} bytes")
-    return "\n".join(lines)
+    return printable("\n".join(lines))

@@ -13,7 +13,7 @@ _REASONS_SHOWN = 4
 def describe_masks(report: MaskReport) -> str:
     """Return what was compared, how much each derivation could judge, and the findings."""
     how = "every row" if report.mode == "all" else f"a sample of the rows, seed {report.seed}"
-    lines = [f"{printable(report.target)}: {how}, {report.num_rows_read:,} of {report.num_rows:,}"]
+    lines = [f"{report.target}: {how}, {report.num_rows_read:,} of {report.num_rows:,}"]
     lines += _count_lines(report)
     lines += [f"  note: {note}" for note in report.notes]
     for item in report.findings:
@@ -22,7 +22,7 @@ def describe_masks(report: MaskReport) -> str:
     if hidden:
         lines += ["", f"... and {hidden:,} more findings (--limit shows more)"]
     lines += ["", *(f"  {kind:<26} {count:>8,} sequences" for kind, count in report.kinds.items()), _verdict(report)]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _count_lines(report: MaskReport) -> Iterator[str]:
@@ -49,10 +49,10 @@ def _derivation_lines(item: DerivationCount) -> Iterator[str]:
 def _finding_lines(item: MaskFinding) -> Iterator[str]:
     finding = item.finding
     message = "" if finding.message is None else f", message {finding.message}"
-    yield f"{finding.kind}: {printable(item.file)} row {item.row}{message} ({item.split})"
+    yield f"{finding.kind}: {item.file} row {item.row}{message} ({item.split})"
     against = f"; against it: {', '.join(finding.derivations)}" if finding.derivations else ""
     token = "" if finding.token is None else f", from token {finding.token} on"
-    yield f"  {printable(finding.detail)}{token}{against}"
+    yield f"  {finding.detail}{token}{against}"
     for name, text in finding.texts.items():
         yield f"  {name}: {printable(text)!r}"
     yield f"  {finding.advice}"

@@ -19,7 +19,7 @@ def describe_store(listing: StoreListing) -> str:
     for entry in listing.tokenizations:
         broken = f", {entry.num_broken:,} broken (see `store verify`)" if entry.num_broken else ""
         lines.append(
-            f"  {entry.key[:12]}  {printable(entry.tokenizer)}, {entry.preprocessing}: {entry.num_ranges:,} ranges, "
+            f"  {entry.key[:12]}  {entry.tokenizer}, {entry.preprocessing}: {entry.num_ranges:,} ranges, "
             f"{entry.num_sequences:,} sequences, {entry.num_tokens:,} tokens, {_size(entry.num_bytes)}, last used "
             f"{_ago(entry.last_used_s)}{broken}"
         )
@@ -29,10 +29,9 @@ def describe_store(listing: StoreListing) -> str:
         state = "is there" if artifact.is_there else "is gone"
         missing = f", {artifact.num_missing:,} of them missing" if artifact.num_missing else ""
         lines.append(
-            f"  {artifact.fingerprint[:12]}  {printable(artifact.output)} ({state}): {artifact.num_ranges:,} "
-            f"ranges{missing}"
+            f"  {artifact.fingerprint[:12]}  {artifact.output} ({state}): {artifact.num_ranges:,} ranges{missing}"
         )
-    return "\n".join([*lines, *([] if listing.artifacts else ["  none"])])
+    return printable("\n".join([*lines, *([] if listing.artifacts else ["  none"])]))
 
 
 def describe_pruned(pruned: Pruned) -> str:
@@ -44,7 +43,7 @@ def describe_pruned(pruned: Pruned) -> str:
     ]
     reasons = Counter(reason for _, _, reason in pruned.removed)
     lines += [f"  {reason:<12}{count:>8,}" for reason, count in reasons.most_common()]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def describe_verified(verified: Verified) -> str:
@@ -55,7 +54,7 @@ def describe_verified(verified: Verified) -> str:
         lines.append(f"  ... and {len(verified.broken) - _SHOWN_FILES:,} more")
     if verified.were_removed:
         lines.append("They were removed; the next build makes them again.")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _size(num_bytes: int) -> str:

@@ -33,7 +33,8 @@ def describe_build(result: BuildResult) -> str:
             head += " (again: files were missing or of the wrong size)"
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
-    return "\n".join([head, "", *describe_manifest(result.manifest, result.output), *_describe_work(result)])
+    summary = describe_manifest(result.manifest, result.output)
+    return "\n".join([printable(head), "", summary, *map(printable, _describe_work(result))])
 
 
 def _describe_work(result: BuildResult) -> Iterator[str]:
@@ -57,8 +58,12 @@ def _describe_work(result: BuildResult) -> Iterator[str]:
         yield f"note: {kept.engine_message}"
 
 
-def describe_manifest(manifest: Manifest, folder: Path) -> Iterator[str]:
-    """Yield the lines of an artifact's summary."""
+def describe_manifest(manifest: Manifest, folder: Path) -> str:
+    """Return an artifact's summary."""
+    return printable("\n".join(_summary(manifest, folder)))
+
+
+def _summary(manifest: Manifest, folder: Path) -> Iterator[str]:
     yield f"{'fingerprint':<22}{manifest.fingerprint[:12]}"
     yield f"{'packed_sequence_size':<22}{manifest.packed_sequence_size:,} runtime tokens"
     yield f"{'pad_seq_to_mult':<22}{manifest.pad_seq_to_mult} ({manifest.resolved['pad_seq_to_mult']['because']})"
@@ -100,7 +105,7 @@ def _example(split: SplitRecord, reason: str) -> str:
     drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
     if drop is None:
         return ""
-    detail = " ".join(printable(drop.detail[:120]).split())
+    detail = " ".join(drop.detail[:120].split())
     return f"{split.inputs[drop.file_index].path} row {drop.row}: {detail}"
 
 
@@ -129,7 +134,7 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
         lines += [f"  {record.path}  {record.num_bytes:,} bytes  sha256 {record.sha256[:12]}" for record in records]
     lines += ["", "derived:"] if source is None else ["derived:"]
     lines += [f"  {name} = {item['value']} ({item['because']})" for name, item in plan.spec.resolved.explain().items()]
-    return "\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)])
+    return printable("\n".join([*lines, "", "recipe:", plan.spec.resolved.recipe.model_dump_json(indent=2)]))
 
 
 def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:
@@ -152,7 +157,10 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
 
 def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
     """Return one sequence as text, with a heading that says where it came from; arguments as of `draw_pack`."""
-    return f"{_heading(item)}\n{_text(item, has_colour=has_colour)}"
+    opening, closing = ("\x1b[32m", "\x1b[0m") if has_colour else ("⟦", "⟧")
+    parts = [(printable(span.text), span.is_trained) for span in item.spans]
+    text = "".join(f"{opening}{part}{closing}" if is_trained else part for part, is_trained in parts)
+    return f"{_heading(item)}\n{text}"
 
 
 def _strip(view: PackView) -> str:
@@ -170,21 +178,13 @@ def _strip(view: PackView) -> str:
 
 
 def _heading(item: SequenceView) -> str:
-    origin = f"{item.file} row {item.row}" if item.file else "origin not known"
+    origin = f"{printable(item.file)} row {item.row}" if item.file else "origin not known"
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
     skipped = f" ({item.num_skipped_tokens} skipped at run time, after EOS)" if item.num_skipped_tokens else ""
     return (
         f"--- sequence {item.position}: {origin}, {item.runtime_length:,}{padding} runtime tokens, "
         f"{item.num_trained_tokens:,} trained{skipped}"
     )
-
-
-def _text(item: SequenceView, *, has_colour: bool) -> str:
-    opening, closing = ("\x1b[32m", "\x1b[0m") if has_colour else ("⟦", "⟧")
-    parts = [
-        f"{opening}{printable(span.text)}{closing}" if span.is_trained else printable(span.text) for span in item.spans
-    ]
-    return "".join(parts)
 
 
 def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:

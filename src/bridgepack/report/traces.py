@@ -39,7 +39,7 @@ def describe_step(trace: StepTrace, *, has_colour: bool, limit: int | None = Non
 def describe_pack(trace: PackTrace, *, has_colour: bool, limit: int | None = None) -> str:
     """Return when a pack is read, and its text; arguments as of `describe_step`."""
     pack = trace.pack
-    lines = [f"{trace.split} pack {pack.pack} of {trace.artifact} ({pack.shard} row {pack.shard_row})"]
+    lines = [f"{trace.split} pack {pack.pack} of {printable(str(trace.artifact))} ({pack.shard} row {pack.shard_row})"]
     lines += [*_schedule_lines(trace.schedule), ""]
     lines += _context_lines(pack.context)
     lines += [draw_pack(trace.view, has_colour=has_colour, limit=limit)]
@@ -48,7 +48,7 @@ def describe_pack(trace: PackTrace, *, has_colour: bool, limit: int | None = Non
 
 def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
     """Return where a source row went."""
-    lines = [f"{printable(trace.file)} row {trace.row} in {trace.artifact}"]
+    lines = [f"{printable(trace.file)} row {trace.row} in {printable(str(trace.artifact))}"]
     for placement in trace.placements:
         lines += ["", *_placement_lines(placement, has_colour=has_colour)]
     for drop in trace.drops:

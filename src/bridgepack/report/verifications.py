@@ -15,12 +15,12 @@ def describe_verification(report: VerifyReport) -> str:
     """Return what was compared, the first difference and its cause."""
     how = "every pack" if report.mode == "all" else f"a sample of the packs, seed {report.seed}"
     lines = [f"{report.artifact}: {how}, from {_ORIGINS[report.origin]}"]
-    lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {printable(check.detail)}" for check in report.checks]
-    lines += [f"  note     {printable(note)}" for note in report.notes]
+    lines += [f"  {_MARKS[check.outcome]:<8} {check.name:<16} {check.detail}" for check in report.checks]
+    lines += [f"  note     {note}" for note in report.notes]
     if report.differences:
         lines += ["", *_difference_lines(report.differences[0], report.origin)]
     lines += ["", _verdict(report)]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _difference_lines(item: RowDifference, origin: str) -> Iterator[str]:
@@ -29,12 +29,12 @@ def _difference_lines(item: RowDifference, origin: str) -> Iterator[str]:
         place += f", sequence {item.sequence}"
     yield f"first difference: {place}"
     if item.file is not None:
-        yield f"  source   {printable(item.file)} row {item.row}"
+        yield f"  source   {item.file} row {item.row}"
     token = "" if item.token is None else f", token {item.token} of the sequence"
     yield f"  column   {item.column or 'all'}{token}"
-    yield f"  artifact {printable(str(item.in_artifact))}"
-    yield f"  {origin:<8} {printable(str(item.from_source))}"
-    yield f"  cause    {', '.join(item.causes)}: {printable(item.cause)}"
+    yield f"  artifact {item.in_artifact!s}"
+    yield f"  {origin:<8} {item.from_source!s}"
+    yield f"  cause    {', '.join(item.causes)}: {item.cause}"
 
 
 def _verdict(report: VerifyReport) -> str:

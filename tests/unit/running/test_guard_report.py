@@ -1,4 +1,4 @@
-"""What the guard says, and the numbers that ranks exchange."""
+"""What the guard says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 from bridgepack.records.guarded import GroupSizes, RankEvidence, RankFacts, RankPlace, StepFacts
 from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
-from bridgepack.running.guard.exchange import from_numbers, to_numbers
 from bridgepack.running.guard.report import Alarm, GuardViolationError, watched_notice
 from tests.support.docs_blocks import blocks
 
@@ -111,21 +110,3 @@ def test_a_notice_promises_nothing_that_was_not_looked_at() -> None:
 
     assert notice.text == "guard: step 7 on 1 ranks: finite losses."
     assert notice.facts["trained_tokens_of_last_step"] is None
-
-
-def test_numbers_of_a_rank_come_back() -> None:
-    facts = RankFacts(
-        place=RankPlace(rank=9, data=1, pipeline=2, tensor=3, context=4),
-        num_calls=12,
-        num_without=1,
-        boundaries=2**62 - 1,
-        trained_tokens=1203,
-        trained_labels=123_456_789_012,
-        num_not_finite=2,
-        planned_boundaries=5,
-        planned_tokens=1204,
-        planned_labels=-1,
-    )
-
-    assert from_numbers(to_numbers(facts)) == facts
-    assert all(-(2**63) <= number < 2**63 for number in to_numbers(facts))

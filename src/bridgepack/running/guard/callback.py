@@ -22,18 +22,18 @@ from bridgepack.records.guarded import GroupSizes, RankFacts, RankPlace, StepFac
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.report import findings_of
 from bridgepack.rules.registry import STEP_RULES
-from bridgepack.running.guard.exchange import (
-    exchanged,
-    exchanged_evidence,
-    first_rank_without,
-    place_and_sizes,
-    this_rank,
-)
 from bridgepack.running.guard.facts import PlannedStep, facts_without_reading, rank_facts
 from bridgepack.running.guard.plan import Planner
 from bridgepack.running.guard.report import Alarm, GuardViolationError, Notice, watched_notice
-from bridgepack.running.guard.step import WatchedForwardStep, is_not_finite, step_number
-from bridgepack.running.guard.watch import Mixer, StepWatch, mixers_of, num_eager_steps
+from bridgepack.running.guard.watch import (
+    Mixer,
+    StepWatch,
+    WatchedForwardStep,
+    is_not_finite,
+    mixers_of,
+    num_eager_steps,
+    step_number,
+)
 
 __all__ = ["Alarm", "Guard", "GuardViolationError", "Notice"]
 
@@ -101,15 +101,19 @@ class Guard:
         """Find out where this rank is and what needs boundaries; called by the host."""
         if not self._settings.enabled:
             return
-        run, reason = None, ""
+        import torch.distributed as dist
+
+        reason = ""
         try:
-            run = self._begun(context)
+            self._run = self._begun(context)
         except Exception as error:  # a model of a kind that is not known has to train all the same
             reason = f"{type(error).__name__}: {error}"
-        blind_rank = first_rank_without(holds=run is not None)
-        self._run = run if blind_rank is None else None
-        if blind_rank is not None and blind_rank == this_rank():
-            self._notify("unseen", f"guard: this model cannot be watched: rank {blind_rank}: {reason}")
+        blind = [(rank, text) for rank, text in enumerate(gathered(reason)) if text]
+        if blind:
+            self._run = None
+            first_rank = blind[0][0]
+            if dist.get_rank() == first_rank:
+                self._notify("unseen", f"guard: this model cannot be watched: rank {first_rank}: {reason}")
 
     def on_train_step_start(self, context: Any) -> None:
         """Begin to look on, where this step is to be watched; called by the host."""
@@ -136,10 +140,11 @@ class Guard:
             return
         self._close()
         own = self._own_facts(watch, run)
-        facts = StepFacts(step=watch.step, is_packed=run.is_packed, sizes=run.sizes, ranks=exchanged(own))
-        if _broken(facts):
+        ranks = gathered(replace(own, evidence=None))
+        facts = StepFacts(step=watch.step, is_packed=run.is_packed, sizes=run.sizes, ranks=ranks)
+        if any(list(rule.check(facts)) for rule in STEP_RULES):
             # Every rank has the same numbers, so every rank comes here.
-            self._judge(replace(facts, ranks=exchanged_evidence(facts.ranks, own)))
+            self._judge(replace(facts, ranks=gathered(own)))
         self._watched.append(facts.step)
         self._last = facts
         if len(self._watched) >= self._settings.first_steps:
@@ -281,5 +286,22 @@ def _is_packed(config: RunConfig) -> bool:
     return bool(dataset.get("enable_offline_packing") or dataset.get("enable_in_batch_packing"))
 
 
-def _broken(facts: StepFacts) -> bool:
-    return any(list(rule.check(facts)) for rule in STEP_RULES)
+def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:
+    """Return where this rank is, by the model's own process groups."""
+    import torch.distributed as dist
+    from megatron.bridge.training.utils.pg_utils import get_pg_collection
+
+    groups = get_pg_collection(model)
+    named = {"data": groups.dp, "pipeline": groups.pp, "tensor": groups.tp, "context": groups.cp}
+    place = RankPlace(rank=dist.get_rank(), **{name: group.rank() for name, group in named.items()})
+    return place, GroupSizes(**{name: group.size() for name, group in named.items()})
+
+
+def gathered[T](own: T) -> tuple[T, ...]:
+    """Return what every rank has, by rank; every rank has to call this."""
+    import torch.distributed as dist
+
+    found: list[Any] = [own] * dist.get_world_size()
+    if len(found) > 1:
+        dist.all_gather_object(found, own)
+    return tuple(found)

@@ -6,10 +6,14 @@ in the middle of a step. Hooks are on the model only during the steps that are w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bridgepack.running.guard.callback import Guard
 
 #: How model chunks and layers call the boundaries of a packed batch.
 #: Source: megatron/bridge/training/gpt_step.py, vlm_step.py; megatron/core/transformer/attention.py of 0.19.2.
@@ -80,8 +84,6 @@ def _language_layers(chunk: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _takes_boundaries(module: Any) -> bool:
-    import inspect
-
     try:
         return PACKED_SEQ_PARAMS in inspect.signature(module.forward).parameters
     except (TypeError, ValueError):  # a forward that is no Python function
@@ -198,3 +200,55 @@ def _watched_loss(call: Call, loss_function: Any, *arguments: Any, **options: An
         # The schedule scales what it was given in place, and gives its memory back.
         call.loss = tuple(part.detach().clone() if hasattr(part, "detach") else part for part in result)
     return result
+
+
+class WatchedForwardStep:
+    """A forward step as the host calls it: it hands over its state by this signature."""
+
+    def __init__(self, guard: Guard, forward_step: Callable[..., Any]) -> None:
+        self._guard = guard
+        self._forward_step = forward_step
+        self._bound: Callable[..., Any] | None = None
+        self._state: Any = None
+
+    def __call__(self, state: Any, data_iterator: Any, model: Any, *rest: Any, **options: Any) -> Any:
+        """Return what the forward step returns: an output, and a loss function that the guard can look into."""
+        if self._bound is None or self._state is not state:
+            from megatron.bridge.training.utils.train_utils import prepare_forward_step_func
+
+            self._bound, self._state = prepare_forward_step_func(self._forward_step, state), state
+        watch = self._guard.watch
+        try:
+            if watch is None:
+                output, loss_function = self._bound(data_iterator, model, *rest, **options)
+            else:
+                output, loss_function = watch.forward_step(self._bound, data_iterator, model, *rest, **options)
+        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
+            self._guard.failed_in_forward(error, step_number(state))
+            raise
+        return output, partial(self._loss, state, loss_function)
+
+    def _loss(self, state: Any, loss_function: Any, output: Any, *rest: Any, **options: Any) -> Any:
+        try:
+            return loss_function(output, *rest, **options)
+        except Exception as error:  # whatever it is, it goes on; the other ranks have to hear of it
+            self._guard.failed_in_loss(error, output, step_number(state))
+            raise
+
+
+def step_number(state: Any) -> int:
+    """Return the step that is being computed, as the host logs it."""
+    return int(state.train_state.step) + 1
+
+
+def is_not_finite(error: Exception, output: Any) -> bool:
+    """Say whether a loss function raised for a loss that is not finite.
+
+    Source: megatron/bridge/training/losses.py (masked_next_token_loss), the host's messages.
+    """
+    import torch
+
+    if any(text in str(error) for text in ("found NaN", "found Inf")):
+        return True
+    tensor = output[0] if isinstance(output, tuple) else output
+    return isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
