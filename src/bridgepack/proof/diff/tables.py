@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,7 +237,7 @@ def _ranks(codes: IntArray) -> IntArray:
     return ranks
 
 
-def chosen_pairs(table: SequenceTable, pairs: tuple[IntArray, IntArray], limit: int) -> Sequence[tuple[int, int]]:
-    """Return the first few pairs in the order of the first table's source rows."""
-    order = np.lexsort((table.rows[pairs[0]], table.files[pairs[0]]))[:limit]
-    return list(zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True))
+def earliest(table: SequenceTable, indices: IntArray, limit: int) -> IntArray:
+    """Return where the first few of some sequences stand among `indices`, in the order of source rows."""
+    order: IntArray = np.lexsort((table.rows[indices], table.files[indices]))[:limit]
+    return order

@@ -15,9 +15,8 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
-from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.packs import drawn_of_each, opened_artifact
 from bridgepack.proof.runs import recorded_recipe
-from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
 from bridgepack.records import TRAIN, VALIDATION
 
