@@ -167,8 +167,10 @@ class _Verification:
             total.num_sequences += numbers.num_sequences
             total.num_packs_different += len(packs)
             shown = packs[:_DIFFERENCES_KEPT]
-            if shown:
-                total.differences += self._compared(record.name, shown).differences
+            try:
+                total.differences += self._compared(record.name, shown).differences if shown else []
+            except BridgepackError as error:  # e.g. the plan cannot be read, so nothing tells of sequences
+                self.checks.append(self._not_derived(str(error)))
             known = {(item.split, item.pack) for item in total.differences}
             total.differences += [
                 self._other_pack(record.name, pack) for pack in shown if (record.name, pack) not in known
