@@ -95,11 +95,7 @@ def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
 
 
 def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
-    """Accept a batch whose rows have the sequences of the plan, with room for them.
-
-    Raises:
-        ArtifactError: they have not.
-    """
+    """Accept a batch whose rows have the sequences of the plan, with room for them."""
     columns = (batch.input_ids, batch.loss_mask, batch.seq_start_id)
     if any(column.dtype.kind not in "iu" for column in columns):
         raise _misfit(artifact, split)

@@ -95,11 +95,7 @@ def _indices(artifact: Artifact, split: str, file: str) -> list[int]:
 
 
 def _known_file(artifact: Artifact, file: str) -> str:
-    """Return the manifest's name of a file.
-
-    Raises:
-        ConfigError: the artifact was not made of it, or the end of a path fits several.
-    """
+    """Return the manifest's name of a file."""
     names = list(dict.fromkeys(item.path for split in artifact.manifest.splits for item in split.inputs))
     if file in names:
         return file
@@ -116,11 +112,7 @@ def _known_file(artifact: Artifact, file: str) -> str:
 
 
 def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
-    """Return why a row is in neither plan nor ledger.
-
-    Raises:
-        ConfigError: there is no such row.
-    """
+    """Return why a row is in neither plan nor ledger."""
     missing = [split.name for split in artifact.manifest.splits if not plan_path(artifact, split.name).is_file()]
     if missing:
         return f"the artifact has no plan of its {' and '.join(missing)} split, so nothing says where its rows are"
