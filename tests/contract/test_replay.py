@@ -220,7 +220,8 @@ def _own_run(settings: ReplaySettings, trained_tokens: IntArray, num_steps: int)
         for step in range(order.first_step, order.first_step + num_steps):
             ranks = range(settings.topology.data_parallel_size)
             run.steps.append([[packs.tolist() for packs in order.micro_batches_at(step, rank)] for rank in ranks])
-            run.trained_tokens.append(order.trained_tokens_at(step, trained_tokens))
+            packs = np.concatenate([order.packs_at(step, rank) for rank in ranks])
+            run.trained_tokens.append(int(trained_tokens[packs[packs != FILLER]].sum()))
     except ConfigError:
         run.has_stopped = True
     return run

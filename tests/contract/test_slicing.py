@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bridgepack.replay.collate import CollateSettings, predict_batch
-from bridgepack.replay.slicing import dense_positions, slice_row, thd_positions
+from bridgepack.replay.slicing import slice_row, thd_positions
 from tests.support.host_datasets import build_word_tokenizer, open_host_dataset
 from tests.support.packed_rows import EOS_TOKEN_ID, random_rows, write_shards
 
@@ -96,7 +96,7 @@ def test_a_row_without_boundaries_is_cut_as_megatron_core_does(kernel: list[Any]
     from megatron.core.utils import get_batch_on_this_cp_rank
 
     num_tokens = 48 * ranks
-    positions = dense_positions(num_tokens, ranks)
+    positions = thd_positions([0, num_tokens], num_tokens, ranks)
     for rank in range(ranks):
         batch = {"tokens": torch.arange(num_tokens).unsqueeze(0), "cu_seqlens": None}
         own = get_batch_on_this_cp_rank(batch, is_hybrid_cp=False, cp_group=_Group(ranks=ranks, own=rank))

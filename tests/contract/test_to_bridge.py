@@ -57,9 +57,6 @@ def host(bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield
 
 
-# --- upstream's recipes by name ------------------------------------------------------------------------------------
-
-
 def test_every_shipped_recipe_is_found_by_name(host: None, upstream_recipes: dict[str, RecipeFunction]) -> None:
     found = shipped_recipes()
 
@@ -132,20 +129,8 @@ def test_recipe_that_refuses_says_why(host: None) -> None:
 
 
 def test_recipe_without_a_model_is_refused(host: None) -> None:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "a",
-            "data": {"train": "a"},
-            "tokenizer": {"name_or_path": "a"},
-            "packing": {"packed_sequence_size": 8},
-        }
-    )
-
     with pytest.raises(ConfigError, match="model is missing"):
-        to_bridge(recipe)
-
-
-# --- what is written ------------------------------------------------------------------------------------------------
+        to_bridge(recipe_of(DENSE).override({"model": None}))
 
 
 def test_offline_packs_are_wired(host: None) -> None:
@@ -339,9 +324,6 @@ def test_user_wins_over_what_is_inherited(host: None) -> None:
 def test_topology_that_the_model_cannot_take(host: None, model: str, parallelism: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         to_bridge(recipe_of(model, parallelism=parallelism))
-
-
-# --- rows that the host reads itself --------------------------------------------------------------------------------
 
 
 def test_rows_are_packed_in_the_batch(host: None, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bridgepack.cli import main
+from bridgepack.proof.trace.schedule import ranks_by_copy
 from bridgepack.replay.order import replay_order
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
@@ -86,7 +87,7 @@ def test_a_rank_is_traced_to_the_words_of_its_chats(project: Path, run: Run) -> 
     packs = [pack for part in rank["micro_batches"] for pack in part]
     copy = topology.data_parallel_rank_of(5)
 
-    assert (rank["data_parallel_rank"], rank["global_ranks"]) == (copy, list(topology.ranks_of(copy)))
+    assert (rank["data_parallel_rank"], rank["global_ranks"]) == (copy, list(ranks_by_copy(topology)[copy]))
     assert [pack["pack"] for pack in packs] == replay_order(settings).packs_at(2, copy).tolist()
 
     pack = packs[0]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from bridgepack.geometry import cu_seqlens
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
-from bridgepack.replay.slicing import attention_pairs, dense_positions, misplaced_tokens, slice_row, thd_positions
+from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
 from tests.support.older_hosts import positions_on_rank, zigzag
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
@@ -46,24 +44,6 @@ def test_any_offsets_are_cut_as_the_kernel_cuts_them(lengths: list[int], ranks: 
     for rank in range(ranks):
         expected = positions_on_rank(filled, offsets[-1], context_parallel_size=ranks, rank=rank)
         assert positions[rank].tolist() == expected
-
-
-@given(LENGTHS, RANKS)
-@settings(max_examples=60, deadline=None)
-def test_every_rank_has_the_same_attention(lengths: list[int], ranks: int) -> None:
-    offsets = _offsets(lengths, 2 * ranks)
-    pairs = attention_pairs(offsets, offsets, ranks)
-
-    assert len(set(pairs.tolist())) == 1
-    assert pairs.sum() == sum((end - start) * (end - start + 1) // 2 for start, end in pairwise(offsets))
-
-
-@given(st.integers(0, 20), RANKS)
-@settings(max_examples=40, deadline=None)
-def test_one_sequence_is_cut_the_same_with_and_without_boundaries(length: int, ranks: int) -> None:
-    num_tokens = length * 2 * ranks
-
-    assert dense_positions(num_tokens, ranks).tolist() == thd_positions([0, num_tokens], num_tokens, ranks).tolist()
 
 
 @given(

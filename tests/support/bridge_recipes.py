@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from bridgepack.bridge.targets import quiet
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.rule import Severity
 
+#: Keeps what the host prints, warns and logs from the output.
+quiet_host = quiet
 DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
 
 
@@ -35,16 +32,3 @@ def errors_and_warnings(config: Any, world_size: int | None) -> set[str]:
     """Return the codes of what a check says about a config, advice left out; files are not looked at."""
     report = check_target(config, CheckOptions(world_size=world_size, looks_at_files=False))
     return {finding.code for finding in report.findings if finding.severity != Severity.ADVICE}
-
-
-@contextmanager
-def quiet_host() -> Iterator[None]:
-    """Keep what the host prints, warns and logs from the output."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)

@@ -63,13 +63,7 @@ JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A recipe's encoder and what judges its masks.
-
-    Attributes:
-        encoder: makes tokens and masks.
-        judge: judges them.
-        tokenizer: of both.
-    """
+    """A recipe's encoder and what judges its masks."""
 
     encoder: Encoder
     judge: Judge

@@ -81,9 +81,6 @@ class TinyRequest:
     """What to train.
 
     Attributes:
-        model: kind of model.
-        method: every weight, or adapters.
-        artifact: folder of the packs.
         work: folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
     """
 
@@ -101,15 +98,11 @@ class TinyResult:
         losses: the host's training loss after each optimiser step.
         eval_losses: the host's validation loss, one per evaluation.
         loss_of_weights: training loss of the checkpoint it started from, over the packs of the first step.
-        num_skipped_steps: steps the optimiser skipped.
         num_thd_calls: attention calls with packed sequences, all layers.
-        num_dense_calls: attention calls without.
         saved_steps: steps of the checkpoints it left.
-        num_trained: trained numbers.
         num_frozen: numbers that are not trained.
         trained_modules: names of the layers that are trained, each once, sorted.
         adapted_modules: names of the layers that have an adapter, each once, sorted.
-        num_experts: experts of a layer.
     """
 
     losses: list[float]

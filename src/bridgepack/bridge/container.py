@@ -73,11 +73,7 @@ def config_of_container(container: Any, *, place: str) -> RunConfig:
 
 
 def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
-    """Return the settings of a saved ConfigContainer.
-
-    Args:
-        values: the parsed YAML; no class that it names is imported.
-        place: the file.
+    """Return the settings of a saved ConfigContainer from its parsed YAML; no class that it names is imported.
 
     Raises:
         ConfigError: it is no whole config.
@@ -86,11 +82,7 @@ def config_of_saved(values: Mapping[str, Any], *, place: str) -> RunConfig:
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """Return the settings with some values changed.
-
-    Args:
-        config: a complete config.
-        changes: dotted path -> value.
+    """Return a complete config with some values changed, dotted path -> value.
 
     Raises:
         ConfigError: a path leads nowhere, or a section would become a plain value.
@@ -102,11 +94,6 @@ def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def _change(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set a dotted path of nested values.
-
-    Raises:
-        ConfigError: it leads nowhere, or a section would become a plain value.
-    """
     *sections, leaf = path.split(".")
     node = values
     for index, section in enumerate(sections):
@@ -141,14 +128,7 @@ def check_section(place: str, name: str, value: Any) -> None:
 
 
 def _unknown(path: str, wrong: str, name: str, node: Mapping[str, Any]) -> ConfigError:
-    """Return the error for a path that leads nowhere.
-
-    Args:
-        path: the whole path.
-        wrong: the part of it up to the name that leads nowhere.
-        name: that name.
-        node: where it was looked for.
-    """
+    """Return the error for a path whose part up to `wrong`, a name that was looked for in a node, leads nowhere."""
     known = sorted(key for key in node if not key.startswith("_"))
     nearest = nearest_name(name, known)
     more = f", and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""

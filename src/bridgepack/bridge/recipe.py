@@ -65,7 +65,11 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
             user_paths[setting.path] = setting.field
         put(values, setting.path, as_host_type(setting).value)
     if artifact is not None and is_offline:
-        _add_paths(values, artifact)
+        # an override may say itself where the packs lie
+        dataset = values["dataset"]
+        dataset.setdefault("dataset_root", str(artifact))
+        for name, path in paths_of_artifact(artifact, has_validation=dataset["do_validation"]).items():
+            dataset["offline_packing_specs"].setdefault(name, path)
     return RunConfig(
         values=values,
         is_complete=False,
@@ -82,25 +86,13 @@ def as_host_type(setting: Setting) -> Setting:
     return replace(setting, value=Path(setting.value)) if is_path else setting
 
 
-def _add_paths(values: dict[str, Any], artifact: Path) -> None:
-    """Add where the packs lie, but where an override says so itself."""
-    dataset = values["dataset"]
-    dataset.setdefault("dataset_root", str(artifact))
-    for name, path in paths_of_artifact(artifact, has_validation=dataset["do_validation"]).items():
-        dataset["offline_packing_specs"].setdefault(name, path)
-
-
 def recipe_field(config: RunConfig, path: str) -> str:
     """Return the field of the recipe that decides a path of the host; an override where it has none."""
     return config.user_paths.get(path, f"{OVERRIDES}.{path}")
 
 
 def _check_override(path: str, value: Any) -> None:
-    """Accept an override.
-
-    Raises:
-        ConfigError: its section does not exist, or would become a plain value.
-    """
+    """Raise where the section of an override does not exist, or would become a plain value."""
     section, _, rest = path.partition(".")
     if not rest and section in ALL_SECTIONS:
         check_section(f"{OVERRIDES}.{section}", section, value)

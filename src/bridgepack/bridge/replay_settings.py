@@ -44,7 +44,7 @@ def replay_settings(
     Raises:
         ConfigError: a setting is missing, or the host does not run with it.
     """
-    values, version, release = _Values(source, num_packs), _counted(version), release_of(version)
+    values, release = _Values(source, num_packs), release_of(version)
     if num_packs.get(split, 0) < 1:
         raise ConfigError(f"split is {split!r}; allowed: {', '.join(num_packs) or 'none, as there are no packs'}.")
     is_training = split == TRAIN
@@ -61,7 +61,7 @@ def replay_settings(
         schedule = _schedule(values, num_packs.get(TRAIN, 0), release)
         others = {"is_evaluation": True, "resume_step": schedule.batches_until(resume_step)}
     return ReplaySettings(
-        version=version,
+        version=Version(version).base_version,  # a pre-release counts as its release: 0.6.2rc1 -> 0.6.2
         num_packs=num_packs[split],
         topology=_topology(values, _world_size(source, world_size), context),
         loader=values.value("dataset.dataloader_type", "batch"),
@@ -224,9 +224,3 @@ def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def _counted(version: str) -> str:
-    """Return the release that a pre-release or local version counts as: 0.6.2rc1 -> 0.6.2."""
-    release_of(version)
-    return Version(version).base_version

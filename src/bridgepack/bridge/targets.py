@@ -97,17 +97,13 @@ def _of_text(text: str, overrides: Mapping[str, Any], artifact: Path | None) -> 
         if function:
             raise ConfigError(f"target is {text!r}; a {Path(path).suffix} file has no functions. Remove :{function}.")
         return _of_file(Path(path), overrides, artifact)
-    found = _of_object(load_value(text), text, overrides, artifact)
+    found = _of_object(_load_value(text), text, overrides, artifact)
     is_file = Path(path).suffix.lower() == ".py"
     return replace(found, file=Path(path) if is_file else None, function=function or None) if is_file else found
 
 
 def _check_text(text: str) -> None:
-    """Accept a text that can name a target.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise where a text cannot name a target."""
     if not text.strip() or "\0" in text:
         raise ConfigError(f"target is {text!r}, which names nothing. Allowed: {_FORMS}.")
     if "://" in text:
@@ -142,13 +138,12 @@ def _of_object(value: Any, place: str, overrides: Mapping[str, Any], artifact: P
         return Target(kind="container", place=place, config=changed(config_of_container(value, place=place), overrides))
     kind = type(value).__name__
     found = f"target is of type {kind}" if place == kind else f"target {place!r} gives a {kind}"
-    raise ConfigError(f"{found}; allowed: an SFTRecipe or a ConfigContainer. {_advice(value)}")
-
-
-def _advice(value: Any) -> str:
+    advice = "Return one of these."
     if callable(value):
-        return "Call it first, and give what it returns."
-    return "Return one of these." if not isinstance(value, Mapping) else "Make one of it with SFTRecipe.from_mapping()."
+        advice = "Call it first, and give what it returns."
+    elif isinstance(value, Mapping):
+        advice = "Make one of it with SFTRecipe.from_mapping()."
+    raise ConfigError(f"{found}; allowed: an SFTRecipe or a ConfigContainer. {advice}")
 
 
 @contextmanager
@@ -164,12 +159,8 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def load_value(text: str) -> Any:
-    """Return what a function gives, or the object itself, as `load_target` takes its text.
-
-    Raises:
-        ConfigError: it cannot be loaded; a recipe of Megatron-Bridge that cannot be imported is explained.
-    """
+def _load_value(text: str) -> Any:
+    """Return what a function gives, or the object itself, as `load_target` takes its text."""
     if text.startswith(SHIPPED):
         text = f"{MODULE}:{text.removeprefix(SHIPPED)}"
     elif ":" not in text and Path(text).suffix.lower() != ".py":

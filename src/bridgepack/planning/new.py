@@ -49,11 +49,7 @@ def _from_topology(topology: Topology, wish: Wish) -> dict[str, Any]:
 
 
 def _estimated_topology(wish: Wish, known: Sequence[CatalogueEntry]) -> Topology:
-    """Return a topology for a model that the catalogue does not have.
-
-    Raises:
-        ConfigError: the name is no model, nothing tells its size, or it does not fit.
-    """
+    """Return a topology for a model that the catalogue does not have."""
     is_shipped = any(mark in wish.model for mark in SHIPPED_MARKS) and wish.model.endswith("_config")
     if "/" not in wish.model and not Path(wish.model).is_dir() and not is_shipped:
         raise ConfigError(f"--model is {shown(wish.model)}; {_allowed_models(wish.model, known)}")

@@ -1,14 +1,10 @@
-"""Reads some packs of an artifact, and the shards of each only as far as it has to."""
+"""Draws and reads some packs of an artifact, and its shards only as far as that needs."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,9 +69,49 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
     places = sorted((index.place_of(pack), pack) for pack in set(packs))
     rows: dict[int, PackedRow] = {}
     for name, members in groupby(places, key=lambda item: item[0].shard):
-        with closing(_OpenShard.opened(artifact, name)) as shard:
-            rows |= {pack: shard.row(place.row) for place, pack in members}
+        rows |= _rows_of_shard(artifact, name, {place.row: pack for place, pack in members})
     return rows
+
+
+def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> dict[int, PackedRow]:
+    """Return pack -> its row of a shard, from row -> pack."""
+    shards = (shard for split in artifact.manifest.splits for shard in split.shards)
+    refuse_deadly(artifact.folder / name, next(shard for shard in shards if shard.path == name))
+    found: dict[int, PackedRow] = {}
+    first = 0
+    try:
+        with pq.ParquetFile(artifact.folder / name, memory_map=True) as file:
+            for group in range(file.metadata.num_row_groups):
+                num_rows = file.metadata.row_group(group).num_rows
+                wanted = [row for row in range(first, first + num_rows) if row in packs]
+                if wanted:
+                    batch = batch_of_table(file.read_row_group(group, use_threads=False), name, first)
+                    found |= {packs[row]: _of_numbers(batch.row(row - first), name) for row in wanted}
+                first += num_rows
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
+    if max(packs) >= first:
+        raise ArtifactError(f"{name} has {first} rows, so there is no row {max(packs)}. Build the artifact again.")
+    return found
+
+
+def _of_numbers(row: PackedRow, name: str) -> PackedRow:
+    for column in ROW_COLUMNS:
+        kind = getattr(row, column).dtype
+        if kind.kind not in "iuf":
+            raise ArtifactError(f"{name}: column {column} holds {kind}; it must hold numbers.")
+    return row
+
+
+def drawn_of_each(sizes: Sequence[int], num_drawn: int, seed: int) -> Iterator[list[int]]:
+    """Yield what a sample over several lists takes of each: ascending indices, counted from the list's first.
+
+    Example: sizes [2, 3], 5 drawn -> [0, 1], [0, 1, 2].
+    """
+    total = sum(sizes)
+    drawn = np.sort(np.random.default_rng(seed).choice(total, size=min(num_drawn, total), replace=False))
+    for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        yield (drawn[(drawn >= first) & (drawn < first + size)] - first).tolist()
 
 
 def sequence_bounds(row: PackedRow) -> IntArray:
@@ -87,49 +123,3 @@ def trained_of(row: PackedRow, start: int, stop: int, eos_token_id: int) -> int:
     """Return the tokens that the host trains of the sequence at `start:stop`: labels whose input is not EOS."""
     is_input = row.input_ids[start : stop - 1] != eos_token_id
     return int(((row.loss_mask[start : stop - 1] != 0) & is_input).sum())
-
-
-@dataclass(kw_only=True)
-class _OpenShard:
-    """One shard, its footer, and the row group that was read last."""
-
-    name: str
-    file: Any
-    offsets: list[int]
-    group: int = -1
-    batch: Any = None
-
-    @classmethod
-    def opened(cls, artifact: Artifact, name: str) -> _OpenShard:
-        shards = (shard for split in artifact.manifest.splits for shard in split.shards)
-        refuse_deadly(artifact.folder / name, next(shard for shard in shards if shard.path == name))
-        try:
-            file = pq.ParquetFile(artifact.folder / name, memory_map=True)
-            groups = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
-            raise ArtifactError(f"{name} cannot be read: {one_line(error)}. Build the artifact again.") from None
-        return cls(name=name, file=file, offsets=[0, *accumulate(groups)])
-
-    def row(self, index: int) -> PackedRow:
-        if index >= self.offsets[-1]:
-            raise ArtifactError(
-                f"{self.name} has {self.offsets[-1]} rows, so there is no row {index}. Build the artifact again."
-            )
-        group = bisect_right(self.offsets, index) - 1
-        if group != self.group:
-            try:
-                table = self.file.read_row_group(group, use_threads=False)
-                self.batch = batch_of_table(table, self.name, self.offsets[group])
-            except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-                raise ArtifactError(f"{self.name} row {index} cannot be read: {one_line(error)}.") from None
-            self.group = group
-        row: PackedRow = self.batch.row(index - self.offsets[group])
-        for column in ROW_COLUMNS:
-            kind = getattr(row, column).dtype
-            if kind.kind not in "iuf":
-                raise ArtifactError(f"{self.name}: column {column} holds {kind}; it must hold numbers.")
-        return row
-
-    def close(self) -> None:
-        self.file.close()
-        self.batch = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -161,6 +162,4 @@ def _own_recipe(artifact: Artifact, overrides: Mapping[str, Any]) -> SFTRecipe:
 
 def plain(value: Any) -> Any:
     """Return a manifest's value as recipes take it: its tuples as lists."""
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, tuple) else value
+    return json.loads(json.dumps(value))

@@ -113,29 +113,6 @@ class PackOrder:
             )
         return tuple(self._packs_of(draw) for draw in draws)
 
-    def global_batch_at(self, step: int) -> IntArray:
-        """Return the packs of all data-parallel ranks at a step, rank after rank; as `packs_at`."""
-        ranks = range(self.topology.data_parallel_size)
-        return np.concatenate([self.packs_at(step, rank) for rank in ranks])
-
-    def trained_tokens_at(self, step: int, trained_tokens: IntArray) -> int:
-        """Return the tokens that a step trains on, all ranks together.
-
-        Args:
-            step: as the host logs it.
-            trained_tokens: shape [num_packs]: of each pack, as `trained_runtime_tokens` counts them.
-
-        Raises:
-            ConfigError: as `packs_at`, or not one count for each pack.
-        """
-        if len(trained_tokens) != self.settings.num_packs:
-            raise ConfigError(
-                f"trained_tokens has {len(trained_tokens)} entries; allowed: one for each of the "
-                f"{self.settings.num_packs} packs."
-            )
-        packs = self.global_batch_at(step)
-        return int(trained_tokens[packs[packs != FILLER]].sum())
-
     def steps_of(self, pack: int, *, last_step: int | None = None) -> Iterator[Sighting]:
         """Yield where the run reads a pack, in the order of steps; the inverse of `packs_at`.
 

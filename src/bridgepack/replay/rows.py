@@ -49,20 +49,6 @@ class ShardIndex:
         shard = bisect_right(self._offsets, pack) - 1
         return ShardRow(self.shards[shard], pack - self._offsets[shard])
 
-    def pack_at(self, place: ShardRow) -> int:
-        """Return the pack at a place; the inverse of `place_of`.
-
-        Raises:
-            ConfigError: there is no such shard, or it has no such row.
-        """
-        if place.shard not in self.shards:
-            raise ConfigError(f"shard is {place.shard!r}; allowed: {', '.join(self.shards)}.")
-        index = self.shards.index(place.shard)
-        num_rows = self._offsets[index + 1] - self._offsets[index]
-        if not 0 <= place.row < num_rows:
-            raise ConfigError(f"row is {place.row} of {place.shard}; it has {num_rows} rows, counted from 0.")
-        return self._offsets[index] + place.row
-
 
 def trained_runtime_tokens(batch: RowBatch, eos_token_id: int) -> IntArray:
     """Return the tokens that each row trains; shape [num_rows], int64.

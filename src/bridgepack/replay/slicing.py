@@ -11,7 +11,6 @@ core/utils.py (get_batch_on_this_cp_rank).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ import numpy.typing as npt
 from bridgepack.errors import ConfigError
 from bridgepack.geometry import IntArray
 from bridgepack.replay.collate import HostBatch
-
-CommunicationType = Literal["p2p", "a2a", "all_gather", "a2a+p2p"]
-COMMUNICATION_TYPES: tuple[CommunicationType, ...] = ("p2p", "a2a", "all_gather", "a2a+p2p")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,27 +75,6 @@ def thd_positions(cu_seqlens: npt.ArrayLike, num_tokens: int, context_parallel_s
     return positions
 
 
-def dense_positions(num_tokens: int, context_parallel_size: int) -> IntArray:
-    """Return the tokens of each rank where a row is one sequence, without `cu_seqlens`; as `thd_positions`.
-
-    Example: 8 tokens on 2 ranks -> [[0, 1, 6, 7], [2, 3, 4, 5]].
-
-    Source: megatron-core 0.19.2, core/utils.py (_get_batch_on_this_cp_rank_per_sequence_balancing).
-
-    Raises:
-        ConfigError: the tokens are no multiple of twice the ranks.
-    """
-    _require_ranks(context_parallel_size)
-    num_chunks = 2 * context_parallel_size if context_parallel_size > 1 else 1
-    if num_tokens % num_chunks:
-        raise ConfigError(f"a row has {num_tokens} tokens; allowed: multiples of 2 x ranks, {num_chunks}.")
-    chunks = np.arange(num_tokens, dtype=np.int64).reshape(num_chunks, -1)
-    if context_parallel_size == 1:
-        return chunks
-    pairs = np.arange(context_parallel_size)
-    return np.concatenate((chunks[pairs], chunks[num_chunks - 1 - pairs]), axis=1)
-
-
 def slice_row(batch: HostBatch, row: int, context_parallel_size: int) -> RankSlices:
     """Return what each context-parallel rank gets of one row of a batch, as the host's forward step cuts it.
 
@@ -125,38 +100,6 @@ def misplaced_tokens(positions: IntArray, num_tokens: int) -> IntArray:
     return np.flatnonzero(np.bincount(inside.reshape(-1), minlength=num_tokens) != 1)
 
 
-def attention_pairs(
-    physical_offsets: npt.ArrayLike,
-    logical_offsets: npt.ArrayLike,
-    context_parallel_size: int,
-    *,
-    cp_comm_type: CommunicationType = "p2p",
-    hierarchical_context_parallel_sizes: tuple[int, int] | None = None,
-) -> npt.NDArray[np.float64]:
-    """Return the query-key pairs that each rank computes for one head of causal attention; shape [ranks], float64.
-
-    Padding computes nothing. With `a2a` a rank has every token of a share of the heads, so all ranks compute the same;
-    with `p2p` and `all_gather` it has its own queries of every head; `a2a+p2p` is the first within groups of
-    neighbouring ranks and the second between them.
-
-    Example: one sequence of 8 on 2 ranks -> [18, 18]; the same with 2 tokens of padding at its end -> [3, 18].
-
-    Source: TransformerEngine 2.17, pytorch/attention/dot_product_attention/context_parallel.py.
-
-    Raises:
-        ConfigError: an unknown way to exchange, or levels whose product is not the number of ranks.
-    """
-    physical = np.asarray(physical_offsets, dtype=np.int64).reshape(-1)
-    logical_lengths = np.diff(np.asarray(logical_offsets, dtype=np.int64).reshape(-1))
-    num_neighbours = _num_neighbours(context_parallel_size, cp_comm_type, hierarchical_context_parallel_sizes)
-    lengths = np.diff(physical)
-    places = np.arange(physical[-1]) - np.repeat(physical[:-1], lengths)
-    pairs = np.where(places < np.repeat(logical_lengths, lengths), places + 1, 0)
-    own = pairs[thd_positions(physical, int(physical[-1]), context_parallel_size)].sum(axis=1)
-    shared: npt.NDArray[np.float64] = own.reshape(-1, num_neighbours).sum(axis=1) / num_neighbours
-    return np.repeat(shared, num_neighbours)
-
-
 def _bisected(tokens: IntArray, shares: IntArray) -> IntArray:
     """Return each token's sequence as TransformerEngine's bisection finds it, ascending offsets or not."""
     left, right = np.ones_like(tokens), np.full_like(tokens, len(shares) - 1)
@@ -166,21 +109,6 @@ def _bisected(tokens: IntArray, shares: IntArray) -> IntArray:
         left = np.where(is_open & is_before, middle + 1, left)
         right = np.where(is_open & ~is_before, middle, right)
     return left - 1
-
-
-def _num_neighbours(ranks: int, kind: str, levels: tuple[int, int] | None) -> int:
-    """Return how many ranks exchange heads for tokens."""
-    _require_ranks(ranks)
-    if kind not in COMMUNICATION_TYPES:
-        raise ConfigError(f"cp_comm_type is {kind!r}; allowed: {', '.join(COMMUNICATION_TYPES)}.")
-    if kind != "a2a+p2p":
-        return ranks if kind == "a2a" else 1
-    if levels is None or levels[0] * levels[1] != ranks:
-        raise ConfigError(
-            f"hierarchical_context_parallel_sizes is {levels} with cp_comm_type a2a+p2p; allowed: two sizes whose "
-            f"product is context_parallel_size, {ranks}."
-        )
-    return levels[0]
 
 
 def _require_ranks(context_parallel_size: int) -> None:

@@ -63,9 +63,6 @@ class StepSizes:
         """Return the micro batches of each step in which the batch still grows.
 
         Example: first batch 2, increment 2, over 8 packs, global batch 6, 2 packs at a time -> [1, 1, 2, 3].
-
-        Raises:
-            ConfigError: the host refuses the ramp-up.
         """
         if self._settings.ramp_up is None:
             return []
@@ -87,11 +84,7 @@ class StepSizes:
 
 
 def _num_increments(settings: ReplaySettings, first: int, increment: int, num_packs: int) -> int:
-    """Return how often the batch grows.
-
-    Raises:
-        ConfigError: the host refuses the ramp-up.
-    """
+    """Return how often the batch grows."""
     growth = settings.global_batch_size - first
     if first < 1 or increment < 1 or num_packs < 1 or growth < 1 or growth % increment:
         raise ConfigError(

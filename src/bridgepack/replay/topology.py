@@ -102,16 +102,6 @@ class Topology:
         """
         return self.coordinates_of(global_rank).data
 
-    def ranks_of(self, data_parallel_rank: int) -> tuple[int, ...]:
-        """Return the global ranks that are given the same packs, ascending.
-
-        Raises:
-            ConfigError: there is no such data-parallel rank.
-        """
-        self.require_data_parallel_rank(data_parallel_rank)
-        ranks = range(self.world_size)
-        return tuple(rank for rank in ranks if self.coordinates_of(rank).data == data_parallel_rank)
-
     def require_data_parallel_rank(self, data_parallel_rank: int) -> None:
         """Accept a data-parallel rank that there is.
 

@@ -16,7 +16,6 @@ from bridgepack.proof.masks.judges import COLUMNS, DECODED, PARTS
 from bridgepack.proof.masks.markers import MARKS_IN_WORDS, NO_END
 from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT, PROMPT_GOES_ON
-from bridgepack.proof.masks.records import MaskReport, RowFinding
 from tests.support.judged_masks import PROMPTED, Judged
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, Family, write_tokenizer
@@ -146,12 +145,8 @@ def test_modes(tmp_path: Path, mode: str) -> None:
     assert set(verdict.reasons) == ({EVERYTHING} if mode == "full" else {BLOCKS, PREFIXES, MARKS})
     other = {"assistant": "last_turn", "last_turn": "assistant", "full": "assistant"}[mode]
     kinds = judged.kinds(ROW, _own(Judged.of(tmp_path / "other", GENERATION, loss_mode=other)))
-    assert (
-        kinds
-        == {"assistant": ["turn-not-trained"], "last_turn": ["other-turn-trained"], "full": ["answer-not-trained"]}[
-            mode
-        ]
-    )
+    wrong = {"assistant": "turn-not-trained", "last_turn": "other-turn-trained", "full": "answer-not-trained"}
+    assert kinds == [wrong[mode]]
 
 
 def test_tokens_of_another_text(chatml: Judged) -> None:
@@ -391,33 +386,32 @@ def test_nothing_to_judge_is_no_agreement(tmp_path: Path, chatml_tokenizer: Path
     assert check_masks(recipe).outcome == "could not run"
 
 
-def _finding(report: MaskReport) -> RowFinding:
-    return report.findings[0].finding
-
-
 REFERENCE_MARKERS = {"assistant_start": "<｜Assistant｜>", "assistant_end": "<｜end▁of▁sentence｜>"}
 REFERENCE_ROWS = {"gsm8k_train.jsonl": 7473, "fastchat_dummy_conversation.json": 500, "glaive_toolcall_demo.json": 300}
+
+
+def _reference(reference_data: Path, tokenizer: str, name: str, **preprocessing: Any) -> SFTRecipe:
+    return SFTRecipe.from_mapping(
+        {
+            "name": "reference",
+            "data": {"train": str(reference_data / "data" / name)},
+            "tokenizer": {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"},
+            "preprocessing": {"kind": "chat", **preprocessing},
+            "packing": {"packed_sequence_size": 4096},
+        }
+    )
 
 
 @pytest.mark.parametrize("name", REFERENCE_ROWS)
 @pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
 @pytest.mark.parametrize("mode", ["assistant", "last_turn"])
 def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: str) -> None:
-    preprocessing: dict[str, Any] = {"kind": "chat", "loss_mode": mode}
+    preprocessing: dict[str, Any] = {"loss_mode": mode}
     if tokenizer == "deepseek_v3":
         preprocessing["assistant_markers"] = REFERENCE_MARKERS
     if name.startswith("gsm8k"):
         preprocessing |= {"prompt_column": "question", "completion_column": "answer"}
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "reference",
-            "data": {"train": str(reference_data / "data" / name)},
-            "tokenizer": {"name_or_path": str(reference_data / "tokenizers" / tokenizer), "loader": "tokenizer_json"},
-            "preprocessing": preprocessing,
-            "packing": {"packed_sequence_size": 4096},
-        }
-    )
-    report = check_masks(recipe, MaskOptions(num_rows=300))
+    report = check_masks(_reference(reference_data, tokenizer, name, **preprocessing), MaskOptions(num_rows=300))
 
     assert report.findings == ()
     assert report.num_rows == REFERENCE_ROWS[name]
@@ -428,19 +422,8 @@ def test_reference_data(reference_data: Path, tokenizer: str, name: str, mode: s
 
 
 def test_calls_that_deepseeks_template_leaves_out(reference_data: Path) -> None:
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "reference",
-            "data": {"train": str(reference_data / "data" / "glaive_toolcall_demo.json")},
-            "tokenizer": {
-                "name_or_path": str(reference_data / "tokenizers" / "deepseek_v3"),
-                "loader": "tokenizer_json",
-            },
-            "preprocessing": {"kind": "chat", "loss_mode": "full"},
-            "packing": {"packed_sequence_size": 4096},
-        }
-    )
+    recipe = _reference(reference_data, "deepseek_v3", "glaive_toolcall_demo.json", loss_mode="full")
     report = check_masks(recipe, MaskOptions(num_rows=None, limit=1))
 
     assert report.kinds == {"tool-call-lost": 153}
-    assert _finding(report).texts["turn"] == "<｜end▁of▁sentence｜>"
+    assert report.findings[0].finding.texts["turn"] == "<｜end▁of▁sentence｜>"

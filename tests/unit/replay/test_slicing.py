@@ -6,13 +6,7 @@ import pytest
 from bridgepack.errors import ConfigError
 from bridgepack.records import PackedRow
 from bridgepack.replay.collate import CollateSettings, predict_batch
-from bridgepack.replay.slicing import (
-    attention_pairs,
-    dense_positions,
-    misplaced_tokens,
-    slice_row,
-    thd_positions,
-)
+from bridgepack.replay.slicing import misplaced_tokens, slice_row, thd_positions
 
 #: Two sequences, aligned to 4: runtime inputs [5 6 7 2 | 8 9 10 11], then a tail of 4.
 ROW = PackedRow(
@@ -55,13 +49,6 @@ def test_offsets_filled_up_with_minus_one_can_lose_the_whole_row() -> None:
     assert misplaced_tokens(thd_positions([0, 4, 12, -1, -1], 12, 2), 12).tolist() == []
 
 
-def test_a_row_without_boundaries_is_one_sequence() -> None:
-    assert dense_positions(8, 2).tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]]
-    assert dense_positions(3, 1).tolist() == [[0, 1, 2]]
-    with pytest.raises(ConfigError, match="a row has 6 tokens; allowed: multiples of 2 x ranks, 4"):
-        dense_positions(6, 2)
-
-
 def test_slices_of_a_row() -> None:
     slices = slice_row(predict_batch([ROW], SETTINGS), 0, 2)
 
@@ -79,41 +66,10 @@ def test_one_rank_gets_the_row_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "levels", "expected"),
-    [
-        ("p2p", None, [2, 18, 18, 18]),
-        ("all_gather", None, [2, 18, 18, 18]),
-        ("a2a", None, [14, 14, 14, 14]),
-        ("a2a+p2p", (2, 2), [10, 10, 18, 18]),
-    ],
-)
-def test_attention_of_each_rank(kind: str, levels: tuple[int, int] | None, expected: list[int]) -> None:
-    """Two sequences of 8, the last token of each is padding: rank 0 has it beside the first token."""
-    pairs = attention_pairs(
-        [0, 8, 16],
-        [0, 7, 14],
-        4,
-        cp_comm_type=kind,  # type: ignore[arg-type]
-        hierarchical_context_parallel_sizes=levels,
-    )
-
-    assert pairs.tolist() == expected
-    assert pairs.sum() == 2 * (7 * 8 / 2)
-
-
-@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: thd_positions([0], 4, 2), "cu_seqlens has 1 entries; allowed: at least 2"),
         (lambda: thd_positions([0, 4], 4, 0), "context_parallel_size is 0; allowed: whole numbers from 1"),
-        (
-            lambda: attention_pairs([0, 4], [0, 4], 2, cp_comm_type="ring"),  # type: ignore[arg-type]
-            "cp_comm_type is 'ring'; allowed: p2p, a2a, all_gather",
-        ),
-        (
-            lambda: attention_pairs([0, 8], [0, 8], 4, cp_comm_type="a2a+p2p"),
-            "hierarchical_context_parallel_sizes is None with cp_comm_type",
-        ),
     ],
 )
 def test_what_cannot_be_cut(call: object, message: str) -> None:

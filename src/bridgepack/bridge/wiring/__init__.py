@@ -48,11 +48,7 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value); an empty mapping is a value.
-
-    Raises:
-        ConfigError: sections lie in each other without end, or deeper than any config of the host.
-    """
+    """Yield (dotted path, value); an empty mapping is a value."""
     if prefix.count(".") > _MAX_DEPTH:
         raise ConfigError(f"{OVERRIDES}.{prefix[:60]}... lies more than {_MAX_DEPTH} sections deep. Remove it.")
     for name, value in section.items():

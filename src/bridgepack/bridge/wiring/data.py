@@ -9,15 +9,19 @@ from bridgepack import geometry
 from bridgepack.bridge.wiring.settings import SPECS, Scope, Setting, derived
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 
-_TOPOLOGY = (
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "virtual_pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_model_parallel_size",
-    "expert_tensor_parallel_size",
-    "sequence_parallel",
-)
+_TOPOLOGY = {
+    f"model.{name}": f"parallelism.{name}"
+    for name in (
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "virtual_pipeline_model_parallel_size",
+        "context_parallel_size",
+        "expert_model_parallel_size",
+        "expert_tensor_parallel_size",
+        "sequence_parallel",
+    )
+}
+_IF_SET = {f"model.{name}": f"parallelism.{name}" for name in ("cp_comm_type", "hierarchical_context_parallel_sizes")}
 #: Fields of prompt-completion preprocessing that have the same name and meaning in the host.
 _PROMPT_COMPLETION = (
     "prompt_column",
@@ -40,18 +44,12 @@ LOSS_SETTINGS = (
     ),
     derived("ddp.average_in_collective", False, "per-token loss sums over ranks and divides once"),
 )
-_IF_SET = ("cp_comm_type", "hierarchical_context_parallel_sizes")
 
 
 def topology_settings(scope: Scope) -> Iterator[Setting]:
     """Yield how the model is spread over GPUs, and how the loss counts tokens."""
-    topology = scope.recipe.parallelism
-    for name in _TOPOLOGY:
-        yield scope.of(f"model.{name}", f"parallelism.{name}")
-    for name in _IF_SET:
-        value = getattr(topology, name)
-        if value is not None:
-            yield scope.of(f"model.{name}", f"parallelism.{name}", list(value) if name == _IF_SET[1] else value)
+    yield from scope.said(_TOPOLOGY)
+    yield from scope.said(_IF_SET, if_set=True)
     yield scope.of("dist.eval_context_parallel_size", "parallelism.eval_context_parallel_size")
     if scope.recipe.model is not None and "/" in scope.recipe.model.name:
         yield scope.of("model.hf_model_id", "model.name")

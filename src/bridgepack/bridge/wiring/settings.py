@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -92,6 +92,13 @@ class Scope:
         origin: Literal["recipe", "default"] = "recipe" if is_set and leaf in section.model_fields_set else "default"
         found = getattr(section, leaf) if value is ... else value
         return Setting(path=path, value=found, origin=origin, field=field)
+
+    def said(self, fields: Mapping[str, str], *, if_set: bool = False) -> Iterator[Setting]:
+        """Yield the settings that one field each decides, from the host's path -> field; `if_set` leaves null out."""
+        for path, field in fields.items():
+            setting = self.of(path, field)
+            if setting.value is not None or not if_set:
+                yield replace(setting, value=list(setting.value)) if isinstance(setting.value, tuple) else setting
 
     def _ranks_of(self, context_parallel_size: int) -> int | None:
         topology = self.recipe.parallelism

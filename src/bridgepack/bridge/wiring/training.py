@@ -12,6 +12,28 @@ from bridgepack.config.recipe.training import AdapterMethod
 DEFAULT_LR: Mapping[str, float] = {"full": 5e-6, "lora": 1e-4, "dora": 1e-4}
 
 
+_OPTIMIZER = {
+    f"optimizer.{name}": f"optimizer.{name}"
+    for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad")
+}
+_ADAPTER = {f"peft.{name}": f"method.{name}" for name in ("target_modules", "dim", "alpha", "dropout")}
+_IF_SET = {
+    "checkpoint.pretrained_checkpoint": "checkpoint.pretrained",
+    "checkpoint.save": "checkpoint.folder",
+    "checkpoint.load": "checkpoint.folder",
+    "checkpoint.save_interval": "checkpoint.save_interval",
+    "logger.log_interval": "logging.log_interval",
+    "logger.tensorboard_dir": "logging.tensorboard_dir",
+    "logger.wandb_project": "logging.wandb_project",
+    "logger.mlflow_experiment": "logging.mlflow_experiment",
+}
+#: Where a tracker is set, what names the run in it -> its field; by default the recipe's name.
+_RUN_NAMES = {
+    "wandb_project": ("logger.wandb_exp_name", "wandb_exp_name"),
+    "mlflow_experiment": ("logger.mlflow_run_name", "mlflow_run_name"),
+}
+
+
 def optimizer_settings(scope: Scope) -> Iterator[Setting]:
     """Yield the optimiser and the adapters."""
     if scope.recipe.optimizer.lr is None:
@@ -20,13 +42,9 @@ def optimizer_settings(scope: Scope) -> Iterator[Setting]:
         yield derived("optimizer.lr", DEFAULT_LR[kind], because, "optimizer.lr")
     else:
         yield scope.of("optimizer.lr", "optimizer.lr")
-    for name in ("min_lr", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad"):
-        yield scope.of(f"optimizer.{name}", f"optimizer.{name}")
+    yield from scope.said(_OPTIMIZER)
     if isinstance(scope.recipe.method, AdapterMethod):
-        if scope.recipe.method.target_modules is not None:
-            yield scope.of("peft.target_modules", "method.target_modules", list(scope.recipe.method.target_modules))
-        for name in ("dim", "alpha", "dropout"):
-            yield scope.of(f"peft.{name}", f"method.{name}")
+        yield from scope.said(_ADAPTER, if_set=True)
 
 
 def kernel_settings(scope: Scope) -> Iterator[Setting]:
@@ -55,27 +73,12 @@ def kernel_settings(scope: Scope) -> Iterator[Setting]:
 
 def bookkeeping_settings(scope: Scope) -> Iterator[Setting]:
     """Yield checkpoints, logs and environment variables."""
-    checkpoint, logging, name = scope.recipe.checkpoint, scope.recipe.logging, scope.recipe.name
-    if checkpoint.pretrained is not None:
-        yield scope.of("checkpoint.pretrained_checkpoint", "checkpoint.pretrained")
-    if checkpoint.folder is not None:
-        yield scope.of("checkpoint.save", "checkpoint.folder")
-        yield scope.of("checkpoint.load", "checkpoint.folder")
-    if checkpoint.save_interval is not None:
-        yield scope.of("checkpoint.save_interval", "checkpoint.save_interval")
-    yield scope.of("logger.log_interval", "logging.log_interval")
-    for field in ("tensorboard_dir", "wandb_project", "mlflow_experiment"):
-        if getattr(logging, field) is not None:
-            yield scope.of(f"logger.{field}", f"logging.{field}")
-    if logging.wandb_project is not None:
-        yield _named(scope, "logger.wandb_exp_name", "logging.wandb_exp_name", logging.wandb_exp_name, name)
-    if logging.mlflow_experiment is not None:
-        yield _named(scope, "logger.mlflow_run_name", "logging.mlflow_run_name", logging.mlflow_run_name, name)
+    logging = scope.recipe.logging
+    yield from scope.said(_IF_SET, if_set=True)
+    for tracker, (path, name) in _RUN_NAMES.items():
+        if getattr(logging, tracker) is not None:
+            given = scope.of(path, f"logging.{name}")
+            is_given = given.value is not None
+            yield given if is_given else derived(path, scope.recipe.name, "the recipe's name", f"logging.{name}")
     for variable, value in scope.recipe.environment.items():
         yield Setting(path=f"env_vars.{variable}", value=value, origin="recipe", field=f"environment.{variable}")
-
-
-def _named(scope: Scope, path: str, field: str, value: str | None, name: str) -> Setting:
-    if value is None:
-        return derived(path, name, "the recipe's name", field)
-    return scope.of(path, field)

@@ -45,26 +45,25 @@ def check_is_kept(config: Any, setting: Setting) -> None:
     found = f"{field_of(setting)} is {shown(setting.value)}"
     if path in _WORKED_OUT:
         raise ConfigError(f"{found}; the host works it out. Set {_WORKED_OUT[path]} instead.")
-    other, without_effect = _DEPENDENT.get(path, ("", None))
-    if other and value and value_at(config, other) == without_effect:
+    if value and _has_no_effect(config, path):
+        other, without_effect = _DEPENDENT[path]
         raise ConfigError(f"{found}; it has no effect while {other} is {without_effect}. Remove it, or change {other}.")
     for decider, decided in _decided(config, path):
         if decided != value:
             name = path.rpartition(".")[2]
             raise ConfigError(f"{found}; {decider} writes over it when the run starts. Set {decider}.{name} instead.")
-    for kind, again in _worked_out_again(config, setting):
-        if again != value:
-            raise ConfigError(
-                f"{found}; {kind} sets it to {shown(again)} by itself. Remove it, and set what {kind} takes it from."
-            )
+    _check_is_not_worked_out_again(config, setting, found)
 
 
 def is_ignored(config: Any, path: str) -> bool:
     """Say whether the host looks at a setting nowhere, as this config is, works it out anew, or writes over it."""
-    other, without_effect = _DEPENDENT.get(path, ("", None))
     is_worked_out = path in _WORKED_OUT and path not in _DEPENDENT
-    has_no_effect = bool(other) and value_at(config, other) == without_effect
-    return is_worked_out or has_no_effect or bool(list(_decided(config, path)))
+    return is_worked_out or _has_no_effect(config, path) or any(True for _ in _decided(config, path))
+
+
+def _has_no_effect(config: Any, path: str) -> bool:
+    other, without_effect = _DEPENDENT.get(path, ("", None))
+    return bool(other) and value_at(config, other) == without_effect
 
 
 def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -77,8 +76,8 @@ def _decided(config: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield decider, getattr(source, name)
 
 
-def _worked_out_again(config: Any, setting: Setting) -> Iterator[tuple[str, Any]]:
-    """Yield (class, value) of a field that the class of a section works out anew when the run starts.
+def _check_is_not_worked_out_again(config: Any, setting: Setting, found: str) -> None:
+    """Raise where the class of a section works a field out anew when the run starts.
 
     Source: megatron/bridge/training/config.py of 0.6.2, validate(): it runs `__post_init__` again where there is no
     `finalize`.
@@ -87,13 +86,13 @@ def _worked_out_again(config: Any, setting: Setting) -> Iterator[tuple[str, Any]
     node: Any = getattr(config, section, None)
     if name not in field_names(node) or not hasattr(node, "__post_init__") or hasattr(node, "finalize"):
         return
-    again = copy.deepcopy(node)
+    again, kind = copy.deepcopy(node), type(node).__name__
     try:
         again.__post_init__()
     except (AssertionError, TypeError, ValueError) as error:
-        kind = type(node).__name__
+        raise ConfigError(f"{found}; {kind} refuses it: {error} Set what it asks for, or remove it.") from error
+    if getattr(again, name) != getattr(node, name):
         raise ConfigError(
-            f"{field_of(setting)} is {shown(setting.value)}; {kind} refuses it: {error} Set what it asks for, or "
-            "remove it."
-        ) from error
-    yield type(node).__name__, getattr(again, name)
+            f"{found}; {kind} sets it to {shown(getattr(again, name))} by itself. Remove it, and set what {kind} takes "
+            "it from."
+        )

@@ -94,11 +94,7 @@ def _fit_offsets(found: dict[str, Setting], release: HostRelease) -> None:
 
 
 def _has_place(setting: Setting, found: dict[str, Setting], release: HostRelease) -> bool:
-    """Say whether a release has a setting; one that it lacks has to be without effect there.
-
-    Raises:
-        ConfigError: a run without it would be another.
-    """
+    """Say whether a release has a setting; one that it lacks has to be without effect there."""
     instead = next((text for known, text in release.absent.items() if _is_below(setting.path, known)), None)
     if instead is None:
         return True

@@ -15,7 +15,7 @@ from bridgepack.data.artifact.inspection import text_of, tokenizer_of
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.geometry import IntArray
 from bridgepack.proof.diff.records import Fate, MovedTokens, SequenceDifference, SequencePlace
-from bridgepack.proof.diff.tables import Matched, SequenceTable, chosen_pairs
+from bridgepack.proof.diff.tables import Matched, SequenceTable, earliest
 from bridgepack.proof.packs import read_packs
 from bridgepack.proof.verify.derive import first_difference
 
@@ -53,22 +53,19 @@ class DifferenceReader:
         Raises:
             ArtifactError: a shard cannot be read.
         """
-        for index in self._chosen(0, matched.lost, limit):
-            yield self._alone("lost", 0, index)
-        for index in self._chosen(1, matched.gained, limit):
-            yield self._alone("gained", 1, index)
+        alone: tuple[tuple[Fate, int, IntArray], ...] = (("lost", 0, matched.lost), ("gained", 1, matched.gained))
+        for fate, side, indices in alone:
+            for index in indices[earliest(self._tables[side], indices, limit)].tolist():
+                yield self._alone(fate, side, index)
         named: tuple[tuple[Fate, tuple[IntArray, IntArray]], ...] = (
             ("retokenized", matched.retokenized),
             ("mask_moved", matched.masks),
             ("moved", matched.moved),
         )
-        for fate, pairs in named:
-            for ours, theirs in chosen_pairs(self._tables[0], pairs, limit):
-                yield self._pair(fate, ours, theirs)
-
-    def _chosen(self, side: int, indices: IntArray, limit: int) -> Iterator[int]:
-        for index, _ in chosen_pairs(self._tables[side], (indices, indices), limit):
-            yield index
+        for fate, (ours, theirs) in named:
+            chosen = earliest(self._tables[0], ours, limit)
+            for one, other in zip(ours[chosen].tolist(), theirs[chosen].tolist(), strict=True):
+                yield self._pair(fate, one, other)
 
     def _alone(self, fate: Fate, side: int, index: int) -> SequenceDifference:
         ids = self._tokens(side, index).ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,11 +95,7 @@ def _plan_column(artifact: Artifact, split: str, name: str) -> IntArray:
 
 
 def _check_fit(artifact: Artifact, split: str, batch: RowBatch, packs: IntArray, lengths: IntArray) -> None:
-    """Accept a batch whose rows have the sequences of the plan, with room for them.
-
-    Raises:
-        ArtifactError: they have not.
-    """
+    """Accept a batch whose rows have the sequences of the plan, with room for them."""
     columns = (batch.input_ids, batch.loss_mask, batch.seq_start_id)
     if any(column.dtype.kind not in "iu" for column in columns):
         raise _misfit(artifact, split)
@@ -238,7 +233,7 @@ def _ranks(codes: IntArray) -> IntArray:
     return ranks
 
 
-def chosen_pairs(table: SequenceTable, pairs: tuple[IntArray, IntArray], limit: int) -> Sequence[tuple[int, int]]:
-    """Return the first few pairs in the order of the first table's source rows."""
-    order = np.lexsort((table.rows[pairs[0]], table.files[pairs[0]]))[:limit]
-    return list(zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True))
+def earliest(table: SequenceTable, indices: IntArray, limit: int) -> IntArray:
+    """Return where the first few of some sequences stand among `indices`, in the order of source rows."""
+    order: IntArray = np.lexsort((table.rows[indices], table.files[indices]))[:limit]
+    return order

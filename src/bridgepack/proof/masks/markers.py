@@ -118,14 +118,7 @@ def learn_marks(render: Render) -> LearnedMarks | str:
 def derive_from_marks(
     text: str, messages: Sequence[Mapping[str, Any]], words: Iterable[str], marks: LearnedMarks | str
 ) -> Derivation:
-    """Return what the assistant wrote of a rendered conversation.
-
-    Args:
-        text: of the whole conversation.
-        messages: of it.
-        words: every text that the conversation itself brings.
-        marks: of the template, or why they are not known.
-    """
+    """Return what the assistant wrote of a rendered conversation with messages, which brings words of its own."""
     if isinstance(marks, str):
         return silent(text, marks)
     if marks.are_in(words):
@@ -156,13 +149,8 @@ def derive_from_blocks(
 ) -> Derivation:
     """Return what a template's own generation blocks say that the assistant wrote.
 
-    What ends a turn behind its block is not judged: some templates put it inside, some outside.
-
-    Args:
-        text: of the whole conversation.
-        blocks: (first, one past the last) characters of each.
-        turns: of the assistant, as another derivation knows them; to tell the last.
-        marks: of the template, or why they are not known.
+    What ends a turn behind its block is not judged: some templates put it inside, some outside. The turns are those
+    that another derivation knows, to tell the last.
     """
     votes = no_votes(len(text))
     votes[:] = NOT_TRAINED

@@ -15,9 +15,8 @@ from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError, DataError, RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport, RowVerdict
-from bridgepack.proof.packs import opened_artifact
+from bridgepack.proof.packs import drawn_of_each, opened_artifact
 from bridgepack.proof.runs import recorded_recipe
-from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
 from bridgepack.records import TRAIN, VALIDATION
 
@@ -77,11 +76,7 @@ def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = No
 def _inputs(
     recipe: SFTRecipe, files: Mapping[str, tuple[InputFile, ...]], split: str | None
 ) -> list[tuple[str, int, InputFile]]:
-    """Return split, position and file of every input.
-
-    Raises:
-        ConfigError: the recipe has no such split.
-    """
+    """Return split, position and file of every input."""
     names = [TRAIN, *([VALIDATION] if recipe.data.validation is not None else [])]
     if split is not None and split not in names:
         hint = "its rows are among those of training" if recipe.data.validation_fraction else "it is not set"

@@ -13,7 +13,7 @@ from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.packs import shard_index
 from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.packs import PackTracer
-from bridgepack.proof.trace.records import ContextSlice, Placement, SourceTrace
+from bridgepack.proof.trace.records import Placement, SourceTrace
 from bridgepack.proof.trace.schedule import schedule_of_pack
 
 _FILES_NAMED = 5
@@ -71,6 +71,7 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
             f"{len(view.sequences)}. The artifact was changed; `bridgepack verify` says where."
         )
     context = run.context_parallel_size(split)
+    # ranges are those of the sequence, counts those of the pack
     slices = PackTracer(run.artifact, split, [entry.pack]).context_slices(entry.pack, context) if context > 1 else ()
     return Placement(
         split=split,
@@ -79,14 +80,12 @@ def _placement(run: TracedRun, split: str, entry: PlanEntry, limit: int) -> Plac
         shard_row=place.row,
         is_truncated=entry.is_truncated,
         sequence=view.sequences[entry.position],
-        context=tuple(_of_sequence(item, entry.position) for item in slices),
+        context=tuple(
+            replace(item, ranges=tuple(part for part in item.ranges if part.sequence == entry.position))
+            for item in slices
+        ),
         schedule=schedule_of_pack(run, split, entry.pack, limit=limit),
     )
-
-
-def _of_sequence(item: ContextSlice, position: int) -> ContextSlice:
-    """Return a slice with the ranges of one sequence alone; its counts stay those of the pack."""
-    return replace(item, ranges=tuple(part for part in item.ranges if part.sequence == position))
 
 
 def _indices(artifact: Artifact, split: str, file: str) -> list[int]:
@@ -96,11 +95,7 @@ def _indices(artifact: Artifact, split: str, file: str) -> list[int]:
 
 
 def _known_file(artifact: Artifact, file: str) -> str:
-    """Return the manifest's name of a file.
-
-    Raises:
-        ConfigError: the artifact was not made of it, or the end of a path fits several.
-    """
+    """Return the manifest's name of a file."""
     names = list(dict.fromkeys(item.path for split in artifact.manifest.splits for item in split.inputs))
     if file in names:
         return file
@@ -117,11 +112,7 @@ def _known_file(artifact: Artifact, file: str) -> str:
 
 
 def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
-    """Return why a row is in neither plan nor ledger.
-
-    Raises:
-        ConfigError: there is no such row.
-    """
+    """Return why a row is in neither plan nor ledger."""
     missing = [split.name for split in artifact.manifest.splits if not plan_path(artifact, split.name).is_file()]
     if missing:
         return f"the artifact has no plan of its {' and '.join(missing)} split, so nothing says where its rows are"

@@ -111,11 +111,7 @@ def _reader(
 
 
 def _batches(run: TracedRun, split: str, step: int) -> Sequence[int]:
-    """Return the batches that belong to a step: itself, or those of the evaluation after it.
-
-    Raises:
-        ConfigError: there is no evaluation after it.
-    """
+    """Return the batches that belong to a step: itself, or those of the evaluation after it."""
     if split == TRAIN:
         return [step]
     schedule = run.schedule
@@ -149,11 +145,7 @@ def _flat(drawn: _DrawnBatches) -> list[int]:
 
 
 def _require_pack(artifact: Artifact, split: str, drawn: _DrawnBatches, step: int, pack: int | None) -> None:
-    """Accept a pack that is read at the step.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Accept a pack that is read at the step."""
     there = sorted({item for item in _flat(drawn) if item != FILLER})
     if pack is None or pack in there:
         return

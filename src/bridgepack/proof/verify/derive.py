@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,14 +82,7 @@ class PackDeriver:
     """Derives packs of one split."""
 
     def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
-        """Prepare.
-
-        Args:
-            artifact: whose packs.
-            split: `training` or `validation`.
-            giver: of sequences.
-            progress: told how far it is.
-        """
+        """Prepare to compare packs of a split with what a giver of rows gives."""
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
         self._inputs = split_record(artifact, split).inputs
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
@@ -107,8 +100,9 @@ class PackDeriver:
         for chunk in self._chunks(wanted):
             self._expect(chunk, expected)
         self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
-        for file_index, rows in _rows_by_file(expected).items():
-            self._compare_file(file_index, rows, expected)
+        by_file = groupby(sorted(expected), key=lambda place: place[0])
+        for file_index, places in by_file:
+            self._compare_file(file_index, {row for _, row in places}, expected)
         self._progress.finish()
         self._found.num_packs = len(set(wanted) - self._unread_packs)
         self._found.num_packs_different = len({item.pack for item in self._found.differences})
@@ -170,18 +164,15 @@ class PackDeriver:
                 self._compare_row(expected[(file_index, row)], derived)
                 self._progress.advance(1)
         except (DataError, StoreError) as error:
-            self._note_unread(str(error), [expected[(file_index, row)] for row in left])
+            self._found.unread.append(str(error))
+            self._found.num_unread_sequences += len(left)
+            self._unread_packs |= {expected[(file_index, row)].entry.pack for row in left}
             return
         for row in sorted(left):
             entry = expected[(file_index, row)].entry
             self._add(
                 entry.pack, entry, INPUT_IDS, None, "a sequence", f"no row {row} in {self._giver.label(file_index)}"
             )
-
-    def _note_unread(self, why: str, left: Sequence[_Expected]) -> None:
-        self._found.unread.append(why)
-        self._found.num_unread_sequences += len(left)
-        self._unread_packs |= {item.entry.pack for item in left}
 
     def _compare_row(self, expected: _Expected, derived: TokenSequence | RowError) -> None:
         entry = expected.entry
@@ -225,17 +216,14 @@ class PackDeriver:
         )
 
 
-def difference_at(
-    artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, *, sequence: int | None = None, **found: Any
-) -> RowDifference:
+def difference_at(artifact: Artifact, split: str, pack: int, entry: PlanEntry | None, **found: Any) -> RowDifference:
     """Return a difference with where its pack lies and where its sequence came from.
 
     Args:
         artifact: that differs.
         split: of the pack.
         pack: row of the split, from 0; one behind the last counts as the last.
-        entry: of the sequence in the plan; None where the pack as a whole differs, or the plan does not know.
-        sequence: position in the pack, where the plan does not know it.
+        entry: of the sequence in the plan; None where the pack as a whole differs.
         found: the other fields of a `RowDifference`.
     """
     index, inputs = shard_index(artifact, split), split_record(artifact, split).inputs
@@ -245,7 +233,7 @@ def difference_at(
         pack=pack,
         shard=place.shard,
         shard_row=place.row,
-        sequence=entry.position if entry else sequence,
+        sequence=entry.position if entry else None,
         file=inputs[entry.file_index].path if entry and 0 <= entry.file_index < len(inputs) else None,
         row=entry.row if entry else None,
         **found,
@@ -299,10 +287,3 @@ def _structure_problem(row: PackedRow, bounds: npt.NDArray[np.int64]) -> tuple[s
             return column, None, f"{len(values)} entries", f"{bounds[-1]} entries"
     assert np.array_equal(sequence_bounds(row), bounds)
     return None
-
-
-def _rows_by_file(expected: dict[tuple[int, int], _Expected]) -> dict[int, set[int]]:
-    rows: dict[int, set[int]] = {}
-    for file_index, row in sorted(expected):
-        rows.setdefault(file_index, set()).add(row)
-    return rows

@@ -12,7 +12,6 @@ from bridgepack.data.identity import library_versions
 from bridgepack.data.reading.inputs import InputFile, hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import DataError, TokenizerError
-from bridgepack.proof.runs import plain
 from bridgepack.proof.sources import FoundSources, tokenizer_identity
 from bridgepack.proof.verify.records import Check, Ingredient
 from bridgepack.records import VALIDATION, InputRecord
@@ -35,8 +34,8 @@ def compare_inputs(
     changed: list[Ingredient] = []
     num_files = 0
     for split in artifact.manifest.splits:
-        if split.name == VALIDATION and _is_set_aside(artifact):
-            continue
+        if split.name == VALIDATION and (artifact.manifest.recipe.get("data") or {}).get("validation_fraction"):
+            continue  # its rows are among those of training
         files, extra = aligned_files(split.inputs, sources, split.name)
         there = [file for file in files if file is not None]
         progress.start(f"Hashing {split.name} inputs", sum(file.num_bytes for file in there), "files")
@@ -45,7 +44,7 @@ def compare_inputs(
         progress.finish()
         num_files += len(split.inputs)
     if sources.gone:
-        named = "; ".join([*sources.gone, *_texts(changed)][:_NAMED])
+        named = "; ".join([*sources.gone, *map(describe_ingredient, changed)][:_NAMED])
         return Check(name="inputs", outcome="could not run", detail=named), tuple(changed)
     return _check("inputs", changed, f"{num_files} files have the sha256 of the manifest"), tuple(changed)
 
@@ -135,11 +134,7 @@ def _tokenizer_changes(
 def _check(name: str, changed: Sequence[Ingredient], when_same: str) -> Check:
     if not changed:
         return Check(name=name, outcome="same", detail=when_same)
-    return Check(name=name, outcome="differs", detail="; ".join(_texts(changed)[:_NAMED]))
-
-
-def _texts(changed: Sequence[Ingredient]) -> list[str]:
-    return [describe_ingredient(item) for item in changed]
+    return Check(name=name, outcome="differs", detail="; ".join(describe_ingredient(item) for item in changed[:_NAMED]))
 
 
 def describe_ingredient(item: Ingredient) -> str:
@@ -153,13 +148,8 @@ def describe_ingredient(item: Ingredient) -> str:
 
 def as_text(value: Any) -> str:
     """Return a value as text that equal values share, whether their lists are lists or a manifest's tuples."""
-    return json.dumps(plain(value), sort_keys=True, default=str)
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _is_set_aside(artifact: Artifact) -> bool:
-    data = artifact.manifest.recipe.get("data")
-    return isinstance(data, Mapping) and bool(data.get("validation_fraction"))

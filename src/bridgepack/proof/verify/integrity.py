@@ -131,9 +131,6 @@ def _plan_problem(artifact: Artifact, split: SplitRecord) -> str | None:
     """Return what is wrong with the numbers of a split's plan; None where nothing is.
 
     Example: packs [0 0 1], positions [0 1 0] of 2 packs -> None; positions [0 0 0] -> "... line 2 ...".
-
-    Raises:
-        ArtifactError: the plan cannot be read.
     """
     name = plan_path(artifact, split.name).relative_to(artifact.folder)
     pack, position, num_before = -1, -1, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,15 +11,14 @@ from typing import Any, Literal
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError, BridgepackError, ConfigError, StoreError, TokenizerError
-from bridgepack.proof.packs import opened_artifact, split_record
+from bridgepack.proof.packs import drawn_of_each, opened_artifact, split_record
 from bridgepack.proof.runs import recorded_recipe
-from bridgepack.proof.sampling import drawn_of_each
 from bridgepack.proof.verify.derive import DerivedPacks, PackDeriver, difference_at
 from bridgepack.proof.verify.ingredients import describe_ingredient
 from bridgepack.proof.verify.integrity import Integrity, check_integrity
 from bridgepack.proof.verify.origins import Origin, source_origin, store_origin
 from bridgepack.proof.verify.rebuilding import compare_rebuilt
-from bridgepack.proof.verify.records import Cause, Check, Ingredient, RowDifference, VerifyReport
+from bridgepack.proof.verify.records import Cause, Check, RowDifference, VerifyReport
 from bridgepack.proof.verify.stored_rows import has_tokens, store_of
 
 DEFAULT_SAMPLE, DEFAULT_SEED = 100, 0
@@ -86,7 +85,8 @@ class _Verification:
     ) -> None:
         self._artifact, self._integrity, self._origin, self._options = artifact, integrity, origin, options
         self.checks: list[Check] = [*integrity.checks, *origin.checks]
-        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in origin.changed if _is_library(item)]
+        changed = [item for item in origin.changed if item.cause == "library version changed"]
+        self.notes = [f"{item.name} was {item.then}, is {item.now}" for item in changed]
 
     def report(self) -> VerifyReport:
         manifest, options, origin = self._artifact.manifest, self._options, self._origin
@@ -98,13 +98,6 @@ class _Verification:
         else:
             found = self._derived()
         is_rebuilt = options.num_packs is None
-        differences = _with_causes(
-            found.differences,
-            self._integrity,
-            origin.changed,
-            is_rebuilt=is_rebuilt,
-            no_other=origin.no_other_cause,
-        )
         self.notes += self._advice()
         return VerifyReport(
             artifact=str(self._artifact.folder),
@@ -117,7 +110,7 @@ class _Verification:
             num_packs_different=found.num_packs_different,
             checks=tuple(self.checks),
             changed=origin.changed,
-            differences=tuple(differences[:_DIFFERENCES_KEPT]),
+            differences=tuple(map(self._with_cause, found.differences[:_DIFFERENCES_KEPT])),
             notes=tuple(self.notes),
         )
 
@@ -174,8 +167,10 @@ class _Verification:
             total.num_sequences += numbers.num_sequences
             total.num_packs_different += len(packs)
             shown = packs[:_DIFFERENCES_KEPT]
-            if shown:
-                total.differences += self._compared(record.name, shown).differences
+            try:
+                total.differences += self._compared(record.name, shown).differences if shown else []
+            except BridgepackError as error:  # e.g. the plan cannot be read, so nothing tells of sequences
+                self.checks.append(self._not_derived(str(error)))
             known = {(item.split, item.pack) for item in total.differences}
             total.differences += [
                 self._other_pack(record.name, pack) for pack in shown if (record.name, pack) not in known
@@ -186,6 +181,22 @@ class _Verification:
         """Return the difference of a pack whose sequences are what they should be, each by itself."""
         found: dict[str, Any] = {"in_artifact": "a pack", "from_source": "another pack, or none"}
         return difference_at(self._artifact, split, pack, None, column="", token=None, **found)
+
+    def _with_cause(self, item: RowDifference) -> RowDifference:
+        reasons = list(self._reasons(item)) or [("artifact changed", self._origin.no_other_cause)]
+        causes, texts = (tuple(dict.fromkeys(part)) for part in zip(*reasons, strict=True))
+        return replace(item, causes=causes, cause="; or ".join(texts))
+
+    def _reasons(self, item: RowDifference) -> Iterator[tuple[Cause, str]]:
+        """Yield what can be the cause; where all was built anew, any input can move any sequence to another pack."""
+        if item.shard in self._integrity.changed_shards:
+            yield "artifact changed", f"{item.shard} is not the file that the build wrote"
+        if self._integrity.is_manifest_changed:
+            yield "artifact changed", "manifest.json is not the one that the build wrote"
+        for one in self._origin.changed:
+            is_of_all = one.cause != "input changed" or self._options.num_packs is None or item.file is None
+            if is_of_all or one.name == item.file:
+                yield one.cause, describe_ingredient(one)
 
     def _not_derived(self, why: str, num_sequences: int | None = None) -> Check:
         what = "packs" if num_sequences is None else f"{num_sequences} sequences"
@@ -212,52 +223,9 @@ class _Verification:
             first += shard.num_rows
 
 
-def _with_causes(
-    differences: Sequence[RowDifference],
-    integrity: Integrity,
-    changed: Sequence[Ingredient],
-    *,
-    is_rebuilt: bool,
-    no_other: str,
-) -> list[RowDifference]:
-    """Return the differences, each with what can be its cause.
-
-    Args:
-        differences: as found.
-        integrity: of the artifact's files.
-        changed: ingredients that are not what they were.
-        is_rebuilt: everything was built anew, so that any input can move any sequence to another pack.
-        no_other: what is left where nothing else explains a difference.
-    """
-    found = []
-    for item in differences:
-        reasons = list(_reasons(item, integrity, changed, is_rebuilt=is_rebuilt))
-        if not reasons:
-            reasons = [("artifact changed", no_other)]
-        causes = tuple(dict.fromkeys(cause for cause, _ in reasons))
-        found.append(replace(item, causes=causes, cause="; or ".join(dict.fromkeys(text for _, text in reasons))))
-    return found
-
-
-def _reasons(
-    item: RowDifference, integrity: Integrity, changed: Sequence[Ingredient], *, is_rebuilt: bool
-) -> Iterator[tuple[Cause, str]]:
-    if item.shard in integrity.changed_shards:
-        yield "artifact changed", f"{item.shard} is not the file that the build wrote"
-    if integrity.is_manifest_changed:
-        yield "artifact changed", "manifest.json is not the one that the build wrote"
-    for one in changed:
-        if one.cause != "input changed" or is_rebuilt or item.file is None or one.name == item.file:
-            yield one.cause, describe_ingredient(one)
-
-
 def _packs_check(found: DerivedPacks, gives: str) -> Check:
     num_different = found.num_packs_different
     done = f"{found.num_packs} packs, {found.num_sequences} sequences"
     if num_different:
         return Check(name="packs", outcome="differs", detail=f"{num_different} of {done} are not what {gives}")
     return Check(name="packs", outcome="same", detail=f"{done} are what {gives}")
-
-
-def _is_library(item: Ingredient) -> bool:
-    return item.cause == "library version changed"
