@@ -111,21 +111,15 @@ class DistinctHashes:
     """Distinct hashes of a split: all, or those below a power of two where they are too many."""
 
     def __init__(self, *, max_hashes: int) -> None:
+        self.sampled_fraction = 1.0
         self._max_hashes = max_hashes
-        self._num_halvings = 0
         self._num_pending = 0
         self._chunks: list[HashArray] = [np.empty(0, dtype=np.uint64)]
 
-    @property
-    def sampled_fraction(self) -> float:
-        """Share of all distinct hashes that is kept, 0-1."""
-        return 0.5**self._num_halvings
-
     def add(self, hashes: HashArray) -> None:
         """Take in hashes."""
-        chunk = self._kept(np.unique(hashes))
-        self._chunks.append(chunk)
-        self._num_pending += len(chunk)
+        self._chunks.append(self._kept(np.unique(hashes)))
+        self._num_pending += len(self._chunks[-1])
         if self._num_pending >= self._max_hashes:
             self.sorted()
 
@@ -134,15 +128,15 @@ class DistinctHashes:
         if len(self._chunks) > 1:
             hashes = np.unique(np.concatenate(self._chunks))
             while len(hashes) > self._max_hashes:
-                self._num_halvings += 1
+                self.sampled_fraction /= 2
                 hashes = self._kept(hashes).copy()
             self._chunks, self._num_pending = [hashes], 0
         return self._chunks[0]
 
     def _kept(self, ascending: HashArray) -> HashArray:
-        if not self._num_halvings:
+        if self.sampled_fraction == 1:
             return ascending
-        return ascending[: np.searchsorted(ascending, np.uint64(1 << (64 - self._num_halvings)))]
+        return ascending[: np.searchsorted(ascending, np.uint64(self.sampled_fraction * 2**64))]
 
 
 class OverlapFinder:
@@ -152,8 +146,8 @@ class OverlapFinder:
         self._largest_split = largest_split
         self._max_hashes = max_hashes
         self._distinct: dict[str, DistinctHashes] = {}
-        self._is_shared: dict[tuple[str, str], npt.NDArray[np.bool_]] = {}
-        self._first: dict[tuple[str, str], str] = {}
+        #: (split, other) -> which hashes of the split are in the other, and the first place there.
+        self._matches: dict[tuple[str, str], tuple[npt.NDArray[np.bool_], str]] = {}
 
     def add(self, split: str, shard: str, sequences: SequenceHashes) -> None:
         """Take in sequences of one shard; those of a split in their order, no split before another is complete."""
@@ -161,8 +155,7 @@ class OverlapFinder:
             if name != split:
                 self._match((name, split), distinct.sorted(), shard, sequences)
         if split != self._largest_split:
-            own = self._distinct.setdefault(split, DistinctHashes(max_hashes=self._max_hashes))
-            own.add(sequences.hashes)
+            self._distinct.setdefault(split, DistinctHashes(max_hashes=self._max_hashes)).add(sequences.hashes)
 
     def shared(self) -> tuple[SharedSequences, ...]:
         """Return what was found, in the order in which it was found."""
@@ -172,10 +165,10 @@ class OverlapFinder:
                 other=other,
                 num_sequences=int(np.count_nonzero(is_shared)),
                 num_distinct=len(is_shared),
-                where=self._first[split, other],
+                where=where,
                 sampled_fraction=self._distinct[split].sampled_fraction,
             )
-            for (split, other), is_shared in self._is_shared.items()
+            for (split, other), (is_shared, where) in self._matches.items()
         )
 
     def _match(self, pair: tuple[str, str], known: HashArray, shard: str, sequences: SequenceHashes) -> None:
@@ -184,5 +177,6 @@ class OverlapFinder:
         nearest = np.minimum(np.searchsorted(known, sequences.hashes), len(known) - 1)
         is_match = known[nearest] == sequences.hashes
         if is_match.any():
-            self._first.setdefault(pair, f"{shard} {sequences.place(int(np.argmax(is_match)))}")
-            self._is_shared.setdefault(pair, np.zeros(len(known), dtype=np.bool_))[nearest[is_match]] = True
+            first = f"{shard} {sequences.place(int(np.argmax(is_match)))}"
+            is_shared, _ = self._matches.setdefault(pair, (np.zeros(len(known), dtype=np.bool_), first))
+            is_shared[nearest[is_match]] = True
