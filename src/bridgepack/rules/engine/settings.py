@@ -21,9 +21,6 @@ class Settings:
     Every read raises `CannotJudgeError` where nobody stated the value, or where it is not of that kind. In a complete
     config an absent field reads as None: that version of the host has no such field. A section that every version has
     must be there all the same.
-
-    Attributes:
-        config: what is read.
     """
 
     config: RunConfig
@@ -42,12 +39,12 @@ class Settings:
         found = self._found(path)
         if found is not _MISSING:
             return found
-        section = path.partition(".")[0]
-        if self.loaded.is_complete and (section in self.loaded.values or section not in _ALWAYS_SAVED):
-            return None
-        if self.loaded.is_complete:
-            raise CannotJudgeError(f"{self.loaded.place} has no section {section}")
-        raise CannotJudgeError(f"{self.loaded.place} does not state {self.loaded.user_path(path)}")
+        config, section = self.loaded, path.partition(".")[0]
+        if not config.is_complete:
+            raise CannotJudgeError(f"{config.place} does not state {config.user_path(path)}")
+        if section in _ALWAYS_SAVED and section not in config.values:
+            raise CannotJudgeError(f"{config.place} has no section {section}")
+        return None
 
     def stated(self, path: str) -> Any:
         """Return a value that is rarely set; None where nobody stated it, as the host's default is off."""

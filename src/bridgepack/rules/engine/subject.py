@@ -86,8 +86,6 @@ class Run(Settings):
         """Return the file system."""
         return given(self.files, "files were not looked at")
 
-    # --- packing ---------------------------------------------------------------------------------------------------
-
     @cached_property
     def packs_offline(self) -> bool:
         """Whether `enable_offline_packing` is on."""
@@ -136,8 +134,6 @@ class Run(Settings):
         """Whether every row is as wide as a pack can be: the host looks for the literal True."""
         stated = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
         return any(value is True for value in stated)
-
-    # --- topology --------------------------------------------------------------------------------------------------
 
     #: Ranks that share each layer's weights.
     tensor_model_parallel_size = _size("model.tensor_model_parallel_size")
@@ -246,8 +242,6 @@ class Run(Settings):
             raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {rounding!r}")
         return self.pad_seq_to_mult if self.pad_seq_to_mult % rounding == 0 else rounding
 
-    # --- batches ---------------------------------------------------------------------------------------------------
-
     #: Rows per forward on one data-parallel rank.
     micro_batch_size = _integer("train.micro_batch_size")
     #: Rows per optimiser step.
@@ -274,8 +268,6 @@ class Run(Settings):
             return False
         stated = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
         return not stated or self.eval_iters != 0
-
-    # --- model -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def family(self) -> Family:
