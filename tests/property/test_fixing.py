@@ -140,30 +140,3 @@ def test_after_fixing_nothing_fixable_is_found(text: str, tmp_path: Path) -> Non
 def test_changes_that_never_end_are_told() -> None:
     with pytest.raises(ConfigError, match=r"the changes of a, b contradict each other; set them by hand"):
         list(rounds_of_changes(lambda: {"b": 1, "a": 2}))
-
-
-def test_diff_and_fix_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from click.testing import CliRunner
-
-    from bridgepack.cli import bridgepack
-
-    monkeypatch.chdir(tmp_path)
-    recipe = TEMPLATE.format(
-        comments=COMMENTS,
-        size=4096,
-        packing="  pad_seq_to_mult: 2\n",
-        parallelism="  context_parallel_size: 4\n",
-        batch="  micro_batch_size: 2 # two\n  global_batch_size: 8\n",
-        overrides="  model:\n    bf16: true\n",
-    )
-    Path("mine.yaml").write_text(recipe, encoding="utf-8")
-    shown = CliRunner().invoke(bridgepack, ["check", "mine.yaml", "--diff"], standalone_mode=False)
-    assert shown.return_value == 1
-    assert "-  micro_batch_size: 2 # two\n+  micro_batch_size: 1 # two\n" in shown.output
-    assert Path("mine.yaml").read_text(encoding="utf-8") == recipe
-    done = CliRunner().invoke(bridgepack, ["check", "mine.yaml", "--fix"], standalone_mode=False)
-    assert "fixed packing.pad_seq_to_mult = 8" in done.output
-    assert "must be built again: bridgepack build mine.yaml" in done.output
-    assert done.return_value == 0
-    assert "  pad_seq_to_mult: 8\n" in Path("mine.yaml").read_text(encoding="utf-8")
-    assert "nothing to change" in CliRunner().invoke(bridgepack, ["check", "mine.yaml", "--diff"]).output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.artifact_mutations import (
     OTHER_SHARD,
     SHARD,
     VALIDATION_SHARD,
+    Mutation,
     breaks,
     breaks_file,
     edit_manifest,
@@ -36,68 +38,83 @@ def _bytes(folder: Path, shard: str = SHARD) -> bytes:
     return (folder / shard).read_bytes()
 
 
-def _flip(folder: Path, position: int) -> None:
-    content = bytearray(_bytes(folder))
-    content[position] ^= 0xFF
-    _set_bytes(folder, bytes(content))
+def _bytes_changed(codes: str, change: Callable[[bytes], bytes]) -> Mutation:
+    """Return a mutation of the bytes of `SHARD`."""
+    return breaks_file(*codes.split())(lambda folder: _set_bytes(folder, change(_bytes(folder))))
 
 
-def _footer_begin(folder: Path) -> int:
-    content = _bytes(folder)
+def _flip(content: bytes, position: int) -> bytes:
+    flipped = bytearray(content)
+    flipped[position] ^= 0xFF
+    return bytes(flipped)
+
+
+def _footer_begin(content: bytes) -> int:
     return len(content) - _TAIL_BYTES - int.from_bytes(content[-_TAIL_BYTES:-4], "little")
 
 
-half_of_a_shard = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder)[: len(_bytes(folder)) // 2])
-)
-shard_without_its_last_byte = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder)[:-1])
-)
-shard_without_its_first_byte = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder)[1:])
-)
-footer_without_data = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder)[_footer_begin(folder) :])
-)
-data_without_footer = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder)[: _footer_begin(folder)])
-)
-empty_file = breaks_file("BP341", "BP342", "BP343")(lambda folder: _set_bytes(folder, b""))
+def _swap(folder: Path, other: str) -> None:
+    one, content = _bytes(folder), _bytes(folder, other)
+    _set_bytes(folder, content)
+    _set_bytes(folder, one, other)
 
 
-@breaks_file("BP341", "BP343")
-def data_overwritten_with_zeros(folder: Path) -> None:
-    content, begin = _bytes(folder), _footer_begin(folder)
-    _set_bytes(folder, content[:4] + bytes(begin - 4) + content[begin:])
+def _copy_listed(folder: Path, source: Path, shard: str) -> None:
+    shutil.copy(source, folder / shard)
+    restate_record(folder, shard)
 
 
-flipped_byte_of_data = breaks_file("BP343")(lambda folder: _flip(folder, _footer_begin(folder) // 2))
-flipped_byte_of_the_writers_name = breaks_file("BP343")(
-    lambda folder: _flip(folder, _bytes(folder).rindex(b"parquet-cpp-arrow"))
+def _list(manifest: dict[str, Any], record: dict[str, Any]) -> None:
+    manifest["splits"][0]["shards"].append(record)
+
+
+def _move_listed(folder: Path, name: str) -> None:
+    """Move `SHARD` and list it under its new name."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / SHARD).rename(folder / name)
+
+    def rename(manifest: dict[str, Any]) -> None:
+        for record in manifest["splits"][0]["shards"]:
+            if record["path"] == SHARD:
+                record["path"] = name
+
+    edit_manifest(folder, rename)
+
+
+def _moved(where: str, name: str = "") -> Mutation:
+    """Return a mutation that moves `SHARD` to where the host does not look for it, and lists it there."""
+    return breaks("BP350", where=where)(lambda folder: _move_listed(folder, name or where))
+
+
+GIT_LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 18791\n"
+half_of_a_shard = _bytes_changed("BP341 BP342 BP343", lambda content: content[: len(content) // 2])
+shard_without_its_last_byte = _bytes_changed("BP341 BP342 BP343", lambda content: content[:-1])
+shard_without_its_first_byte = _bytes_changed("BP341 BP342 BP343", lambda content: content[1:])
+footer_without_data = _bytes_changed("BP341 BP342 BP343", lambda content: content[_footer_begin(content) :])
+data_without_footer = _bytes_changed("BP341 BP342 BP343", lambda content: content[: _footer_begin(content)])
+empty_file = _bytes_changed("BP341 BP342 BP343", lambda _: b"")
+data_overwritten_with_zeros = _bytes_changed(
+    "BP341 BP343",
+    lambda content: content[:4] + bytes(_footer_begin(content) - 4) + content[_footer_begin(content) :],
 )
-flipped_bits_of_a_columns_name = breaks_file("BP301", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input_idr"))
+flipped_byte_of_data = _bytes_changed("BP343", lambda content: _flip(content, _footer_begin(content) // 2))
+flipped_byte_of_the_writers_name = _bytes_changed(
+    "BP343", lambda content: _flip(content, content.rindex(b"parquet-cpp-arrow"))
 )
-columns_name_that_is_no_text = breaks_file("BP341", "BP343")(
-    lambda folder: _set_bytes(folder, _bytes(folder).replace(b"input_ids", b"input\xffids"))
+flipped_bits_of_a_columns_name = _bytes_changed(
+    "BP301 BP343", lambda content: content.replace(b"input_ids", b"input_idr")
 )
-
-
-@breaks_file("BP341", "BP343")
-def columns_path_that_is_no_text(folder: Path) -> None:
-    name = _bytes(folder).rindex(b"input_ids")
-    _flip(folder, name)
-
-
-flipped_byte_of_the_footers_length = breaks_file("BP341", "BP343")(lambda folder: _flip(folder, -5))
-flipped_byte_of_the_magic = breaks_file("BP341", "BP343")(lambda folder: _flip(folder, -1))
-bytes_appended = breaks_file("BP341", "BP342", "BP343")(lambda folder: _set_bytes(folder, _bytes(folder) + b"\n"))
-pointer_of_git_lfs = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 18791\n")
+columns_name_that_is_no_text = _bytes_changed(
+    "BP341 BP343", lambda content: content.replace(b"input_ids", b"input\xffids")
 )
-compressed_file = breaks_file("BP341", "BP342", "BP343")(
-    lambda folder: _set_bytes(folder, gzip.compress(_bytes(folder)))
+columns_path_that_is_no_text = _bytes_changed(
+    "BP341 BP343", lambda content: _flip(content, content.rindex(b"input_ids"))
 )
+flipped_byte_of_the_footers_length = _bytes_changed("BP341 BP343", lambda content: _flip(content, -5))
+flipped_byte_of_the_magic = _bytes_changed("BP341 BP343", lambda content: _flip(content, -1))
+bytes_appended = _bytes_changed("BP341 BP342 BP343", lambda content: content + b"\n")
+pointer_of_git_lfs = _bytes_changed("BP341 BP342 BP343", lambda _: GIT_LFS)
+compressed_file = _bytes_changed("BP341 BP342 BP343", gzip.compress)
 
 
 @breaks_file("BP340")
@@ -125,20 +142,8 @@ shard_moved_to_validation = breaks_file("BP340", "BP345")(
 )
 
 
-@breaks_file("BP343")
-def shards_of_one_split_swapped(folder: Path) -> None:
-    one, other = _bytes(folder), _bytes(folder, OTHER_SHARD)
-    _set_bytes(folder, other)
-    _set_bytes(folder, one, OTHER_SHARD)
-
-
-@breaks_file("BP343", "BP344")
-def shards_of_two_splits_swapped(folder: Path) -> None:
-    one, other = _bytes(folder), _bytes(folder, VALIDATION_SHARD)
-    _set_bytes(folder, other)
-    _set_bytes(folder, one, VALIDATION_SHARD)
-
-
+shards_of_one_split_swapped = breaks_file("BP343")(lambda folder: _swap(folder, OTHER_SHARD))
+shards_of_two_splits_swapped = breaks_file("BP343", "BP344")(lambda folder: _swap(folder, VALIDATION_SHARD))
 shard_overwritten_with_another = breaks_file("BP343", "BP346", where=OTHER_SHARD)(
     lambda folder: _set_bytes(folder, _bytes(folder), OTHER_SHARD)
 )
@@ -150,18 +155,12 @@ shard_of_an_artifact_with_another_multiple = breaks_file("BP343", "BP331")(
 )
 
 
-@breaks("BP331", "BP348", where=SHARD)
-def shard_of_an_artifact_with_another_multiple_listed(folder: Path) -> None:
-    shutil.copy(folder.parent / "plain" / SHARD, folder / SHARD)
-    restate_record(folder, SHARD)
-
-
-@breaks("BP330", "BP348", where=SHARD)
-def shard_of_an_artifact_with_wider_packs_listed(folder: Path) -> None:
-    shutil.copy(folder.parent / "wide" / SHARD, folder / SHARD)
-    restate_record(folder, SHARD)
-
-
+shard_of_an_artifact_with_another_multiple_listed = breaks("BP331", "BP348", where=SHARD)(
+    lambda folder: _copy_listed(folder, folder.parent / "plain" / SHARD, SHARD)
+)
+shard_of_an_artifact_with_wider_packs_listed = breaks("BP330", "BP348", where=SHARD)(
+    lambda folder: _copy_listed(folder, folder.parent / "wide" / SHARD, SHARD)
+)
 shard_of_an_artifact_with_another_seed = breaks_file("BP343")(
     lambda folder: shutil.copy(folder.parent / "shuffled" / SHARD, folder / SHARD)
 )
@@ -200,10 +199,9 @@ def shard_no_longer_listed(folder: Path) -> None:
     edit_manifest(folder, remove)
 
 
-@breaks("BP346", "BP320", where=VALIDATION_SHARD)
-def training_listed_as_validation(folder: Path) -> None:
-    shutil.copy(folder / SHARD, folder / VALIDATION_SHARD)
-    restate_record(folder, VALIDATION_SHARD)
+training_listed_as_validation = breaks("BP346", "BP320", where=VALIDATION_SHARD)(
+    lambda folder: _copy_listed(folder, folder / SHARD, VALIDATION_SHARD)
+)
 
 
 @breaks("BP320", where="training/")
@@ -233,38 +231,11 @@ row_repeated = breaks("BP348", where="training num_packs")(
 shard_emptied_and_listed = breaks("BP348", where="training num_packs")(
     lambda folder: rewrite_rows(folder, lambda rows: rows.clear())
 )
-shard_in_a_deeper_folder = breaks("BP350", where="training/deeper/")(
-    lambda folder: _move_listed(folder, "training/deeper/shard-00001-of-00003.idx.parquet")
-)
-shard_reached_through_its_parent = breaks("BP350", where="training/../")(
-    lambda folder: _move_listed(folder, "training/../elsewhere/shard-00001-of-00003.idx.parquet")
-)
-shard_listed_by_another_split = breaks("BP350", where="validation/shard-00001")(
-    lambda folder: _move_listed(folder, "validation/shard-00001-of-00002.idx.parquet")
-)
-shard_with_a_name_that_the_host_skips = breaks("BP350", where="training/shard-00001-of-00003.bin")(
-    lambda folder: _move_listed(folder, "training/shard-00001-of-00003.bin")
-)
-shard_with_a_hidden_name = breaks("BP350", where="training/.shard")(
-    lambda folder: _move_listed(folder, "training/.shard-00001-of-00003.idx.parquet")
-)
+shard_in_a_deeper_folder = _moved("training/deeper/", "training/deeper/shard-00001-of-00003.idx.parquet")
+shard_reached_through_its_parent = _moved("training/../", "training/../elsewhere/shard-00001-of-00003.idx.parquet")
+shard_listed_by_another_split = _moved("validation/shard-00001", "validation/shard-00001-of-00002.idx.parquet")
+shard_with_a_name_that_the_host_skips = _moved("training/shard-00001-of-00003.bin")
+shard_with_a_hidden_name = _moved("training/.shard", "training/.shard-00001-of-00003.idx.parquet")
 shard_with_an_absolute_path = breaks("BP350", where=f"{os.sep}")(
     lambda folder: _move_listed(folder, str(folder / SHARD))
 )
-
-
-def _list(manifest: dict[str, Any], record: dict[str, Any]) -> None:
-    manifest["splits"][0]["shards"].append(record)
-
-
-def _move_listed(folder: Path, name: str) -> None:
-    """Move `SHARD` and list it under its new name."""
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / SHARD).rename(folder / name)
-
-    def rename(manifest: dict[str, Any]) -> None:
-        for record in manifest["splits"][0]["shards"]:
-            if record["path"] == SHARD:
-                record["path"] = name
-
-    edit_manifest(folder, rename)

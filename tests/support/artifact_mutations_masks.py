@@ -11,6 +11,7 @@ import pyarrow as pa
 from tests.support.artifact_mutations import (
     IDS,
     MASK,
+    Mutation,
     Row,
     breaks_rows,
     rewrite_all_rows,
@@ -32,8 +33,9 @@ def _masks(row: Row, change: Callable[[list[int], Mask], Mask]) -> None:
     ]
 
 
-def _row(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
-    rewrite_rows(folder, lambda rows: _masks(rows[1], change))
+def _row(code: str, change: Callable[[list[int], Mask], Mask]) -> Mutation:
+    """Return a mutation of the second row of `SHARD`."""
+    return breaks_rows(code)(lambda folder: rewrite_rows(folder, lambda rows: _masks(rows[1], change)))
 
 
 def _shard(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
@@ -44,25 +46,19 @@ def _shard(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
     rewrite_rows(folder, change_rows)
 
 
-def _all(folder: Path, change: Callable[[list[int], Mask], Mask]) -> None:
-    rewrite_all_rows(folder, lambda row: _masks(row, change))
+def _all(code: str, change: Callable[[list[int], Mask], Mask], **fields: str) -> Mutation:
+    """Return a mutation of all training rows."""
+    breaking = breaks_rows(code, where="training", **fields)
+    return breaking(lambda folder: rewrite_all_rows(folder, lambda row: _masks(row, change)))
 
 
-masks_not_rolled = breaks_rows("BP309", where="training")(
-    lambda folder: _all(folder, lambda ids, mask: [0, *mask[:-1]])
-)
-masks_not_rolled_and_without_the_last_newline = breaks_rows("BP332", where="training", base="plain")(
-    lambda folder: _all(folder, lambda ids, mask: [0, *mask[:-2], 0])
-)
-masks_rolled_too_often = breaks_rows("BP336", where="training")(
-    lambda folder: _all(folder, lambda ids, mask: [*mask[2:], 0, 0])
-)
-mask_of_ones = breaks_rows("BP309")(lambda folder: _row(folder, lambda ids, mask: [1] * len(mask)))
-masks_that_train_everything = breaks_rows("BP333", where="training")(
-    lambda folder: _all(folder, lambda ids, mask: [1] * (len(mask) - 1) + [0])
-)
-mask_of_zeros = breaks_rows("BP318")(lambda folder: _row(folder, lambda ids, mask: [0] * len(mask)))
-masks_of_zeros = breaks_rows("BP318", where="training")(lambda folder: _all(folder, lambda ids, mask: [0] * len(mask)))
+masks_not_rolled = _all("BP309", lambda ids, mask: [0, *mask[:-1]])
+masks_not_rolled_and_without_the_last_newline = _all("BP332", lambda ids, mask: [0, *mask[:-2], 0], base="plain")
+masks_rolled_too_often = _all("BP336", lambda ids, mask: [*mask[2:], 0, 0])
+mask_of_ones = _row("BP309", lambda ids, mask: [1] * len(mask))
+masks_that_train_everything = _all("BP333", lambda ids, mask: [1] * (len(mask) - 1) + [0])
+mask_of_zeros = _row("BP318", lambda ids, mask: [0] * len(mask))
+masks_of_zeros = _all("BP318", lambda ids, mask: [0] * len(mask))
 
 
 @breaks_rows("BP319")
@@ -74,13 +70,13 @@ def sequence_with_a_mask_of_zeros(folder: Path) -> None:
     rewrite_rows(folder, change)
 
 
-mask_that_trains_only_what_follows_eos = breaks_rows("BP318")(
-    lambda folder: _row(folder, lambda ids, mask: [int(token == EOS) for token in ids[:-1]] + [0])
+mask_that_trains_only_what_follows_eos = _row(
+    "BP318", lambda ids, mask: [int(token == EOS) for token in ids[:-1]] + [0]
 )
 last_mask_element_one = breaks_rows("BP309")(
     lambda folder: rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(-1, 1))
 )
-mask_inverted = breaks_rows("BP309")(lambda folder: _row(folder, lambda ids, mask: [1 - value for value in mask]))
+mask_inverted = _row("BP309", lambda ids, mask: [1 - value for value in mask])
 fractional_mask = breaks_rows("BP310", "BP326")(
     lambda folder: rewrite_rows(
         folder, lambda rows: _masks(rows[1], lambda ids, mask: [0.5 * value for value in mask]), schema=_FLOAT_MASK
@@ -89,14 +85,10 @@ fractional_mask = breaks_rows("BP310", "BP326")(
 mask_that_is_no_number = breaks_rows("BP310", "BP326")(
     lambda folder: rewrite_rows(folder, lambda rows: rows[1][MASK].__setitem__(0, float("nan")), schema=_FLOAT_MASK)
 )
-mask_of_twos = breaks_rows("BP310")(lambda folder: _row(folder, lambda ids, mask: [2 * value for value in mask]))
-negative_mask = breaks_rows("BP310")(lambda folder: _row(folder, lambda ids, mask: [-value for value in mask]))
-ignored_labels_in_place_of_a_mask = breaks_rows("BP310")(
-    lambda folder: _row(folder, lambda ids, mask: [1 if value else -100 for value in mask])
-)
-labels_in_place_of_a_mask = breaks_rows("BP310")(
-    lambda folder: _row(folder, lambda ids, mask: [token % 128 for token in ids])
-)
+mask_of_twos = _row("BP310", lambda ids, mask: [2 * value for value in mask])
+negative_mask = _row("BP310", lambda ids, mask: [-value for value in mask])
+ignored_labels_in_place_of_a_mask = _row("BP310", lambda ids, mask: [1 if value else -100 for value in mask])
+labels_in_place_of_a_mask = _row("BP310", lambda ids, mask: [token % 128 for token in ids])
 
 
 @breaks_rows("BP303")
@@ -117,8 +109,6 @@ def padding_trained(folder: Path) -> None:
     _shard(folder, change)
 
 
-end_of_turn_not_trained = breaks_rows("BP336", where="training")(
-    lambda folder: _all(
-        folder, lambda ids, mask: [*(0 if label == EOS else mask[index] for index, label in enumerate(ids[1:])), 0]
-    )
+end_of_turn_not_trained = _all(
+    "BP336", lambda ids, mask: [*(0 if label == EOS else mask[index] for index, label in enumerate(ids[1:])), 0]
 )

@@ -9,30 +9,35 @@ from typing import Any
 
 from tests.support.artifact_mutations import METADATA, Mutation, breaks, edit_metadata
 
-MAX_SEQUENCES, MAX_LENGTH, MIN_WIDTH, SIZE = (
-    "max_samples_per_bin",
-    "dataset_max_seqlen",
-    "min_packed_seqlen",
-    "pack_size",
-)
+MAX_SEQUENCES, MAX_LENGTH = "max_samples_per_bin", "dataset_max_seqlen"
+MIN_WIDTH, SIZE = "min_packed_seqlen", "pack_size"
 
 
 def _breaks(*codes: str) -> Callable[[Callable[[Path], object]], Mutation]:
     return breaks(*codes, where=METADATA)
 
 
+def _edit(change: Callable[[list[dict[str, Any]]], object], *codes: str) -> Mutation:
+    """Return a mutation of the entries."""
+    return _breaks(*codes)(lambda folder: edit_metadata(folder, change))
+
+
+def _set(code: str, name: str, value: Any) -> Mutation:
+    """Return a mutation that puts one value into every entry."""
+    return _edit(lambda entries: [entry.update({name: value}) for entry in entries], code)
+
+
+def _remove(code: str, name: str) -> Mutation:
+    """Return a mutation that takes one value out of the second entry."""
+    return _edit(lambda entries: entries[1].pop(name), code)
+
+
+def _written(code: str, text: str) -> Mutation:
+    return _breaks(code)(lambda folder: _write(folder, text))
+
+
 def _write(folder: Path, text: str) -> None:
     (folder / METADATA).write_text(text)
-
-
-def _set(folder: Path, name: str, value: Any) -> None:
-    """Put one value into every entry."""
-    edit_metadata(folder, lambda entries: [entry.update({name: value}) for entry in entries])
-
-
-def _remove(folder: Path, name: str) -> None:
-    """Take one value out of the second entry."""
-    edit_metadata(folder, lambda entries: entries[1].pop(name))
 
 
 metadata_missing = _breaks("BP401")(lambda folder: (folder / METADATA).unlink())
@@ -53,53 +58,45 @@ metadata_as_json_lines = _breaks("BP403")(
         folder, "".join(json.dumps(entry) + "\n" for entry in json.loads((folder / METADATA).read_text()))
     )
 )
-metadata_without_entries = _breaks("BP403")(lambda folder: _write(folder, "[]"))
-metadata_of_numbers = _breaks("BP403")(lambda folder: _write(folder, "[1, 2]"))
-metadata_null = _breaks("BP403")(lambda folder: _write(folder, "null"))
+metadata_without_entries = _written("BP403", "[]")
+metadata_of_numbers = _written("BP403", "[1, 2]")
+metadata_null = _written("BP403", "null")
 
 
-@_breaks("BP403")
-def metadata_with_a_null_entry(folder: Path) -> None:
-    edit_metadata(folder, lambda entries: entries.append(None))  # type: ignore[arg-type]
-
-
-metadata_empty = _breaks("BP403")(lambda folder: _write(folder, ""))
+metadata_with_a_null_entry = _edit(lambda entries: entries.append(None), "BP403")  # type: ignore[arg-type]
+metadata_empty = _written("BP403", "")
 metadata_cut_off = _breaks("BP403")(lambda folder: _write(folder, (folder / METADATA).read_text()[:-20]))
 metadata_in_another_encoding = _breaks("BP403")(
     lambda folder: (folder / METADATA).write_bytes((folder / METADATA).read_text().encode("utf-16"))
 )
-metadata_nested_too_deep = _breaks("BP403")(lambda folder: _write(folder, "[" * 100_000))
-max_samples_missing = _breaks("BP404")(lambda folder: _remove(folder, MAX_SEQUENCES))
-max_length_missing = _breaks("BP404")(lambda folder: _remove(folder, MAX_LENGTH))
-min_width_missing = _breaks("BP404")(lambda folder: _remove(folder, MIN_WIDTH))
-max_samples_as_text = _breaks("BP404")(lambda folder: _set(folder, MAX_SEQUENCES, "4"))
-max_length_null = _breaks("BP404")(lambda folder: _set(folder, MAX_LENGTH, None))
-max_samples_true = _breaks("BP404")(lambda folder: _set(folder, MAX_SEQUENCES, True))
-min_width_no_number = _breaks("BP404")(lambda folder: _set(folder, MIN_WIDTH, float("nan")))
-max_length_infinite = _breaks("BP404")(lambda folder: _set(folder, MAX_LENGTH, float("inf")))
-max_length_as_a_list = _breaks("BP404")(lambda folder: _set(folder, MAX_LENGTH, [256]))
-max_samples_too_small = _breaks("BP405")(lambda folder: _set(folder, MAX_SEQUENCES, 1))
-max_samples_negative = _breaks("BP405")(lambda folder: _set(folder, MAX_SEQUENCES, -1))
-max_length_too_small = _breaks("BP406")(
-    lambda folder: edit_metadata(
-        folder, lambda entries: [entry.update({MAX_LENGTH: entry[MAX_LENGTH] - 8}) for entry in entries]
-    )
+metadata_nested_too_deep = _written("BP403", "[" * 100_000)
+max_samples_missing = _remove("BP404", MAX_SEQUENCES)
+max_length_missing = _remove("BP404", MAX_LENGTH)
+min_width_missing = _remove("BP404", MIN_WIDTH)
+max_samples_as_text = _set("BP404", MAX_SEQUENCES, "4")
+max_length_null = _set("BP404", MAX_LENGTH, None)
+max_samples_true = _set("BP404", MAX_SEQUENCES, True)
+min_width_no_number = _set("BP404", MIN_WIDTH, float("nan"))
+max_length_infinite = _set("BP404", MAX_LENGTH, float("inf"))
+max_length_as_a_list = _set("BP404", MAX_LENGTH, [256])
+max_samples_too_small = _set("BP405", MAX_SEQUENCES, 1)
+max_samples_negative = _set("BP405", MAX_SEQUENCES, -1)
+max_length_too_small = _edit(
+    lambda entries: [entry.update({MAX_LENGTH: entry[MAX_LENGTH] - 8}) for entry in entries], "BP406"
 )
-max_length_zero = _breaks("BP406")(lambda folder: _set(folder, MAX_LENGTH, 0))
-min_width_too_large = _breaks("BP407")(lambda folder: _set(folder, MIN_WIDTH, 256))
-entries_doubled = _breaks("BP408")(lambda folder: edit_metadata(folder, lambda entries: entries.extend(list(entries))))
-stale_entry_appended = _breaks("BP408", "BP410")(
-    lambda folder: edit_metadata(folder, lambda entries: entries.append({**entries[0], SIZE: 4096}))
-)
-entry_of_validation_missing = _breaks("BP409")(lambda folder: edit_metadata(folder, lambda entries: entries.pop()))
-pack_size_changed = _breaks("BP410")(lambda folder: _set(folder, SIZE, 512))
-pack_size_missing = _breaks("BP410")(lambda folder: _remove(folder, SIZE))
-pack_size_as_text = _breaks("BP410")(lambda folder: _set(folder, SIZE, "256"))
-max_length_too_large = _breaks("BP412")(lambda folder: _set(folder, MAX_LENGTH, 4096))
-max_samples_too_large = _breaks("BP412")(lambda folder: _set(folder, MAX_SEQUENCES, 4096))
-min_width_too_small = _breaks("BP412")(lambda folder: _set(folder, MIN_WIDTH, 1))
-entries_exchanged = _breaks("BP412")(lambda folder: edit_metadata(folder, lambda entries: entries.reverse()))
-efficiency_changed = _breaks("BP412")(lambda folder: _set(folder, "packing_efficiency", 99.99))
-efficiency_no_number = _breaks("BP412")(lambda folder: _set(folder, "packing_efficiency", float("nan")))
-factor_as_text = _breaks("BP412")(lambda folder: _set(folder, "packing_factor", "3.5"))
-factor_missing = _breaks("BP412")(lambda folder: _remove(folder, "packing_factor"))
+max_length_zero = _set("BP406", MAX_LENGTH, 0)
+min_width_too_large = _set("BP407", MIN_WIDTH, 256)
+entries_doubled = _edit(lambda entries: entries.extend(list(entries)), "BP408")
+stale_entry_appended = _edit(lambda entries: entries.append({**entries[0], SIZE: 4096}), "BP408", "BP410")
+entry_of_validation_missing = _edit(lambda entries: entries.pop(), "BP409")
+pack_size_changed = _set("BP410", SIZE, 512)
+pack_size_missing = _remove("BP410", SIZE)
+pack_size_as_text = _set("BP410", SIZE, "256")
+max_length_too_large = _set("BP412", MAX_LENGTH, 4096)
+max_samples_too_large = _set("BP412", MAX_SEQUENCES, 4096)
+min_width_too_small = _set("BP412", MIN_WIDTH, 1)
+entries_exchanged = _edit(lambda entries: entries.reverse(), "BP412")
+efficiency_changed = _set("BP412", "packing_efficiency", 99.99)
+efficiency_no_number = _set("BP412", "packing_efficiency", float("nan"))
+factor_as_text = _set("BP412", "packing_factor", "3.5")
+factor_missing = _remove("BP412", "packing_factor")

@@ -142,13 +142,10 @@ def test_facts_about_packs_of_every_kind(packs: Path, capsys: pytest.CaptureFixt
     assert (ran.code, ran.errors) == (0, "")
 
 
-def test_rules_that_need_settings_are_skipped_without_any(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packs_without_settings(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "packs", "--select", "BP101")
     assert ran.code == 0
     assert "skipped BP101: no settings were given; check a recipe or a config with --artifact" in ran.output
-
-
-def test_an_artifact_takes_no_second_one(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = run(capsys, "packs", "--artifact", "none")
     assert ran.code == 2
     assert "--artifact is 'none', and the target 'packs' is an artifact itself." in ran.errors
@@ -221,7 +218,12 @@ def test_a_diff_becomes_a_file(folder: Path, capsys: pytest.CaptureFixture[str])
 def test_the_command_that_packs_again_can_be_pasted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "mine.yaml").rename("my recipe.yaml")
     ran = run(capsys, "my recipe.yaml", "--fix")
+    assert ran.code == 0
+    assert "fixed packing.pad_seq_to_mult = 8" in ran.output
     assert "must be built again: bridgepack build 'my recipe.yaml'\n" in ran.output
+    assert "  pad_seq_to_mult: 8  # agreed on\n" in Path("my recipe.yaml").read_text()
+    again = run(capsys, "my recipe.yaml", "--diff")
+    assert "nothing to change" in again.output + again.errors
 
 
 def test_a_read_only_file_is_not_replaced(

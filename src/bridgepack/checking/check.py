@@ -25,7 +25,7 @@ from bridgepack.rules.engine.report import CheckReport, in_order, skipped
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
-from bridgepack.rules.suppression import apply_suppressions
+from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
 _NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
@@ -191,13 +191,13 @@ def _joined(on_packs: CheckReport, on_run: CheckReport, options: CheckOptions) -
 
 def _suppressed(report: CheckReport, config: RunConfig | None, options: CheckOptions) -> CheckReport:
     rules = options.selected(SUPPRESSION_RULES)
-    findings, suppressed = apply_suppressions(
-        report.findings,
-        config.ignored if config else {},
+    subject = Suppressions(
+        ignored=config.ignored if config else {},
         known_codes={rule.code for rule in ALL_RULES},
         judged_codes=report.rules_run,
-        rules=rules,
+        found_codes={finding.code for finding in report.findings},
     )
+    findings, suppressed = apply_suppressions(report.findings, subject, rules)
     rules_run = tuple(sorted((*report.rules_run, *(rule.code for rule in rules))))
     return replace(report, findings=findings, suppressed=suppressed, rules_run=rules_run)
 

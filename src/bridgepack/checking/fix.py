@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bridgepack.bridge.adopting.corrections import rounds_of_changes
 from bridgepack.bridge.targets import Target, load_target
-from bridgepack.checking.check import CheckedArtifact, check_target, checked_artifact, is_judged_for
+from bridgepack.checking.check import check_target, checked_artifact, is_judged_for
 from bridgepack.checking.options import CheckOptions
 from bridgepack.config.editing import CannotEditError, Edit, FileEdit, edit_file, read_text
 from bridgepack.data.files import replaced_when_whole
@@ -56,15 +56,22 @@ def fixed(target: str, options: CheckOptions) -> Fixed:
     """
     loaded = load_target(target, options.overrides, artifact=options.artifact)
     packs = checked_artifact(loaded, options)
+
+    def report_with(changes: Mapping[str, Change]) -> CheckReport:
+        values = {path: change.value for path, change in changes.items()}
+        again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
+        fitting = packs if packs is not None and is_judged_for(packs, again) else None
+        return check_target(replace(again, file=loaded.file), options, packs=fitting)
+
     reports = [check_target(loaded, options, packs=packs)]
     changes: dict[str, Change] = {}
     for proposed in rounds_of_changes(lambda: _proposed(reports[-1])):
         changes |= proposed
-        reports.append(_report_with(changes, target, loaded, options, packs))
+        reports.append(report_with(changes))
     edit, by_hand = _edit(loaded, changes)
     written = {path: change for path, change in changes.items() if path not in by_hand}
     if by_hand:
-        reports.append(_report_with(written, target, loaded, options, packs))
+        reports.append(report_with(written))
     return Fixed(
         edit=edit,
         changes=tuple(written.values()),
@@ -108,23 +115,11 @@ def write_edit(edit: FileEdit) -> None:
         raise ConfigError(f"{str(path)!r} cannot be written: {error}. Check its folder's rights.") from None
 
 
-def _report_with(
-    changes: Mapping[str, Change], target: str, loaded: Target, options: CheckOptions, packs: CheckedArtifact | None
-) -> CheckReport:
-    """Return what a check says with some changes made."""
-    values = {path: change.value for path, change in changes.items()}
-    again = load_target(target, {**options.overrides, **values}, artifact=options.artifact)
-    fitting = packs if packs is not None and is_judged_for(packs, again) else None
-    return check_target(replace(again, file=loaded.file), options, packs=fitting)
-
-
 def _build_command(loaded: Target, options: CheckOptions) -> str:
     if loaded.kind != "recipe":
         return ""
-    words = ["bridgepack", "build", loaded.place]
-    if options.artifact is not None:
-        words += ["--output", str(options.artifact)]
-    return shlex.join(words)
+    output = [] if options.artifact is None else ["--output", str(options.artifact)]
+    return shlex.join(["bridgepack", "build", loaded.place, *output])
 
 
 def _proposed(report: CheckReport) -> Mapping[str, Change]:

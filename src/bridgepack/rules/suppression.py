@@ -83,27 +83,16 @@ def suppression_without_reason(subject: Suppressions) -> Found:
 
 
 def apply_suppressions(
-    findings: Sequence[Finding],
-    ignored: Mapping[str, str],
-    *,
-    known_codes: Collection[str],
-    judged_codes: Collection[str],
-    rules: Sequence[SuppressionRule],
+    findings: Sequence[Finding], subject: Suppressions, rules: Sequence[SuppressionRule]
 ) -> tuple[tuple[Finding, ...], tuple[Suppressed, ...]]:
     """Return the findings that stay, with those on the suppressions themselves, and the suppressed ones.
 
     A suppression without a reason takes nothing away.
     """
-    reasons = {code: reason for code, reason in ignored.items() if reason.strip()}
-    suppressed = tuple(
+    reasons = {code: reason for code, reason in subject.ignored.items() if reason.strip()}
+    suppressed = [
         Suppressed(finding=finding, reason=reasons[finding.code]) for finding in findings if finding.code in reasons
-    )
-    subject = Suppressions(
-        ignored=ignored,
-        known_codes=known_codes,
-        judged_codes=judged_codes,
-        found_codes={finding.code for finding in findings},
-    )
+    ]
     own = [found for rule in rules for found in findings_of(rule, rule.check(subject), max_examples=1)]
     kept = [finding for finding in findings if finding.code not in reasons]
-    return (*kept, *(replace(found, noticed="") for found in own)), suppressed
+    return (*kept, *(replace(found, noticed="") for found in own)), tuple(suppressed)

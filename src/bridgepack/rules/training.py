@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import ClassVar
 
 from bridgepack.records.guarded import RankFacts, ResumeFacts, StepFacts
@@ -200,18 +201,16 @@ def resumed_in_another_order(resume: ResumeFacts) -> Found:
 
 def _losses_by_tensor_rank(ranks: Sequence[RankFacts]) -> dict[int, list[RankFacts]]:
     """Return tensor rank -> the ranks that computed a loss, one for each part of the sequences."""
-    found: dict[int, list[RankFacts]] = {}
+    found = defaultdict(list)
     for facts in ranks:
         if facts.trained_tokens >= 0:
-            found.setdefault(facts.place.tensor, []).append(facts)
+            found[facts.place.tensor].append(facts)
     return found
 
 
 def _first_difference(own: Sequence[str], other: Sequence[str], packs: Sequence[str] = ()) -> tuple[str, str]:
     """Return the first micro batch in which two differ, in words, for both; empty without details."""
-    for index in range(max(len(own), len(other))):
-        first = own[index] if index < len(own) else "no such micro batch"
-        second = other[index] if index < len(other) else "no such micro batch"
+    for index, (first, second) in enumerate(zip_longest(own, other, fillvalue="no such micro batch")):
         if first != second:
             return f"micro batch {index}{_of_packs(packs, index)}: {first}", second
     return "", ""

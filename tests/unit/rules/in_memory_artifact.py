@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,6 @@ import numpy as np
 from bridgepack.errors import ArtifactError
 from bridgepack.records import (
     SPLITS,
-    Drop,
-    InputRecord,
     Manifest,
     MetadataFacts,
     RowBatch,
@@ -64,10 +62,11 @@ class InMemoryArtifact:
         return self.metadata
 
     def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
-        first_row = 0
-        for chunk in _chunks(self.rows[shard], max_tokens):
-            yield row_batch(chunk, shard=shard, first_row=first_row)
-            first_row += len(chunk)
+        rows, first_row = self.rows[shard], 0
+        for end in range(1, len(rows) + 1):
+            if end == len(rows) or sum(len(row[0]) for row in rows[first_row : end + 1]) > max_tokens:
+                yield row_batch(rows[first_row:end], shard=shard, first_row=first_row)
+                first_row = end
         if shard in self.read_errors:
             raise ArtifactError(self.read_errors[shard])
 
@@ -119,29 +118,9 @@ def check(case: Mapping[str, Any], *, max_tokens: int = 1 << 20, **options: Any)
     subject = artifact(case)
     context = case.get("context")
     if context is not None:
-        manifest = subject.manifest
-        base = context_from_manifest(manifest) if manifest is not None else CheckContext()
-        names = (
-            "packed_sequence_size",
-            "pad_seq_to_mult",
-            "eos_token_id",
-            "vocab_size",
-            "padded_vocab_size",
-            "loss_mode",
-        )
-        options["context"] = CheckContext(**{name: getattr(base, name) for name in names} | context)
+        base = context_from_manifest(subject.manifest) if subject.manifest else CheckContext()
+        options["context"] = replace(base, **context)
     return check_artifact(subject, execution=Execution(max_tokens=max_tokens), **options)
-
-
-def _chunks(rows: list[Row], max_tokens: int) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
-    for row in rows:
-        if chunk and sum(len(other[0]) for other in chunk) + len(row[0]) > max_tokens:
-            yield chunk
-            chunk = []
-        chunk.append(row)
-    if chunk:
-        yield chunk
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
@@ -274,15 +253,13 @@ def _split(values: Mapping[str, Any]) -> SplitRecord:
     statistics = values["statistics"] | {
         "length_histogram": tuple(tuple(bucket) for bucket in values["statistics"]["length_histogram"])
     }
-    inputs: tuple[InputRecord, ...] = ()
-    drop_examples: tuple[Drop, ...] = ()
     return SplitRecord(
         name=values["name"],
-        inputs=inputs,
+        inputs=(),
         shards=tuple(ShardRecord(**shard) for shard in values["shards"]),
         statistics=SplitStatistics(**statistics),
         drops=values["drops"],
-        drop_examples=drop_examples,
+        drop_examples=(),
     )
 
 
@@ -294,8 +271,5 @@ def _set_all(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         target: Any = changed
         for key in parents:
             target = target[int(key)] if isinstance(target, list) else target[key]
-        if isinstance(target, list):
-            target[int(last)] = value
-        else:
-            target[last] = value
+        target[int(last) if isinstance(target, list) else last] = value
     return changed

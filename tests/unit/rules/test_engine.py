@@ -6,8 +6,7 @@ import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact
 from bridgepack.rules.engine.facts import ArtifactFacts
-from bridgepack.rules.engine.rows import Offenders, Rows
-from bridgepack.rules.engine.rule import Violation, artifact_rule, row_rule
+from bridgepack.rules.engine.rule import Violation, artifact_rule
 from tests.unit.rules.in_memory_artifact import GOOD_ROWS, artifact, check
 
 GOOD = GOOD_ROWS[0]
@@ -136,15 +135,6 @@ def test_errors_come_before_warnings() -> None:
         ("BP318", Severity.WARNING),
     ]
     assert (report.num_errors, report.num_warnings, report.has_errors) == (1, 1, True)
-
-
-def test_crash_of_a_row_rule_names_the_rule() -> None:
-    @row_rule("BP399", Severity.ERROR, "test")
-    def always_crashes(rows: Rows) -> Offenders | None:
-        raise IndexError(rows.num_rows)
-
-    with pytest.raises(RuleCrashError, match=r"rule BP399 \(always-crashes\) crashed on training/.*: IndexError: 1\."):
-        check({}, rules=(always_crashes,))
 
 
 def test_crash_of_an_artifact_rule_names_the_rule() -> None:

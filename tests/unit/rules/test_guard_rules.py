@@ -55,6 +55,11 @@ def _resume(values: dict[str, Any]) -> ResumeFacts:
     )
 
 
+def _of(*ranks: RankFacts, is_packed: bool = True, **sizes: int) -> StepFacts:
+    """Return step 1 of some ranks."""
+    return StepFacts(step=1, is_packed=is_packed, ranks=ranks, sizes=GroupSizes(**sizes))
+
+
 def _found(rule: StepRule | ResumeRule, facts: StepFacts | ResumeFacts) -> list[Finding]:
     return findings_of(rule, list(rule.check(facts)), max_examples=8)  # type: ignore[arg-type]
 
@@ -75,9 +80,7 @@ def test_bad_case_is_reported_by_this_rule_alone(rule: StepRule | ResumeRule) ->
 
     assert _codes(facts) == [rule.code]
     finding = _found(rule, facts)[0]
-    assert finding.where
-    assert finding.found
-    assert finding.allowed
+    assert all((finding.where, finding.found, finding.allowed))
 
 
 @each_rule
@@ -94,12 +97,9 @@ def test_the_middle_stage_is_named() -> None:
 
 
 def test_ranks_of_one_stage_are_one_finding_and_stages_are_several() -> None:
-    ranks = tuple(
-        RankFacts(place=RankPlace(rank=rank, pipeline=rank // 2, tensor=rank % 2), num_calls=2, num_without=2)
-        for rank in range(4)
-    )
-    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(pipeline=2, tensor=2))
-    findings = _found(STEP_RULES[0], facts)
+    places = [RankPlace(rank=rank, pipeline=rank // 2, tensor=rank % 2) for rank in range(4)]
+    ranks = [RankFacts(place=place, num_calls=2, num_without=2) for place in places]
+    findings = _found(STEP_RULES[0], _of(*ranks, pipeline=2, tensor=2))
 
     assert [finding.num_occurrences for finding in findings] == [2, 2]
     assert findings[1].examples == (
@@ -109,15 +109,15 @@ def test_ranks_of_one_stage_are_one_finding_and_stages_are_several() -> None:
 
 
 def test_a_run_of_unpacked_rows_needs_no_boundaries() -> None:
-    facts = StepFacts(step=1, is_packed=False, ranks=(RankFacts(place=RankPlace(rank=0), num_calls=2, num_without=2),))
+    rank = RankFacts(place=RankPlace(rank=0), num_calls=2, num_without=2)
 
-    assert _codes(facts) == []
+    assert _codes(_of(rank, is_packed=False)) == []
 
 
 def test_replicas_may_have_different_boundaries_and_their_ranks_may_not() -> None:
     places = [RankPlace(rank=rank, data=rank // 2, context=rank % 2) for rank in range(4)]
     ranks = [RankFacts(place=place, num_calls=1, boundaries=5 + place.data) for place in places]
-    good = StepFacts(step=1, is_packed=True, ranks=tuple(ranks), sizes=GroupSizes(data=2, context=2))
+    good = _of(*ranks, data=2, context=2)
     bad = replace(good, ranks=(*ranks[:3], replace(ranks[3], boundaries=9)))
 
     assert _codes(good) == []
@@ -133,13 +133,11 @@ def test_a_difference_names_the_micro_batch_and_both_boundaries() -> None:
 
 
 def test_the_rank_that_differs_from_most_is_named() -> None:
-    ranks = tuple(
-        RankFacts(place=RankPlace(rank=rank, tensor=rank), num_calls=1, boundaries=9 if rank == 0 else 7)
-        for rank in range(3)
-    )
-    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(tensor=3))
+    places = [RankPlace(rank=rank, tensor=rank) for rank in range(3)]
+    ranks = [RankFacts(place=place, num_calls=1, boundaries=7 if place.rank else 9) for place in places]
+    findings = _found(STEP_RULES[1], _of(*ranks, tensor=3))
 
-    assert [finding.where for finding in _found(STEP_RULES[1], facts)] == ["step 1, rank 0 (tensor rank 0 of 0-2)"]
+    assert [finding.where for finding in findings] == ["step 1, rank 0 (tensor rank 0 of 0-2)"]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def test_trained_tokens_and_their_labels_are_compared(trained: int, labels: int,
         planned_tokens=1203,
         planned_labels=90,
     )
-    findings = _found(STEP_RULES[3], StepFacts(step=1, is_packed=True, ranks=(own,)))
+    findings = _found(STEP_RULES[3], _of(own))
 
     assert [finding.found for finding in findings] == ([] if found is None else [found])
 
@@ -173,16 +171,9 @@ def test_parts_of_a_sequence_on_context_ranks_are_added() -> None:
 
 
 def test_each_tensor_rank_has_to_train_the_tokens_of_the_plan() -> None:
-    ranks = tuple(
-        RankFacts(
-            place=RankPlace(rank=rank, tensor=rank),
-            num_calls=1,
-            trained_tokens=10 + rank,
-            planned_tokens=10 if rank == 0 else -1,
-        )
-        for rank in range(2)
-    )
-    findings = _found(STEP_RULES[3], StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(tensor=2)))
+    first = RankFacts(place=RankPlace(rank=0), num_calls=1, trained_tokens=10, planned_tokens=10)
+    second = RankFacts(place=RankPlace(rank=1, tensor=1), num_calls=1, trained_tokens=11)
+    findings = _found(STEP_RULES[3], _of(first, second, tensor=2))
 
     assert [finding.where for finding in findings] == ["step 1, rank 1 (tensor rank 1 of 0-1)"]
 
@@ -205,7 +196,6 @@ def test_packs_without_a_fingerprint_are_not_compared() -> None:
 def test_rules_judge_many_ranks_quickly() -> None:
     """Every rank judges all of them in every step that is watched."""
     places = [RankPlace(rank=rank, data=rank // 8, tensor=rank % 8) for rank in range(8192)]
-    ranks = tuple(RankFacts(place=place, num_calls=4, boundaries=5 + place.data) for place in places)
-    facts = StepFacts(step=1, is_packed=True, ranks=ranks, sizes=GroupSizes(data=1024, tensor=8))
+    ranks = [RankFacts(place=place, num_calls=4, boundaries=5 + place.data) for place in places]
 
-    assert _codes(facts) == []
+    assert _codes(_of(*ranks, data=1024, tensor=8)) == []

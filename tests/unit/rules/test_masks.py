@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bridgepack.rules import CheckReport
 from tests.unit.rules.in_memory_artifact import check
 
@@ -18,29 +20,20 @@ def _rows(sequences: list[tuple[list[int], list[int]]]) -> dict[str, Any]:
     return {"packed_sequence_size": 64, "rows": {"training": [[ids, mask, [0]] for ids, mask in sequences]}}
 
 
-def test_shifted_mask_with_varied_answers_and_a_constant_header() -> None:
-    sequences = [([11, 8, 9, 30 + index, 40 + index, 2], [0, 0, 1, 1, 1, 0]) for index in range(10)]
-    assert _codes(check(_rows(sequences))) == set()
-
-
-def test_unshifted_mask_that_ends_with_a_newline() -> None:
-    sequences = [([11, 8, 9, 30 + index, 40 + index, 2, 5], [0, 0, 0, 1, 1, 1, 0]) for index in range(10)]
-    assert _codes(check(_rows(sequences))) == {"BP332"}
-
-
-def test_shifted_mask_without_any_constant_prompt_end() -> None:
-    sequences = [([11, 50 + index, 30 + index, 2], [0, 1, 1, 0]) for index in range(10)]
-    assert _codes(check(_rows(sequences))) == set()
-
-
-def test_shifted_mask_whose_runs_cover_the_newline_after_eos() -> None:
-    sequences = [([11, 9, 30 + index, 2, 5], [0, 1, 1, 1, 0]) for index in range(10)]
-    assert _codes(check(_rows(sequences))) == set()
-
-
-def test_shifted_mask_with_answers_that_begin_alike() -> None:
-    sequences = [([11, 9, 7, 30 + index, 2], [0, 1, 1, 1, 0]) for index in range(10)]
-    assert _codes(check(_rows(sequences))) == set()
+@pytest.mark.parametrize(
+    ("ids", "mask", "expected"),
+    [
+        pytest.param((11, 8, 9, 30, 40, 2), (0, 0, 1, 1, 1, 0), set(), id="shifted, with a constant header"),
+        pytest.param((11, 8, 9, 30, 40, 2, 5), (0, 0, 0, 1, 1, 1, 0), {"BP332"}, id="unshifted, ends with a newline"),
+        pytest.param((11, 50, 30, 2), (0, 1, 1, 0), set(), id="shifted, prompts end in many ways"),
+        pytest.param((11, 9, 30, 2, 5), (0, 1, 1, 1, 0), set(), id="shifted, trains the newline after EOS"),
+        pytest.param((11, 9, 7, 30, 2), (0, 1, 1, 1, 0), set(), id="shifted, answers begin alike"),
+    ],
+)
+def test_whether_masks_look_unshifted(ids: tuple[int, ...], mask: tuple[int, ...], expected: set[str]) -> None:
+    """Tokens from 30 on are others in each of ten sequences."""
+    sequences = [([token + index * (token >= 30) for token in ids], list(mask)) for index in range(10)]
+    assert _codes(check(_rows(sequences))) == expected
 
 
 def test_few_runs_are_no_evidence() -> None:
@@ -59,22 +52,21 @@ def test_full_loss_is_no_finding_where_the_recipe_says_so() -> None:
     assert reasons["BP333"] == "loss_mode is full: everything is meant to be trained"
 
 
-def test_one_sequence_with_a_masked_prompt_is_enough_against_trains_everything() -> None:
-    assert _codes(check(_rows([([11, 12, 13, 2], [1, 1, 1, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])]))) == set()
-
-
-def test_full_loss_with_padding_is_seen() -> None:
-    case = _rows([([11, 12, 13, 2, 2], [1, 1, 1, 0, 0])]) | {"pad_seq_to_mult": 4}
-    assert _codes(check(case)) == {"BP333"}
-
-
-def test_a_trained_label_after_eos_is_no_trained_padding() -> None:
-    assert _codes(check(_rows([([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0])]))) == {"BP528"}
-
-
-def test_eos_inputs_do_not_count_as_trained() -> None:
-    report = check(_rows([([11, 2, 13, 14, 15], [0, 1, 0, 0, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])]))
-    assert _codes(report) == {"BP318"}
+@pytest.mark.parametrize(
+    ("sequences", "case", "expected"),
+    [
+        pytest.param(
+            [([11, 12, 13, 2], [1, 1, 1, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])], {}, set(), id="one prompt is masked"
+        ),
+        pytest.param([([11, 12, 13, 2, 2], [1, 1, 1, 0, 0])], {"pad_seq_to_mult": 4}, {"BP333"}, id="all but padding"),
+        pytest.param([([11, 12, 2, 13, 14, 2], [0, 1, 1, 1, 1, 0])], {}, {"BP528"}, id="a label after EOS"),
+        pytest.param(
+            [([11, 2, 13, 14, 15], [0, 1, 0, 0, 0]), ([11, 12, 13, 2], [0, 1, 1, 0])], {}, {"BP318"}, id="EOS as input"
+        ),
+    ],
+)
+def test_what_is_trained(sequences: Any, case: dict[str, Any], expected: set[str]) -> None:
+    assert _codes(check(_rows(sequences) | case)) == expected
 
 
 def test_integer_weights_are_reported() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
@@ -34,6 +33,7 @@ def test_rule_says_what_why_and_how_to_fix(rule: Rule) -> None:
     assert group_of(rule.code)
     assert rule.judges
     assert set(rule.versions) <= set(TARGET)
+    assert callable(rule.check)
     assert isinstance(rule, RunRule) <= bool(rule.noticed and rule.evidence)
     assert re.match(r"(Crash|Silent|Slow)\b", rule.why)
     assert rule.summary.endswith(".")
@@ -46,10 +46,3 @@ def test_find_rule() -> None:
     assert found is not None
     assert found.name == "loss-mask-length-differs"
     assert find_rule("BP999") is None
-
-
-@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.code)
-def test_rule_function_is_short(rule: Rule) -> None:
-    lines, _ = inspect.getsourcelines(rule.check)  # type: ignore[attr-defined]
-    first = next(number for number, line in enumerate(lines) if line.startswith("def "))
-    assert len(lines) - first <= 40

@@ -44,7 +44,7 @@ def test_values_of_every_kind() -> None:
     assert read.items("dataset.text") == ("8",)
     assert read.items("dataset.kwargs") == ()
     assert read.class_name("model") == "GPTModelProvider"
-    assert read.class_path("peft") is None
+    assert read.class_name("peft") is None
 
 
 def test_a_field_below_none_is_none() -> None:
@@ -71,7 +71,7 @@ def test_absent_is_none_in_a_complete_config_and_a_reason_elsewhere() -> None:
         ("text_or_none", "dataset.names"),
         ("text_or_none", "model.size"),
         ("mapping", "dataset.names"),
-        ("class_path", "dataset.text"),
+        ("class_name", "dataset.text"),
     ],
 )
 def test_a_wrong_kind_is_a_reason(kind: str, path: str) -> None:

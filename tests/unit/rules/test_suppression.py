@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.records import Finding
 from bridgepack.rules.registry import SUPPRESSION_RULES
-from bridgepack.rules.suppression import SuppressionRule, apply_suppressions
+from bridgepack.rules.suppression import SuppressionRule, Suppressions, apply_suppressions
 
 CASES = Path(__file__).parents[2] / "rules" / "cases"
 
@@ -22,13 +22,13 @@ def finding(code: str) -> Finding:
 
 
 def applied(case: dict[str, Any]) -> tuple[list[str], list[str]]:
-    found, suppressed = apply_suppressions(
-        [finding(code) for code in case["found"]],
-        case["ignored"],
+    subject = Suppressions(
+        ignored=case["ignored"],
         known_codes={"BP001", "BP002", "BP003"},
         judged_codes={"BP001", "BP002"},
-        rules=SUPPRESSION_RULES,
+        found_codes=case["found"],
     )
+    found, suppressed = apply_suppressions([finding(code) for code in case["found"]], subject, SUPPRESSION_RULES)
     return [item.code for item in found], [item.finding.code for item in suppressed]
 
 

@@ -1,23 +1,46 @@
-"""Totals over rows, and sequences shared by splits, on rows anyone can count."""
+"""Totals over rows, and sequences shared by splits, on rows anyone can count; parts merge to the whole."""
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bridgepack.rules import CheckContext
-from bridgepack.rules.engine.overlap import OverlapFinder, SharedSequences, hash_sequences
+from bridgepack.rules.engine.overlap import OverlapFinder, hash_sequences
 from bridgepack.rules.engine.rows import Rows, rows_of
 from bridgepack.rules.engine.truth import SplitTruth, truth_of
 from tests.unit.rules.in_memory_artifact import Row, row_batch
 
 CONTEXT = CheckContext(packed_sequence_size=16, pad_seq_to_mult=4, eos_token_id=2)
+NARROW = CheckContext(packed_sequence_size=8, pad_seq_to_mult=4, eos_token_id=2)
 PADDED: Row = [[11, 12, 13, 2, 2, 21, 2, 2, 2, 2], [0, 1, 1, 0, 0, 1, 0, 0, 0, 0], [0, 5]]
 PLAIN: Row = [[31, 32, 33, 34, 35, 36, 37, 38, 39], [0, 0, 0, 1, 1, 1, 1, 1, 0], [0]]
+FULL_END_PADDED: Row = [[11, 12, 13, 14, 2, 21, 2, 2, 2, 2], [0, 1, 1, 1, 0, 0, 1, 0, 0, 0], [0, 5]]
+FULL_PADDED_INSIDE: Row = [[21, 2, 2, 2, 2, 11, 12, 13, 14, 2], [0, 1, 0, 0, 0, 0, 1, 1, 1, 0], [0, 5]]
+FULL_UNPADDED: Row = [[11, 12, 13, 14, 2, 11, 12, 13, 14, 2], [0, 1, 1, 1, 0] * 2, [0, 5]]
+SHORT_UNPADDED: Row = [[11, 12, 13, 14, 2], [0, 0, 0, 1, 0], [0]]
+SHORT_END_PADDED: Row = [[11, 12, 2, 2, 2], [0, 1, 1, 0, 0], [0]]
+SHORT_TRAINS_EOS_INPUT: Row = [[11, 12, 2, 13, 99], [0, 0, 1, 0, 0], [0]]
+EVERY = [
+    FULL_END_PADDED,
+    FULL_PADDED_INSIDE,
+    FULL_UNPADDED,
+    SHORT_UNPADDED,
+    SHORT_END_PADDED,
+    SHORT_TRAINS_EOS_INPUT,
+]
 
 
 def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> Rows:
     return rows_of(row_batch(rows), context)
 
 
-def test_totals() -> None:
+def _truth(rows: list[Row], context: CheckContext = NARROW) -> SplitTruth:
+    return truth_of(_sound(rows, context)) if rows else SplitTruth()
+
+
+def test_truth() -> None:
     truth = truth_of(_sound([PADDED]))
     truth.merge(truth_of(_sound([PLAIN])))
     assert (truth.num_rows, truth.num_sequences, truth.num_tokens) == (2, 3, 4 + 4 + 8)
@@ -31,13 +54,7 @@ def test_totals() -> None:
 
 def test_most_padding_counts_no_trained_eos_and_fewer_than_the_multiple() -> None:
     all_eos: Row = [[11, 2, 2, 2, 2, 2, 2, 2, 2], [0] * 9, [0]]
-    assert truth_of(_sound([all_eos])).max_alignment_tokens == 3
-
-
-def test_totals_of_nothing() -> None:
-    truth = SplitTruth()
-    truth.merge(SplitTruth())
-    assert (truth.num_rows, truth.min_row_width, truth.mean_row_width) == (0, 0, 0.0)
+    assert _truth([all_eos], CONTEXT).max_alignment_tokens == 3
 
 
 def test_hash_does_not_depend_on_the_place() -> None:
@@ -62,6 +79,7 @@ def test_overlap_counts_distinct_sequences_of_the_smaller_split() -> None:
     assert (shared.split, shared.other) == ("validation", "training")
     assert (shared.num_sequences, shared.num_distinct) == (1, 3)
     assert shared.where == "t row 0, sequence 1"
+    assert shared.found == "1 of 3 distinct sequences of validation"
 
 
 def test_overlap_of_one_split_with_itself_is_none() -> None:
@@ -70,41 +88,17 @@ def test_overlap_of_one_split_with_itself_is_none() -> None:
     assert finder.shared() == ()
 
 
-def test_a_split_with_too_many_sequences_is_sampled_alike_in_both() -> None:
-    rows: list[Row] = [[[first, first + 1, 2], [0, 1, 0], [0]] for first in range(1000, 2000)]
-    half = [*rows[:500], *[[[token, 5], [0, 0], [0]] for token in range(500)]]
-    finder = OverlapFinder(largest_split="training", max_hashes=300)
-    for first in range(0, 1000, 100):
-        finder.add("validation", "v", hash_sequences(_sound(rows[first : first + 100])))
-    finder.add("training", "t", hash_sequences(_sound(half)))
-    [shared] = finder.shared()
-    assert shared.sampled_fraction in (1 / 4, 1 / 8)
-    assert 100 < shared.num_distinct <= 300
-    assert 0.4 < shared.num_sequences / shared.num_distinct < 0.6
-    assert shared.num_distinct * 0.8 < 1000 * shared.sampled_fraction < shared.num_distinct * 1.2
-    assert shared.found.endswith(f"sequences of validation, in a sample of 1 in {1 / shared.sampled_fraction:.0f}")
-
-
-def test_an_exact_overlap_says_no_more_than_it_did() -> None:
-    shared = SharedSequences(split="validation", other="training", num_sequences=1, num_distinct=3, where="t row 0")
-    assert shared.found == "1 of 3 distinct sequences of validation"
-
-
-def _totals(rows: list[Row]) -> SplitTruth:
-    return truth_of(_sound(rows))
-
-
 def test_padding_never_reaches_the_first_token_of_a_sequence() -> None:
     all_eos: Row = [[11, 12, 13, 14, 15, 2, 2, 2], [0] * 8, [0, 5]]
-    assert _totals([all_eos]).max_alignment_tokens == 2
+    assert _truth([all_eos]).max_alignment_tokens == 2
 
 
 def test_a_sequence_of_eos_alone_is_not_fully_trained() -> None:
-    assert _totals([[[2, 2, 2, 2], [0] * 4, [0]]]).num_fully_trained == 0
+    assert _truth([[[2, 2, 2, 2], [0] * 4, [0]]]).num_fully_trained == 0
 
 
 def test_eos_at_the_very_beginning_is_no_trained_label() -> None:
-    assert _totals([[[2, 11, 12, 13, 14], [0, 1, 1, 1, 1], [0]]]).num_trained_eos == 0
+    assert _truth([[[2, 11, 12, 13, 14], [0, 1, 1, 1, 1], [0]]]).num_trained_eos == 0
 
 
 def test_repeated_tails_are_untrained_and_not_eos() -> None:
@@ -113,5 +107,81 @@ def test_repeated_tails_are_untrained_and_not_eos() -> None:
     eos: Row = [[11, 12, 2, 2, 2], [0, 1, 0, 0, 0], [0]]
     trained_first: Row = [[11, 12, 13, 9, 9], [0, 0, 1, 0, 0], [0]]
     trained_last: Row = [[11, 12, 13, 9, 9], [0, 0, 0, 1, 0], [0]]
-    totals = _totals([repeated, shortest, eos, trained_first, trained_last])
+    totals = _truth([repeated, shortest, eos, trained_first, trained_last])
     assert dict(totals.repeated_tails) == {7: 1, 8: 1}
+
+
+def test_lengths_and_widths() -> None:
+    truth = _truth([[[*range(12), *range(18)], [0] * 30, [0, 13]], [[*range(7)], [0] * 7, [0]]])
+    assert (truth.min_runtime_length, truth.max_runtime_length, truth.runtime_length_gcd) == (6, 16, 2)
+    assert (truth.min_row_width, truth.max_row_width, truth.row_width_gcd) == (6, 28, 2)
+    assert (truth.mean_row_width, truth.max_sequences_per_row, truth.max_token_id) == (17, 2, 17)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (FULL_END_PADDED, (1, 0, 1, 1)),
+        (FULL_PADDED_INSIDE, (1, 0, 0, 0)),
+        (FULL_UNPADDED, (1, 1, 0, 0)),
+        (SHORT_UNPADDED, (0, 1, 0, 1)),
+        (SHORT_END_PADDED, (0, 0, 1, 0)),
+    ],
+)
+def test_rows_whose_boundaries_differ_in_the_last_entry_only(row: Row, expected: tuple[int, ...]) -> None:
+    truth = _truth([row])
+    found = (truth.num_full_rows, truth.num_unpadded_rows, truth.num_end_padded_rows, truth.num_blind_rows)
+    assert found == expected
+
+
+def test_blind_rows_are_those_of_the_reference_formula() -> None:
+    assert _truth(EVERY).num_blind_rows == sum(_is_blind(row, size=8, eos=2) for row in EVERY)
+
+
+def test_without_eos_no_row_is_padded_or_blind() -> None:
+    truth = _truth(EVERY, CheckContext(packed_sequence_size=8))
+    assert (truth.num_unpadded_rows, truth.num_end_padded_rows, truth.num_blind_rows) == (len(EVERY), 0, 0)
+
+
+def test_trained_labels_that_the_host_clears_are_not_effective() -> None:
+    truth = _truth([SHORT_UNPADDED, SHORT_TRAINS_EOS_INPUT])
+    assert (truth.num_trained_tokens, truth.num_effective_tokens) == (2, 1)
+    assert (truth.min_trained_tokens_per_row, truth.min_effective_tokens_per_row) == (1, 0)
+
+
+def test_everything_is_zero_without_rows() -> None:
+    truth = _truth([])
+    assert (truth.runtime_length_gcd, truth.min_runtime_length, truth.min_effective_tokens_per_row) == (0, 0, 0)
+    assert truth.mean_row_width == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(EVERY), max_size=12), st.integers(0, 12), st.booleans())
+def test_parts_merge_to_the_whole(rows: list[Row], cut: int, has_eos: bool) -> None:
+    context = NARROW if has_eos else CheckContext()
+    merged = _truth(rows[:cut], context)
+    merged.merge(_truth(rows[cut:], context))
+    assert merged == _truth(rows, context)
+
+
+def test_runs_are_counted_by_the_tokens_at_which_they_begin_and_end() -> None:
+    rows: list[Row] = [[[50, first, 2, 3], [0, 1, 1, 0], [0]] for first in (61, 62, 61)]
+    truth = _truth([*rows, [[70, 71], [1, 0], [0]]])
+    assert (truth.trained_begins, truth.before_trained) == ({61: 2, 62: 1}, {50: 3})
+    assert (truth.num_trained_ends, truth.num_trained_ends_on_eos) == (4, 3)
+
+
+def _is_blind(row: Row, *, size: int, eos: int) -> bool:
+    """Return `padded[:-1] == logical[:-1] and padded[-1] != logical[-1]`, one token after the other."""
+    ids, _, starts = row
+    logical, padded = [0], [0]
+    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        inputs = ids[start : end - 1]
+        padded.append(padded[-1] + len(inputs))
+        while inputs and inputs[-1] == eos:
+            inputs = inputs[:-1]
+        logical.append(logical[-1] + len(inputs))
+    if padded[-1] != size:
+        padded.append(size)
+        logical.append(logical[-1])
+    return padded[:-1] == logical[:-1] and padded[-1] != logical[-1]

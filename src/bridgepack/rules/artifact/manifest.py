@@ -68,9 +68,7 @@ def tokenizer_loses_text(facts: ArtifactFacts) -> Found:
     Good: a tokenizer that decodes its own encoding of "Hello world" to "Hello world".
     Fix: Set tokenizer.loader to tokenizer_json, or use another version of transformers, and build again.
     """
-    if facts.manifest is None:
-        raise CannotJudgeError("there is no manifest")
-    if facts.manifest.tokenizer.get("loses_text"):
+    if facts.require_manifest().tokenizer.get("loses_text"):
         yield wrong(MANIFEST_FILE, "tokenizer.loses_text is true", "false")
 
 
@@ -153,14 +151,14 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
         split = manifest.split(truth.split)
         if split is None:
             continue
+        place = f"{MANIFEST_FILE} {truth.split}"
         for name, claimed, actual in _claims(split.statistics, truth):
             if claimed != actual:
-                where = f"{MANIFEST_FILE} {truth.split} {name}"
-                yield wrong(where, str(claimed), f"{actual}, from the rows", group=where)
+                yield wrong(f"{place} {name}", str(claimed), f"{actual}, from the rows", group=f"{place} {name}")
         most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
         if facts.context.eos_token_id is not None and claimed > most:
-            where = f"{MANIFEST_FILE} {truth.split} num_alignment_tokens"
-            yield wrong(where, str(claimed), f"at most {most}, from the rows", group=where)
+            name = "num_alignment_tokens"
+            yield wrong(f"{place} {name}", str(claimed), f"at most {most}, from the rows", group=f"{place} {name}")
         yield from _wrong_histogram(split, truth)
 
 
@@ -176,12 +174,17 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
     manifest = facts.require_manifest()
     yield from _unbalanced_inputs(manifest)
     for split in manifest.splits:
-        yield from _impossible_counts(split)
+        place = f"{MANIFEST_FILE} {split.name}"
         statistics, num_drops = split.statistics, sum(split.drops.values())
+        for reason, count in split.drops.items():
+            if count < 0:
+                yield wrong(f"{place} drops.{reason}", str(count), "at least 0")
+        if not 0 <= statistics.num_truncated <= statistics.num_sequences:
+            allowed = f"0 to {statistics.num_sequences}, its sequences"
+            yield wrong(f"{place} num_truncated", str(statistics.num_truncated), allowed)
         if statistics.num_rows_in != statistics.num_sequences + num_drops:
-            found = f"{statistics.num_rows_in} rows read"
             allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
-            yield wrong(f"{MANIFEST_FILE} {split.name} num_rows_in", found, allowed)
+            yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
 
 
 @artifact_rule("BP351", ERROR, "bridgepack manifest")
@@ -199,14 +202,10 @@ def manifest_contradicts_itself(facts: ArtifactFacts) -> Found:
     vocab_size, eos = manifest.tokenizer.get("vocab_size"), manifest.tokenizer.get("eos_token_id")
     limit = vocab_size if type(vocab_size) is int else 0
     expected = _expected_fingerprint(manifest)
+    fingerprint = manifest.fingerprint
     for field, is_right, found, allowed in (
-        (
-            "fingerprint",
-            _SHA256.fullmatch(manifest.fingerprint),
-            manifest.fingerprint,
-            "a sha256, 64 hexadecimal digits",
-        ),
-        ("fingerprint", expected in (None, manifest.fingerprint), manifest.fingerprint, f"{expected}, of what it says"),
+        ("fingerprint", _SHA256.fullmatch(fingerprint), fingerprint, "a sha256, 64 hexadecimal digits"),
+        ("fingerprint", expected in (None, fingerprint), fingerprint, f"{expected}, of what it says"),
         ("pad_seq_to_mult", manifest.pad_seq_to_mult >= 1, manifest.pad_seq_to_mult, "at least 1"),
         _same("pad_seq_to_mult", manifest.pad_seq_to_mult, multiple.get("value"), "to which the recipe resolved"),
         _same("packed_sequence_size", size, packing.get("packed_sequence_size"), "as in its recipe"),
@@ -238,17 +237,6 @@ def _unbalanced_inputs(manifest: Manifest) -> Found:
         if inputs and num_rows != num_read:
             where = f"{MANIFEST_FILE} {group[0].name} inputs"
             yield wrong(where, f"{num_rows} rows in the files", f"{num_read} rows read")
-
-
-def _impossible_counts(split: SplitRecord) -> Found:
-    for reason, count in split.drops.items():
-        if count < 0:
-            where = f"{MANIFEST_FILE} {split.name} drops.{reason}"
-            yield wrong(where, str(count), "at least 0")
-    num_truncated, num_sequences = split.statistics.num_truncated, split.statistics.num_sequences
-    if not 0 <= num_truncated <= num_sequences:
-        where = f"{MANIFEST_FILE} {split.name} num_truncated"
-        yield wrong(where, str(num_truncated), f"0 to {num_sequences}, its sequences")
 
 
 def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:

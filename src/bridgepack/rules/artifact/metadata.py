@@ -19,6 +19,7 @@ MAX_LENGTH = "dataset_max_seqlen"
 MIN_WIDTH = "min_packed_seqlen"
 PACK_SIZE = "pack_size"
 REQUIRED_KEYS = (MAX_SEQUENCES, MAX_LENGTH, MIN_WIDTH)
+_SHAPE = "one JSON list, an object per split"
 
 
 @artifact_rule("BP401", WARNING, "PSB401")
@@ -32,7 +33,7 @@ def metadata_missing(facts: ArtifactFacts) -> Found:
     """
     facts.require_manifest()
     if not facts.metadata.exists:
-        yield wrong(facts.metadata.path, "no such file", "one JSON list, an object per split")
+        yield wrong(facts.metadata.path, "no such file", _SHAPE)
 
 
 @artifact_rule("BP403", ERROR, "PSB403")
@@ -44,12 +45,9 @@ def metadata_not_a_list_of_objects(facts: ArtifactFacts) -> Found:
     Good: [{...training...}, {...validation...}].
     Fix: Write one JSON list with an object per split; `bridgepack build` does.
     """
-    metadata = facts.metadata
-    if not metadata.exists:
-        raise CannotJudgeError("the metadata file is missing")
-    problem = metadata.read_error or _shape_problem(metadata.content)
+    problem = _problem(facts)
     if problem is not None:
-        yield wrong(metadata.path, problem, "one JSON list, an object per split")
+        yield wrong(facts.metadata.path, problem, _SHAPE)
 
 
 @artifact_rule("BP404", ERROR, "PSB404")
@@ -205,31 +203,31 @@ def _misleads(entry: Mapping[str, Any], key: str, actual: float, *, is_ours: boo
     return claimed < actual if key == MIN_WIDTH else claimed != actual
 
 
-def _shape_problem(content: Any) -> str | None:
-    if not isinstance(content, list):
-        return f"{type(content).__name__} at the top"
-    if not content:
+def _problem(facts: ArtifactFacts) -> str | None:
+    """Return why the file is no list of objects; None where it is one."""
+    metadata = facts.metadata
+    if not metadata.exists:
+        raise CannotJudgeError("the metadata file is missing")
+    if metadata.read_error is not None or not isinstance(metadata.content, list):
+        return metadata.read_error or f"{type(metadata.content).__name__} at the top"
+    others = [type(entry).__name__ for entry in metadata.content if not isinstance(entry, dict)]
+    if not metadata.content:
         return "an empty list"
-    others = [type(entry).__name__ for entry in content if not isinstance(entry, dict)]
     return f"{others[0]} in the list" if others else None
 
 
 def _entries(facts: ArtifactFacts) -> list[Mapping[str, Any]]:
-    metadata = facts.metadata
-    if not metadata.exists:
-        raise CannotJudgeError("the metadata file is missing")
-    if metadata.read_error is not None or _shape_problem(metadata.content) is not None:
+    if _problem(facts) is not None:
         raise CannotJudgeError("the metadata file is no list of objects (BP403)")
-    entries: list[Mapping[str, Any]] = metadata.content
+    entries: list[Mapping[str, Any]] = facts.metadata.content
     return entries
 
 
 def _values(facts: ArtifactFacts, key: str) -> list[int]:
-    values = [entry.get(key) for entry in _entries(facts)]
-    integers = [value for value in values if type(value) is int]
-    if len(integers) < len(values):
+    values: list[Any] = [entry.get(key) for entry in _entries(facts)]
+    if any(type(value) is not int for value in values):
         raise CannotJudgeError(f"an entry of the metadata has no integer {key} (BP404)")
-    return integers
+    return values
 
 
 def _too_small(facts: ArtifactFacts, key: str, actual: int) -> Found:

@@ -71,4 +71,4 @@ def npy_loaded_whole(facts: ArtifactFacts) -> Found:
 
 
 def _npy_shards(facts: ArtifactFacts) -> list[ShardFacts]:
-    return [shard for shards in facts.shards.values() for shard in shards if shard.format == "npy"]
+    return [shard for shard in facts.all_shards if shard.format == "npy"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridgepack.records import DropReason, SplitRecord
@@ -32,8 +32,7 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
     Evidence: read in the source.
     """
-    for split in facts.require_manifest().splits:
-        yield from _share(split, _dropped(split, *_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
+    return _shares(facts, _num_dropped(*_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
 
 
 @artifact_rule("BP510", WARNING, "PSB510; bridge/data/packing/algorithms.py:167", evidence=EXECUTED)
@@ -46,9 +45,8 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
     Noticed: never; the host writes a log line.
     """
-    for split in facts.require_manifest().splits:
-        num_rows = _dropped(split, *_OVER_LONG) + split.statistics.num_truncated
-        yield from _share(split, num_rows, OVER_LONG_FRACTION, "over-long rows")
+    num_dropped = _num_dropped(*_OVER_LONG)
+    return _shares(facts, lambda split: num_dropped(split) + _num_cut(split), OVER_LONG_FRACTION, "over-long rows")
 
 
 @artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never")
@@ -63,11 +61,8 @@ def cut_completions_end_with_eos(facts: ArtifactFacts) -> Found:
     """
     preprocessing = _prompt_completion(facts)
     if preprocessing.get("add_eos") is False or preprocessing.get("ends_cut_completions") is False:
-        return
-    for split in facts.require_manifest().splits:
-        yield from _share(
-            split, split.statistics.num_truncated, CUT_FRACTION, "cut sequences end with EOS all the same"
-        )
+        return ()
+    return _shares(facts, _num_cut, CUT_FRACTION, "cut sequences end with EOS all the same")
 
 
 @artifact_rule("BP514", WARNING, "PSB514; bridge/data/sft_processing.py:94", noticed="never")
@@ -81,9 +76,8 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
     Evidence: read in the source.
     """
     if _prompt_completion(facts).get("truncation_method") != "right":
-        return
-    for split in facts.require_manifest().splits:
-        yield from _share(split, split.statistics.num_truncated, CUT_FRACTION, "sequences lost the end of their prompt")
+        return ()
+    return _shares(facts, _num_cut, CUT_FRACTION, "sequences lost the end of their prompt")
 
 
 @artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed=DATASET_BUILD)
@@ -97,8 +91,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
     Evidence: read in the source.
     """
-    for split in facts.require_manifest().splits:
-        yield from _share(split, _dropped(split, *_REFUSED), REFUSED_FRACTION, "rows that could not be used")
+    return _shares(facts, _num_dropped(*_REFUSED), REFUSED_FRACTION, "rows that could not be used")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
@@ -125,12 +118,17 @@ def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     return preprocessing
 
 
-def _dropped(split: SplitRecord, *reasons: DropReason) -> int:
-    return sum(split.drops.get(reason.value, 0) for reason in reasons)
+def _num_dropped(*reasons: DropReason) -> Callable[[SplitRecord], int]:
+    return lambda split: sum(split.drops.get(reason.value, 0) for reason in reasons)
 
 
-def _share(split: SplitRecord, num_rows: int, limit: float, what: str) -> Found:
-    num_all = split.statistics.num_rows_in
-    if num_all >= MIN_ROWS and num_rows >= limit * num_all:
-        found = f"{num_rows} of {num_all} rows: {what}"
-        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")
+def _num_cut(split: SplitRecord) -> int:
+    return split.statistics.num_truncated
+
+
+def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: float, what: str) -> Found:
+    for split in facts.require_manifest().splits:
+        num_rows, num_all = count(split), split.statistics.num_rows_in
+        if num_all >= MIN_ROWS and num_rows >= limit * num_all:
+            found = f"{num_rows} of {num_all} rows: {what}"
+            yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
-from bridgepack.records import LOSS_MASK, ROW_COLUMNS, ShardFacts, ShardRecord
-from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord
+from bridgepack.rules.engine.context import given
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts, element_of, is_usable
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong
 
@@ -121,7 +120,7 @@ def shard_missing(facts: ArtifactFacts) -> Found:
     Good: the folder holds both.
     Fix: Copy the artifact again, completely, or build it again.
     """
-    for shard in _all(facts):
+    for shard in facts.all_shards:
         if not shard.exists:
             yield wrong(shard.path, "no such file", "every shard of the artifact")
 
@@ -135,7 +134,7 @@ def shard_unreadable(facts: ArtifactFacts) -> Found:
     Good: a file that reads to its end.
     Fix: Copy the shard again, or build the artifact again.
     """
-    for shard in _all(facts):
+    for shard in facts.all_shards:
         if shard.layout_error is not None or shard.forbidden_globals:
             continue  # BP313 and BP314 say what it holds
         error = shard.read_error if shard.exists else None
@@ -168,9 +167,7 @@ def shard_checksum_differs(facts: ArtifactFacts) -> Found:
     Fix: Copy the shard again, or build the artifact again; never edit a shard in place.
     """
     pairs = [(shard, record) for shard, record in _promised(facts) if shard.sha256 is not None]
-    if not pairs:
-        raise CannotJudgeError("no checksum was computed")
-    for shard, record in pairs:
+    for shard, record in given(pairs or None, "no checksum was computed"):
         if shard.sha256 != record.sha256:
             yield wrong(shard.path, f"sha256 {shard.sha256}", f"sha256 {record.sha256}")
 
@@ -212,36 +209,26 @@ def shard_repeated(facts: ArtifactFacts) -> Found:
     Good: shards that differ.
     Fix: Remove the copy and build the artifact again.
     """
-    promised = {} if facts.manifest is None else {record.path: record for _, record in _records(facts)}
+    promised = _records(facts.manifest) if facts.manifest else {}
     places = defaultdict(list)
-    for shard in _all(facts):
+    for shard in facts.all_shards:
         record = promised.get(shard.path)
-        checksum = shard.sha256 or (record.sha256 if record else None)
-        places[checksum or shard.path].append(shard.path)
+        places[shard.sha256 or (record and record.sha256) or shard.path].append(shard.path)
     for paths in places.values():
         for path in paths[1:]:
             yield wrong(path, f"same bytes as {paths[0]}", "every shard once")
 
 
-def _all(facts: ArtifactFacts) -> Iterator[ShardFacts]:
-    for shards in facts.shards.values():
-        yield from shards
-
-
 def _readable(facts: ArtifactFacts) -> list[ShardFacts]:
-    shards = [shard for shard in _all(facts) if shard.exists and shard.read_error is None]
-    if not shards:
-        raise CannotJudgeError("no shard could be opened")
-    return shards
+    shards = [shard for shard in facts.all_shards if shard.exists and shard.read_error is None]
+    return given(shards or None, "no shard could be opened")
 
 
-def _records(facts: ArtifactFacts) -> Iterator[tuple[str, ShardRecord]]:
-    for split in facts.require_manifest().splits:
-        for record in split.shards:
-            yield split.name, record
+def _records(manifest: Manifest) -> dict[str, ShardRecord]:
+    return {record.path: record for split in manifest.splits for record in split.shards}
 
 
 def _promised(facts: ArtifactFacts) -> list[tuple[ShardFacts, ShardRecord]]:
     """Return shards with what the manifest promises of them."""
-    records = {record.path: record for _, record in _records(facts)}
-    return [(shard, records[shard.path]) for shard in _all(facts) if shard.path in records]
+    records = _records(facts.require_manifest())
+    return [(shard, records[shard.path]) for shard in facts.all_shards if shard.path in records]

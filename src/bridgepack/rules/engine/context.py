@@ -42,7 +42,7 @@ class CheckContext:
     expects_bos: bool | None = None
 
 
-def context_from_manifest(manifest: Manifest, *, padded_vocab_size: int | None = None) -> CheckContext:
+def context_from_manifest(manifest: Manifest) -> CheckContext:
     """Return what a manifest says its rows must satisfy."""
     preprocessing, tokenizer = section(manifest.recipe, "preprocessing"), manifest.tokenizer
     loss_mode = preprocessing.get("loss_mode")
@@ -53,7 +53,6 @@ def context_from_manifest(manifest: Manifest, *, padded_vocab_size: int | None =
         pad_seq_to_mult=manifest.pad_seq_to_mult,
         eos_token_id=_integer(tokenizer.get("eos_token_id")),
         vocab_size=_integer(tokenizer.get("vocab_size")),
-        padded_vocab_size=padded_vocab_size,
         loss_mode=loss_mode if isinstance(loss_mode, str) else None,
         end_of_turn_ids=_end_of_turn_ids(preprocessing, tokenizer),
         never_trained=never_trained if isinstance(never_trained, Mapping) else None,

@@ -42,6 +42,11 @@ class ArtifactFacts:
     truths: Mapping[str, SplitTruth]
     shared: tuple[SharedSequences, ...]
 
+    @property
+    def all_shards(self) -> tuple[ShardFacts, ...]:
+        """The shards of all splits."""
+        return tuple(shard for shards in self.shards.values() for shard in shards)
+
     def require_manifest(self) -> Manifest:
         """Return the manifest, or raise `CannotJudgeError`."""
         return given(self.manifest, "the artifact has no manifest")

@@ -57,7 +57,7 @@ def judge_artifact(
         findings=in_order(findings),
         rules_run=tuple(sorted(rule.code for rule in rules if rule.code not in reasons)),
         rules_skipped=_skipped(rules, reasons),
-        num_shards=sum(len(group) for group in facts.shards.values()),
+        num_shards=len(facts.all_shards),
         num_shards_read=scan.num_shards_read,
         num_rows=scan.num_rows,
         num_sound_rows=scan.num_sound_rows,
@@ -111,17 +111,11 @@ def without_doubles(findings: Sequence[Finding], rules: Sequence[RunRule]) -> tu
 
 
 def selected[R: Rule](rules: Sequence[R], *, select: Sequence[str], ignore: Sequence[str]) -> tuple[R, ...]:
-    """Return the rules that are selected and not ignored.
+    """Return the rules that are selected, all by default, and not ignored; the longer selector wins, as in ruff.
 
-    Args:
-        rules: to choose from, in order.
-        select: codes, names or first characters of codes, e.g. `BP101`, `BP3`, `micro-batch-size-not-one`; all rules
-            where it is empty. Upper and lower case are the same.
-        ignore: the same; the longer of a selecting and an ignoring prefix wins, as in ruff.
+    A selector is a code, its beginning or a name in upper or lower case: `BP101`, `BP3`, `micro-batch-size-not-one`.
     """
-    return tuple(
-        rule for rule in rules if _strength(rule, select or ("BP",)) > (_strength(rule, ignore) if ignore else 0)
-    )
+    return tuple(rule for rule in rules if _strength(rule, select or ("BP",)) > _strength(rule, ignore))
 
 
 def check_selectors(rules: Sequence[Rule], selectors: Sequence[str], option: str) -> None:

@@ -13,10 +13,18 @@ from typing import Any
 from packaging.version import Version
 
 from bridgepack.records import RunConfig
+from bridgepack.rules.engine.context import section
 from bridgepack.rules.engine.environment import BRIDGE, Versions
 
 _FIRST_WITH_CURRENT_NAMES = Version("0.6.dev0")
-_SPECS, _IN_BATCH, _LENGTH = "packed_sequence_specs", "pack_sequences_in_batch", "sequence_length"
+_SPECS = "packed_sequence_specs"
+#: Field of `dataset` in 0.6 -> what it was before.
+_NAMES_BEFORE = {
+    "enable_offline_packing": _SPECS,
+    "offline_packing_specs": _SPECS,
+    "enable_in_batch_packing": "pack_sequences_in_batch",
+    "seq_length": "sequence_length",
+}
 
 
 def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
@@ -27,15 +35,20 @@ def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
     Example: `dataset.packed_sequence_specs {packed_sequence_size: 4096}` with 0.4.2 -> besides,
     `dataset.enable_offline_packing` true and `dataset.offline_packing_specs {packed_sequence_size: 4096}`.
     """
-    dataset = config.values.get("dataset")
-    if versions[BRIDGE] >= _FIRST_WITH_CURRENT_NAMES or not isinstance(dataset, Mapping):
+    dataset = section(config.values, "dataset")
+    if versions[BRIDGE] >= _FIRST_WITH_CURRENT_NAMES:
         return config
-    renamed = {name: entry for name, entry in _renamed(dataset).items() if name not in dataset}
+    renamed = {name: old for name, old in _NAMES_BEFORE.items() if old in dataset and name not in dataset}
     if not renamed:
         return config
-    values = {name: value for name, (_, value) in renamed.items()}
-    user_paths = {f"dataset.{name}": f"dataset.{old}" for name, (old, _) in renamed.items()}
+    values = {name: dataset[old] for name, old in renamed.items()}
     specs = dataset.get(_SPECS)
+    has_packs = _asks_for_packs(specs)
+    if "enable_offline_packing" in renamed:
+        values["enable_offline_packing"] = has_packs
+    if "offline_packing_specs" in renamed and not has_packs:
+        values["offline_packing_specs"] = None
+    user_paths = {f"dataset.{name}": f"dataset.{old}" for name, old in renamed.items()}
     if "offline_packing_specs" in renamed and isinstance(specs, Mapping):
         user_paths |= {f"dataset.offline_packing_specs.{field}": f"dataset.{_SPECS}.{field}" for field in specs}
     return replace(
@@ -43,20 +56,6 @@ def in_current_names(config: RunConfig, versions: Versions) -> RunConfig:
         values={**config.values, "dataset": {**dataset, **values}},
         user_paths={**user_paths, **config.user_paths},
     )
-
-
-def _renamed(dataset: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Return name in 0.6 -> (name before, value)."""
-    found: dict[str, tuple[str, Any]] = {}
-    if _SPECS in dataset:
-        specs = dataset[_SPECS] if _asks_for_packs(dataset[_SPECS]) else None
-        found["enable_offline_packing"] = (_SPECS, specs is not None)
-        found["offline_packing_specs"] = (_SPECS, specs)
-    if _IN_BATCH in dataset:
-        found["enable_in_batch_packing"] = (_IN_BATCH, dataset[_IN_BATCH])
-    if _LENGTH in dataset:
-        found["seq_length"] = (_LENGTH, dataset[_LENGTH])
-    return found
 
 
 def _asks_for_packs(specs: Any) -> bool:
@@ -73,27 +72,14 @@ def _asks_for_packs(specs: Any) -> bool:
 _LOADER: Mapping[str, Any] = {"num_workers": 2, "drop_last": True}
 _TEXT: Mapping[str, Any] = {**_LOADER, "dataloader_type": "batch", "seed": 1234, "do_validation": True, "do_test": True}
 _COLLATE: Mapping[str, Any] = {**_LOADER, "pad_to_multiple_of": 128, "in_batch_packing_pad_to_multiple_of": 1}
+_NO_MASK = {"skip_getting_attention_mask_from_dataset": True}
+_VALIDATES = {"do_validation": True}
 #: Class -> field -> default.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HFDatasetConfig"), _TEXT),
-    "DirectHFSFTDatasetConfig": {
-        **_COLLATE,
-        "dataloader_type": "cyclic",
-        "do_validation": True,
-        "do_test": True,
-        "skip_getting_attention_mask_from_dataset": True,
-    },
-    "EnergonDatasetConfig": {
-        **_COLLATE,
-        "dataloader_type": "external",
-        "do_validation": True,
-        "shuffle_buffer_size": 100,
-    },
-    "MockVLMSFTDatasetConfig": {
-        **_COLLATE,
-        "dataloader_type": "single",
-        "skip_getting_attention_mask_from_dataset": True,
-    },
+    "DirectHFSFTDatasetConfig": {**_COLLATE, **_NO_MASK, "dataloader_type": "cyclic", **_VALIDATES, "do_test": True},
+    "EnergonDatasetConfig": {**_COLLATE, **_VALIDATES, "dataloader_type": "external", "shuffle_buffer_size": 100},
+    "MockVLMSFTDatasetConfig": {**_COLLATE, **_NO_MASK, "dataloader_type": "single"},
     "PackedSequenceSpecs": {"packed_sequence_size": -1, "num_tokenizer_workers": -1, "pad_seq_to_mult": 1},
     "ValidationConfig": {"eval_iters": 100},
     "RerunStateMachineConfig": {"check_for_nan_in_loss": True},
@@ -112,17 +98,17 @@ def with_host_defaults(config: RunConfig) -> RunConfig:
     """
     if not config.is_complete:
         return config
-    values = {name: _filled(section) for name, section in config.values.items()}
-    return replace(config, values=values)
+    return replace(config, values={name: _filled(value) for name, value in config.values.items()})
 
 
-def _filled(section: Any) -> Any:
-    if not isinstance(section, Mapping):
-        return section
-    name = str(section.get("_target_")).rpartition(".")[2]
-    nested = {key: _filled(value) for key, value in section.items() if _is_object(value)}
-    return {**DEFAULTS.get(name, {}), **section, **nested} if nested or name in DEFAULTS else section
+def _filled(value: Any) -> Any:
+    """Return a section with the defaults of its class, and of the classes of what stands in it."""
+    if not isinstance(value, Mapping):
+        return value
+    defaults = DEFAULTS.get(_class_of(value), {})
+    nested = {key: _filled(inner) for key, inner in value.items() if _class_of(inner) in DEFAULTS}
+    return {**defaults, **value, **nested} if nested or defaults else value
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping) and str(value.get("_target_")).rpartition(".")[2] in DEFAULTS
+def _class_of(value: Any) -> str:
+    return str(value.get("_target_")).rpartition(".")[2] if isinstance(value, Mapping) else ""

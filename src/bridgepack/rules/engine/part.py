@@ -67,16 +67,12 @@ class PartReader(Protocol):
     def iter_batches(
         self, shard: str, *, row_groups: range | None, first_row: int, max_tokens: int
     ) -> Iterator[RowBatch]:
-        """Yield the rows of some row groups in order, in batches of about `max_tokens` stored tokens or more.
+        """Yield the rows of some row groups, None for all, in order; a batch holds a row group or `max_tokens`.
 
-        Args:
-            shard: its path, relative to the artifact.
-            row_groups: which, one after the other; None for the whole shard.
-            first_row: 0-based index of their first row in the shard.
-            max_tokens: bound on the stored tokens of a batch; a single row group may exceed it.
+        `first_row` is the 0-based index of their first row in the shard.
 
         Raises:
-            ArtifactError: they cannot be read to its end, or a row or an element of it is null.
+            ArtifactError: they cannot be read to their end, or a row or an element of it is null.
         """
         ...
 

@@ -100,14 +100,9 @@ def _rule_at(module: str, name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One place that breaks a rule.
+    """One place that breaks a rule: file, row or field, its value, what it may be, and settings that would mend it.
 
-    Attributes:
-        where: file, row or field.
-        found: the value.
-        allowed: what it may be.
-        group: violations of one rule with the same group become one finding.
-        changes: settings that would mend it.
+    Violations of one rule with the same group become one finding.
     """
 
     where: str

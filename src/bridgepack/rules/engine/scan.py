@@ -1,7 +1,7 @@
 """Reads an artifact once: its rows in parts, which may run in several processes, and what they give together.
 
-Memory holds one batch per process, the first offenders of each rule, and at most `overlap.MAX_HASHES` hashes of each
-split but the largest.
+Memory holds one batch per process, the first offenders of each rule, and 8 bytes for each sequence of all splits but
+the largest.
 """
 
 from __future__ import annotations

@@ -21,9 +21,6 @@ class Settings:
     Every read raises `CannotJudgeError` where nobody stated the value, or where it is not of that kind. In a complete
     config an absent field reads as None: that version of the host has no such field. A section that every version has
     must be there all the same.
-
-    Attributes:
-        config: what is read.
     """
 
     config: RunConfig
@@ -42,12 +39,12 @@ class Settings:
         found = self._found(path)
         if found is not _MISSING:
             return found
-        section = path.partition(".")[0]
-        if self.loaded.is_complete and (section in self.loaded.values or section not in _ALWAYS_SAVED):
-            return None
-        if self.loaded.is_complete:
-            raise CannotJudgeError(f"{self.loaded.place} has no section {section}")
-        raise CannotJudgeError(f"{self.loaded.place} does not state {self.loaded.user_path(path)}")
+        config, section = self.loaded, path.partition(".")[0]
+        if not config.is_complete:
+            raise CannotJudgeError(f"{config.place} does not state {config.user_path(path)}")
+        if section in _ALWAYS_SAVED and section not in config.values:
+            raise CannotJudgeError(f"{config.place} has no section {section}")
+        return None
 
     def stated(self, path: str) -> Any:
         """Return a value that is rarely set; None where nobody stated it, as the host's default is off."""
@@ -117,18 +114,13 @@ class Settings:
 
     def class_name(self, path: str) -> str | None:
         """Return the class of a nested object without its module, e.g. `GPTSFTDatasetConfig`; None where it is None."""
-        target = self.class_path(path)
-        return None if target is None else target.rpartition(".")[2]
-
-    def class_path(self, path: str) -> str | None:
-        """Return the class of a nested object with its module; None where the object is None."""
         value = self.value(path)
         if value is None:
             return None
         target = value.get("_target_") if isinstance(value, Mapping) else None
         if not isinstance(target, str):
             raise CannotJudgeError(f"{path} names no class")
-        return target
+        return target.rpartition(".")[2]
 
     def _found(self, path: str) -> Any:
         node: Any = self.loaded.values
@@ -154,15 +146,12 @@ def number_format_of(settings: Settings) -> str:
         CannotJudgeError: none of them is stated.
     """
     known = [path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_complete or settings.is_stated(path)]
-    name = settings.value(_PRECISION) if _PRECISION in known or not known else None
-    if isinstance(name, Mapping):
-        parts = [name.get("fp8"), name.get("fp8_recipe") if name.get("fp8") else None]
-        parts.append("nvfp4" if name.get("fp4") else None)
-        name = " ".join(str(part) for part in parts if part)
+    words = settings.value(_PRECISION) if _PRECISION in known or not known else None
+    if isinstance(words, Mapping):
+        words = [words.get("fp8"), words.get("fp8") and words.get("fp8_recipe"), words.get("fp4") and "nvfp4"]
     if _FP8 in known and settings.value(_FP8):
-        recipe = settings.value("model.fp8_recipe") if settings.is_stated("model.fp8_recipe") else None
-        name = f"{name} fp8 {recipe}"
+        words = [words, "fp8", settings.stated("model.fp8_recipe")]
     if _FP4 in known and settings.value(_FP4):
-        name = f"{name} nvfp4"
-    text = str(name or "").lower()
+        words = [words, "nvfp4"]
+    text = str(words).lower()
     return next((kind for word, kind in _KINDS.items() if word in text), "bf16")

@@ -30,8 +30,12 @@ TEXT_DATASETS = frozenset({"GPTSFTDatasetConfig", "FinetuningDatasetConfig", "HF
 DEFAULT_WIDTH_MULTIPLE = 16
 
 
-def _integer(path: str, *, default: int | None = None) -> cached_property[int]:
-    return cached_property(lambda run: run.integer(path, default=default))
+def _integer(path: str, *, default: int | None = None, instead: str = "") -> cached_property[int]:
+    def read(run: Run) -> int:
+        stated = run.integer_or_none(path) if instead else None
+        return stated or run.integer(instead or path, default=default)
+
+    return cached_property(read)
 
 
 def _size(path: str) -> cached_property[int]:
@@ -48,7 +52,7 @@ def _size(path: str) -> cached_property[int]:
 class Run(Settings):
     """What a rule on a run sees: typed reads of its settings, and what follows from them.
 
-    A property raises `CannotJudgeError` where it rests on something not stated.
+    Reads and properties raise `CannotJudgeError` where they rest on something that is not stated or not given.
 
     Attributes:
         config: the settings.
@@ -71,18 +75,16 @@ class Run(Settings):
         return with_host_defaults(in_current_names(self.config, self.versions))
 
     def require_artifact(self) -> ArtifactFacts:
-        """Return the artifact's facts, or raise `CannotJudgeError`."""
+        """Return the artifact's facts."""
         return given(self.artifact, "no artifact was given; add --artifact FOLDER")
 
     def require_environment(self) -> Environment:
-        """Return the environment, or raise `CannotJudgeError`."""
+        """Return the environment."""
         return given(self.environment, "no environment was given; add --environment here, or a file of pip freeze")
 
     def require_files(self) -> Files:
-        """Return the file system, or raise `CannotJudgeError`."""
+        """Return the file system."""
         return given(self.files, "files were not looked at")
-
-    # --- packing ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def packs_offline(self) -> bool:
@@ -130,10 +132,8 @@ class Run(Settings):
     @cached_property
     def pads_to_max_length(self) -> bool:
         """Whether every row is as wide as a pack can be: the host looks for the literal True."""
-        is_beside = self.stated("dataset.pad_to_max_length") is True
-        return is_beside or self.dataset_kwargs.get("pad_to_max_length") is True
-
-    # --- topology --------------------------------------------------------------------------------------------------
+        stated = (self.stated("dataset.pad_to_max_length"), self.dataset_kwargs.get("pad_to_max_length"))
+        return any(value is True for value in stated)
 
     #: Ranks that share each layer's weights.
     tensor_model_parallel_size = _size("model.tensor_model_parallel_size")
@@ -193,9 +193,6 @@ class Run(Settings):
     def require_plain_gpus(self) -> None:
         """Do nothing where all GPUs hold the language model.
 
-        Raises:
-            CannotJudgeError: some GPUs hold another part of the model.
-
         Source: megatron/bridge/training/config.py:1016, `dist_train`.
         """
         if self.is_on("model.dist_train.use_dist_train"):
@@ -245,22 +242,15 @@ class Run(Settings):
             raise CannotJudgeError(f"dataset.dataset_kwargs.pad_seq_length_to_mult is {rounding!r}")
         return self.pad_seq_to_mult if self.pad_seq_to_mult % rounding == 0 else rounding
 
-    # --- batches ---------------------------------------------------------------------------------------------------
-
     #: Rows per forward on one data-parallel rank.
     micro_batch_size = _integer("train.micro_batch_size")
     #: Rows per optimiser step.
     global_batch_size = _integer("train.global_batch_size")
 
-    @cached_property
-    def eval_micro_batch_size(self) -> int:
-        """Rows per evaluation forward; that of training where it is not set."""
-        return self.integer_or_none("validation.eval_micro_batch_size") or self.micro_batch_size
-
-    @cached_property
-    def eval_global_batch_size(self) -> int:
-        """Rows per evaluation step; that of training where it is not set."""
-        return self.integer_or_none("validation.eval_global_batch_size") or self.global_batch_size
+    #: Rows per evaluation forward; that of training where it is not set.
+    eval_micro_batch_size = _integer("validation.eval_micro_batch_size", instead="train.micro_batch_size")
+    #: Rows per evaluation step; that of training where it is not set.
+    eval_global_batch_size = _integer("validation.eval_global_batch_size", instead="train.global_batch_size")
 
     @cached_property
     def eval_iters(self) -> int | None:
@@ -279,8 +269,6 @@ class Run(Settings):
         stated = any(self.is_stated(f"{section}.eval_iters") for section in ("validation", "train"))
         return not stated or self.eval_iters != 0
 
-    # --- model -----------------------------------------------------------------------------------------------------
-
     @cached_property
     def family(self) -> Family:
         """Family of the model; raises `CannotJudgeError` where nothing tells it."""
@@ -290,9 +278,6 @@ class Run(Settings):
         """Return a setting of the model's architecture, `model.{name}`, None where it is not set.
 
         Settings that are not complete leave it to the checkpoint: then it is what the family has.
-
-        Raises:
-            CannotJudgeError: it is not stated, and nothing tells what the family has.
         """
         path = f"model.{name}"
         if self._knows(path):
@@ -304,9 +289,8 @@ class Run(Settings):
     @cached_property
     def cp_comm_types(self) -> tuple[str, ...]:
         """How context-parallel ranks exchange keys and values, each kind once; `p2p` where it is not set."""
-        kinds = self.of_model("cp_comm_type") or ()
-        kinds = kinds if isinstance(kinds, (list, tuple)) else (kinds,)
-        return tuple(dict.fromkeys(str(kind) for kind in kinds)) or ("p2p",)
+        kinds = self.of_model("cp_comm_type") or "p2p"
+        return tuple(dict.fromkeys(map(str, kinds if isinstance(kinds, (list, tuple)) else (kinds,))))
 
     #: Width of the matrix products: `bf16`, `fp8`, `mxfp8` or `nvfp4`.
     number_format = cached_property(number_format_of)
