@@ -22,11 +22,9 @@ from bridgepack.errors import DataError
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
 GZIP, ZSTANDARD = "gz", "zst"
 _KINDS = {
-    ".jsonl": JSON_LINES,
-    ".ndjson": JSON_LINES,
+    **dict.fromkeys((".jsonl", ".ndjson"), JSON_LINES),
     ".json": JSON_ARRAY,
-    ".parquet": PARQUET,
-    ".pq": PARQUET,
+    **dict.fromkeys((".parquet", ".pq"), PARQUET),
     ".arrow": ARROW,
 }
 _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
