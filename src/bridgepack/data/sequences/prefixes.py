@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from os.path import commonprefix
+
+import numpy as np
 
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
@@ -110,7 +111,9 @@ class Prefixes:
         if boundary is not None:
             return boundary
         (ids, _) = self._tokenizer.engine.encode_flat([prefix])
-        return len(commonprefix([ids.tolist(), self._input_ids]))
+        size = min(len(ids), len(self._input_ids))
+        differs = ids[:size] != np.array(self._input_ids[:size], dtype=ids.dtype)
+        return int(differs.argmax()) if differs.any() else size
 
     def _token_at(self, position: int) -> int | None:
         """Return the index of the token at a character where the text falls apart, or None.

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 #: Names of the helpers that rewritten code calls; `templates` puts them into its namespace.
 GET_ATTRIBUTE, GET_ITEM = "bridgepack_getattr", "bridgepack_getitem"
+_ASK = f"{GET_ATTRIBUTE}(owner, name)"
 #: Attributes that every dictionary has: Jinja finds them before it looks for a key.
 DICT_ATTRIBUTES = frozenset(dir(dict))
 #: Methods of texts that the sandbox always lets through and hands on unchanged (so not `format` and `format_map`).
@@ -94,14 +95,17 @@ class _Rewriter(ast.NodeTransformer):
             visited: ast.expr = self.visit(node)
             return visited
         owner, name = self.visit(found[0]), found[1]
-        return self._key(owner, name, f"value if has_key else None if type(owner) is dict else {GET_ATTRIBUTE}(owner, name)")
+        return self._key(
+            owner, name, f"value if has_key else None if type(owner) is dict else {GET_ATTRIBUTE}(owner, name)"
+        )
 
     def _attribute(self, owner: ast.expr, name: str) -> ast.expr:
         if _is_loop(owner, name):
-            return _code(f"owner.{name} if type(owner) is LoopContext else {GET_ATTRIBUTE}(owner, {name!r})", owner=owner)
+            code = f"owner.{name} if type(owner) is LoopContext else {_ASK}"
+            return _code(code, owner=owner, name=ast.Constant(name))
         if not _is_key(name):
-            return _code(f"{GET_ATTRIBUTE}(owner, {name!r})", owner=owner)
-        return self._key(owner, name, f"value if has_key else {GET_ATTRIBUTE}(owner, name)")
+            return _code(_ASK, owner=owner, name=ast.Constant(name))
+        return self._key(owner, name, f"value if has_key else {_ASK}")
 
     def _item(self, owner: ast.expr, key: ast.expr) -> ast.expr:
         if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_key(key.value):
@@ -113,7 +117,7 @@ class _Rewriter(ast.NodeTransformer):
         found = _attribute_of(node.args[0])
         if found is None:
             return self.generic_visit(node)
-        ask = f"False if type(owner) is dict else is_defined({GET_ATTRIBUTE}(owner, name))"
+        ask = f"False if type(owner) is dict else is_defined({_ASK})"
         code = f"is_defined(value) if has_key else {ask}"
         return self._key(self.visit(found[0]), found[1], code, is_defined=node.func)
 
@@ -125,9 +129,8 @@ class _Rewriter(ast.NodeTransformer):
         """
         first, bound = self._bound(owner)
         value = self._new_name()
-        has_key = _code(
-            f"type(first) is dict and ({value} := bound.get({name!r}, missing)) is not missing", first=first, bound=bound
-        )
+        code_of_key = f"type(first) is dict and ({value} := bound.get({name!r}, missing)) is not missing"
+        has_key = _code(code_of_key, first=first, bound=bound)
         return _code(code, has_key=has_key, value=_code(value), owner=bound, name=ast.Constant(name), **parts)
 
     def _call(self, node: ast.Call) -> ast.AST:
@@ -140,7 +143,7 @@ class _Rewriter(ast.NodeTransformer):
             is_short = sum(1 for argument in node.args[2:] for _ in ast.walk(argument)) < _LONGEST_ARGUMENTS
             if isinstance(method, ast.Constant) and method.value in TEXT_METHODS and is_short:
                 first, bound = self._bound(self.visit(callee.args[0]))
-                ask = _code(f"{GET_ATTRIBUTE}(owner, {method.value!r})", owner=bound)
+                ask = _code(_ASK, owner=bound, name=ast.Constant(method.value))
                 short = _code(f"owner.{method.value}", owner=bound)
                 return self._either(node, _code("type(first) is str", first=first), short, ask)
         return self.generic_visit(node)
