@@ -39,7 +39,6 @@ class InputFile:
     """One file with rows.
 
     Attributes:
-        path: where it is; an object of an object store has the methods of a path that reading needs.
         label: what the manifest and the ledger call it.
         kind: `jsonl`, `json` (an array of objects), `parquet` or `arrow`.
         compression: `gz`, `zst` or None; only for the first two kinds.
