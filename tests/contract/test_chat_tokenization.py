@@ -22,19 +22,8 @@ from hypothesis import strategies as st
 
 from bridgepack.errors import RowError
 from tests.support.conversations import rows
-from tests.support.tokenizers import (
-    AMBIGUOUS,
-    CHATML,
-    FAMILIES,
-    Family,
-    write_tokenizer,
-)
-from tests.support.upstream_preprocessing import (
-    ChatPair,
-    agreement,
-    assert_same_rows,
-    strided,
-)
+from tests.support.tokenizers import AMBIGUOUS, CHATML, FAMILIES, Family, write_tokenizer
+from tests.support.upstream_preprocessing import ChatPair, agreement, assert_same_rows, strided
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -44,22 +33,16 @@ REFERENCE_MARKERS = {"qwen3": {}, "deepseek_v3": DEEPSEEK_MARKERS}
 REFERENCE_ROWS = {"gsm8k": 7473, "fastchat": 500, "glaive": 300}
 #: Tokenizer and mode -> one row in so many is compared unless all are asked for.
 STRIDES = {
-    ("qwen3", "assistant"): 1,
-    ("qwen3", "last_turn"): 5,
-    ("qwen3", "full"): 1,
-    ("deepseek_v3", "assistant"): 5,
-    ("deepseek_v3", "last_turn"): 10,
-    ("deepseek_v3", "full"): 1,
+    **{("qwen3", "assistant"): 1, ("qwen3", "last_turn"): 5, ("qwen3", "full"): 1},
+    **{("deepseek_v3", "assistant"): 5, ("deepseek_v3", "last_turn"): 10, ("deepseek_v3", "full"): 1},
 }
 
 Row = Mapping[str, Any]
 
 
 def _gsm8k(folder: Path) -> list[tuple[Row, Row]]:
-    lines = (folder / "gsm8k_train.jsonl").read_text().splitlines()
     found = []
-    for line in lines:
-        row = json.loads(line)
+    for row in map(json.loads, (folder / "gsm8k_train.jsonl").read_text().splitlines()):
         pair = {"prompt": row["question"], "completion": row["answer"]}
         turns = [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
         found.append((pair, {"messages": turns}))
@@ -110,35 +93,28 @@ def _has_tool_calls(row: Row) -> bool:
     return any("tool_calls" in turn for turn in row.get("messages", ()))
 
 
-class FamilyPairs:
-    """Both sides over the tokenizer of one family, in every mode."""
-
-    def __init__(self, folder: Path, family: Family) -> None:
-        self.folder = write_tokenizer(folder, family)
-        self.pairs = {
-            (mode, masks_control_tokens): ChatPair(
-                self.folder,
-                loss_mode=mode,
-                assistant_markers=family.assistant_markers,
-                masks_control_tokens=masks_control_tokens,
-            )
-            for mode in LOSS_MODES
-            for masks_control_tokens in (True, False)
-        }
+Pairs = Mapping[tuple[str, bool], ChatPair]
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.name)
-def family_pairs(
-    request: pytest.FixtureRequest, bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory
-) -> FamilyPairs:
-    return FamilyPairs(tmp_path_factory.mktemp("tokenizer"), request.param)
+def family_pairs(request: pytest.FixtureRequest, bridge: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    """Return both sides over the tokenizer of one family, by mode and by whether control tokens are masked."""
+    family: Family = request.param
+    folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"), family)
+    return {
+        (mode, is_masked): ChatPair(
+            folder, loss_mode=mode, assistant_markers=family.assistant_markers, masks_control_tokens=is_masked
+        )
+        for mode in LOSS_MODES
+        for is_masked in (True, False)
+    }
 
 
 @pytest.mark.parametrize("mode", LOSS_MODES)
-def test_plain_conversation(family_pairs: FamilyPairs, mode: str) -> None:
+def test_plain_conversation(family_pairs: Pairs, mode: str) -> None:
     turns = [("system", "Be brief."), ("user", "2 + 2?"), ("assistant", "4"), ("user", "3 + 4?"), ("assistant", "7")]
     row = {"messages": [{"role": role, "content": text} for role, text in turns]}
-    pair = family_pairs.pairs[mode, True]
+    pair = family_pairs[mode, True]
 
     (ours,) = pair.ours([row])
 
@@ -157,8 +133,8 @@ settings_of_pairs = st.tuples(st.sampled_from(LOSS_MODES), st.sampled_from((True
 
 @settings(deadline=None)
 @given(row=rows(), chosen=settings_of_pairs)
-def test_hostile_conversations(family_pairs: FamilyPairs, row: Row, chosen: tuple[str, bool]) -> None:
-    pair = family_pairs.pairs[chosen]
+def test_hostile_conversations(family_pairs: Pairs, row: Row, chosen: tuple[str, bool]) -> None:
+    pair = family_pairs[chosen]
     (ours,) = pair.ours([row])
     agreement(ours, pair.host(row))
 
@@ -179,10 +155,7 @@ def test_system_column(chatml_pair: ChatPair, system: Any, first: list[Row]) -> 
 @pytest.mark.parametrize("own_tools", [{}, {"tools": []}, {"tools": {}}, {"tools": None}, {"tools": [{"name": "own"}]}])
 def test_tool_schemas_for_rows_without_any(tmp_path: Path, own_tools: Row) -> None:
     pair = ChatPair(write_tokenizer(tmp_path, CHATML), loss_mode="assistant", tool_schemas=({"name": "shared"},))
-    row = {
-        "messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}],
-        **own_tools,
-    }
+    row = {"messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}], **own_tools}
 
     (ours,) = pair.ours([row])
 

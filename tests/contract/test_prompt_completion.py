@@ -122,10 +122,7 @@ def test_hostile_rows(folder: Path, row: Mapping[str, Any], chosen: Settings) ->
 
 @pytest.mark.parametrize(
     ("method", "expected"),
-    [
-        ("right", "one two three<|im_end|>"),
-        ("left", "five six seven<|im_end|>"),
-    ],
+    [("right", "one two three<|im_end|>"), ("left", "five six seven<|im_end|>")],
 )
 def test_truncated_completion_keeps_eos(folder: Path, method: str, expected: str) -> None:
     row = {"prompt": "gone", "completion": "one two three four five six seven"}
@@ -149,15 +146,12 @@ def test_standard_columns_stand_in_for_the_recipe_s(folder: Path) -> None:
 
 
 def test_row_without_completion(folder: Path) -> None:
-    from megatron.bridge.data.sft_processing import (
-        PromptCompletionSFTPreprocessingConfig,
-        tokenize_prompt_completion_example,
-    )
+    from megatron.bridge.data import sft_processing as host
 
     pair = PromptCompletionPair(folder)
     row = {"prompt": "2 + 2?"}
-    prepared = tokenize_prompt_completion_example(
-        row, pair.host_tokenizer, PromptCompletionSFTPreprocessingConfig(), allow_missing_completion=True
+    prepared = host.tokenize_prompt_completion_example(
+        row, pair.host_tokenizer, host.PromptCompletionSFTPreprocessingConfig(), allow_missing_completion=True
     )
 
     (ours,) = pair.ours([row])
@@ -178,17 +172,14 @@ def test_unused_columns(folder: Path) -> None:
 
 
 def test_special_tokens_that_do_not_fit(folder: Path) -> None:
-    from megatron.bridge.data.sft_processing import (
-        PromptCompletionSFTPreprocessingConfig,
-        tokenize_prompt_completion_example,
-    )
+    from megatron.bridge.data import sft_processing as host
 
     tokens = {"add_bos": True, "add_sep": True}
-    host_settings = PromptCompletionSFTPreprocessingConfig(**tokens)
+    host_settings = host.PromptCompletionSFTPreprocessingConfig(**tokens)
     row = {"prompt": "2 + 2?", "completion": "4"}
     host_tokenizer = PromptCompletionPair(folder).host_tokenizer
 
     with pytest.raises(TokenizerError, match="3 special tokens"):
         PromptCompletionPair(folder, max_sequence_length=1, **tokens)
     with pytest.raises(ValueError, match="too short for the requested"):
-        tokenize_prompt_completion_example(row, host_tokenizer, host_settings, max_length=2)
+        host.tokenize_prompt_completion_example(row, host_tokenizer, host_settings, max_length=2)

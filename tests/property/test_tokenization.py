@@ -12,19 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, PromptCompletionPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
-from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.examples.tokenizer import TURN_END, TURN_START, chatml_template
 from bridgepack.records import DropReason, Example
 from tests.support.conversations import ROLES, hostile_texts, json_values, rows, texts
 from tests.support.cutting import cut, policy_for
-from tests.support.tokenizers import CHATML, write_tokenizer
+from tests.support.tokenizers import CHATML, loaded_tokenizer
 
 Turn = tuple[str, str]
 
@@ -48,8 +46,7 @@ odd_rows = st.fixed_dictionaries(
 @pytest.fixture(scope="module", params=[False, True], ids=["without generation blocks", "with generation blocks"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
     template = chatml_template(with_generation_blocks=request.param)
-    folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"), replace(CHATML, template=template))
-    return load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+    return loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), replace(CHATML, template=template))
 
 
 def _encode(tokenizer: ChatTokenizer, *columns: Mapping[str, Any], **preprocessing: Any) -> list[Encoded | RowError]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.examples.tokenizer import chatml_template
 
@@ -67,6 +70,11 @@ def write_tokenizer(folder: Path, family: Family) -> Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "chat_template.jinja").write_text(family.template)
     return folder
+
+
+def loaded_tokenizer(folder: Path, family: Family) -> ChatTokenizer:
+    """Return a family's tokenizer, written to a folder and loaded."""
+    return load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder, family))))
 
 
 def _add_token(tokenizer: TokenizerJson, text: str) -> None:
@@ -264,10 +272,12 @@ UNKNOWN = (
 {%- endfor -%}
 """
 )
-_UNKNOWN_TOKENS = ("<|bot|>", "<|human|>", "<|stop|>")
-_LLAMA3_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-_GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
+_UNKNOWN: dict[str, Any] = {"control_tokens": ("<|bot|>", "<|human|>", "<|stop|>"), "eos_token": "<|stop|>"}
 _UNKNOWN_MARKERS = {"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"}
+_LLAMA3_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+_LLAMA3: dict[str, Any] = {"control_tokens": _LLAMA3_TOKENS, "eos_token": "<|eot_id|>"}
+_GEMMA: dict[str, Any] = {"control_tokens": ("<start_of_turn>", "<end_of_turn>"), "eos_token": "<end_of_turn>"}
+_GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
 
 CHATML = Family(name="chatml", template=chatml_template())
 NOT_SPACE_SENSITIVE = Family(name="chatml-without-spaces", template=chatml_template(), edit=_drop_spaces)
@@ -279,32 +289,25 @@ NEEDS_USER = Family(name="chatml-needs-user", template=without_generation_blocks
 AMBIGUOUS = Family(
     name="gemma-thinking",
     template=GEMMA.replace("{{- preamble if", "{{- '<think></think>' if loop.last -}}{{- preamble if"),
-    control_tokens=("<start_of_turn>", "<end_of_turn>"),
-    eos_token="<end_of_turn>",
+    **_GEMMA,
 )
 FAMILIES = (
     CHATML,
     Family(name="chatml-generation", template=chatml_template(with_generation_blocks=True)),
-    Family(name="chatml-merged-newlines", template=chatml_template(), edit=_merge_newlines),
-    Family(name="chatml-text-markers", template=chatml_template(), edit=_forget_added_tokens),
-    Family(name="chatml-stripping", template=chatml_template(), edit=_strip_around_added_tokens),
-    Family(name="chatml-sentencepiece", template=chatml_template(), edit=_like_sentencepiece),
+    *(
+        Family(name=f"chatml-{name}", template=chatml_template(), edit=edit)
+        for name, edit in (
+            ("merged-newlines", _merge_newlines),
+            ("text-markers", _forget_added_tokens),
+            ("stripping", _strip_around_added_tokens),
+            ("sentencepiece", _like_sentencepiece),
+        )
+    ),
     THINKING,
     NOT_SPACE_SENSITIVE,
-    Family(
-        name="llama3",
-        template=without_generation_blocks(LLAMA3),
-        control_tokens=_LLAMA3_TOKENS,
-        eos_token="<|eot_id|>",
-    ),
-    Family(name="llama3-generation", template=LLAMA3, control_tokens=_LLAMA3_TOKENS, eos_token="<|eot_id|>"),
-    Family(
-        name="gemma",
-        template=GEMMA,
-        control_tokens=("<start_of_turn>", "<end_of_turn>"),
-        eos_token="<end_of_turn>",
-        edit=_merge_newlines,
-    ),
+    Family(name="llama3", template=without_generation_blocks(LLAMA3), **_LLAMA3),
+    Family(name="llama3-generation", template=LLAMA3, **_LLAMA3),
+    Family(name="gemma", template=GEMMA, edit=_merge_newlines, **_GEMMA),
     Family(name="gemma4", template=_GEMMA4, control_tokens=("<|turn>", "<turn|>"), eos_token="<turn|>"),
     Family(
         name="kimi",
@@ -320,24 +323,16 @@ FAMILIES = (
     Family(
         name="recipe-markers-sentencepiece",
         template=without_generation_blocks(UNKNOWN),
-        control_tokens=_UNKNOWN_TOKENS,
-        eos_token="<|stop|>",
         edit=_like_sentencepiece,
         assistant_markers=_UNKNOWN_MARKERS,
+        **_UNKNOWN,
     ),
     Family(
         name="recipe-markers",
         template=without_generation_blocks(UNKNOWN),
-        control_tokens=_UNKNOWN_TOKENS,
-        eos_token="<|stop|>",
         assistant_markers=_UNKNOWN_MARKERS | {"other_role_starts": {"user": "<|human|>"}},
+        **_UNKNOWN,
     ),
-    Family(
-        name="recipe-markers-generation",
-        template=UNKNOWN,
-        control_tokens=_UNKNOWN_TOKENS,
-        eos_token="<|stop|>",
-        assistant_markers=_UNKNOWN_MARKERS,
-    ),
-    Family(name="generation-only", template=UNKNOWN, control_tokens=_UNKNOWN_TOKENS, eos_token="<|stop|>"),
+    Family(name="recipe-markers-generation", template=UNKNOWN, assistant_markers=_UNKNOWN_MARKERS, **_UNKNOWN),
+    Family(name="generation-only", template=UNKNOWN, **_UNKNOWN),
 )

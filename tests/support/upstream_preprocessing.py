@@ -30,15 +30,7 @@ from tests.support.cutting import cut, policy_for
 from tests.support.host_datasets import load_host_tokenizer
 
 #: What the host's preprocessing raises for a row; any of them ends its whole preparation.
-HOST_REFUSALS = (
-    AssertionError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    TypeError,
-    ValueError,
-    TemplateError,
-)
+HOST_REFUSALS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, TemplateError)
 #: Set to 1, every row is compared in every mode, which takes six minutes more; otherwise a stride of the slow ones.
 ALL_ROWS = "BRIDGEPACK_COMPARE_ALL_ROWS"
 BATCH_SIZE = 64
@@ -219,20 +211,10 @@ def prepare_host_packs(
     seed: int,
     dataset_options: Mapping[str, Any],
 ) -> list[Row]:
-    """Return the rows that the host's own preparation packs a JSON Lines file into.
+    """Return the rows that the host's own preparation packs a JSON Lines file into, in runtime tokens.
 
-    Args:
-        input_path: rows to pack; the host writes an index beside it.
-        output: folder for the packed file and its metadata, `metadata.json`.
-        host_tokenizer: the host's.
-        packed_sequence_size: runtime tokens a pack can hold.
-        max_sequence_length: longest sequence in runtime tokens.
-        pad_seq_to_mult: multiple of every runtime length.
-        seed: of the packing.
-        dataset_options: the host's `dataset_kwargs`, which choose the preprocessing.
-
-    Raises:
-        Exception: whatever the host raises for its first bad row.
+    The packed file and `metadata.json` go into the folder `output`, an index beside the input; `dataset_options` are
+    the host's `dataset_kwargs`, which choose the preprocessing. What the host raises for its first bad row passes.
     """
     from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
     from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data

@@ -25,14 +25,7 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """What became of an upload.
-
-    Attributes:
-        url: of the artifact.
-        num_sent: files that were sent; the others were there.
-        num_files: files of the artifact.
-        num_bytes: of all of them.
-    """
+    """What became of an upload: of all files of the artifact at `url`, `num_sent` were sent; the others were there."""
 
     url: str
     num_sent: int

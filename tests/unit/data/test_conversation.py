@@ -23,11 +23,7 @@ def _roles(aliases: dict[str, str], *turns: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("target", "role"),
     [
-        ("system", "system"),
-        ("developer", "developer"),
-        ("user", "user"),
-        ("assistant", "assistant"),
-        ("tool", "tool"),
+        *((role, role) for role in ("system", "developer", "user", "assistant", "tool")),
         ("observation", "tool"),
         ("function_call", "assistant"),
     ],

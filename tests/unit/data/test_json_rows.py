@@ -39,16 +39,11 @@ LINES = (
 )
 
 
-@pytest.fixture(params=LINES, ids=range(len(LINES)))
-def line(request: pytest.FixtureRequest) -> bytes:
-    found: bytes = request.param
-    return found
-
-
 def _plain(found: Example | RowError | None) -> Any:
     return str(found) if isinstance(found, RowError) else repr(found)
 
 
+@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
 def test_same_with_json_alone(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("orjson")
     found = _plain(read_line(line, 1, 2))

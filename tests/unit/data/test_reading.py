@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.reading import json_arrays, ranges
+from bridgepack.data.reading import decompression, json_arrays, ranges
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.reading.inputs import PARQUET, InputFile, find_inputs, hash_file
 from bridgepack.data.reading.json_arrays import iter_array_lines
@@ -248,70 +247,46 @@ def test_compressed_file_that_is_not_whole(tmp_path: Path, name: str, content: b
     assert message.endswith("Fetch or compress it again.")
 
 
-def _write_parquet(path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist(ROWS_OF_TABLE), path, row_group_size=2)
+def _write_table(path: Path, table: pa.Table, *, rows_per_group: int) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=rows_per_group, use_dictionary=False)
+    else:
+        new = pa.ipc.new_stream if path.name == "stream.arrow" else pa.ipc.new_file
+        with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows_per_group)
+    return path
 
 
-def _write_arrow_file(path: Path) -> None:
-    table = pa.Table.from_pylist(ROWS_OF_TABLE)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=2)
+ROWS_OF_TABLE = pa.Table.from_pylist(
+    [{"a": index, "b": None, "turns": [{"role": "user", "content": None, "name": None}]} for index in range(5)]
+)
+COLUMNAR = ("a.parquet", "a.arrow", "stream.arrow")
 
 
-def _write_arrow_stream(path: Path) -> None:
-    table = pa.Table.from_pylist(ROWS_OF_TABLE)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=2)
-
-
-ROWS_OF_TABLE = [
-    {"a": index, "b": None, "turns": [{"role": "user", "content": None, "name": None}]} for index in range(5)
-]
-COLUMNAR: list[tuple[str, Callable[[Path], None]]] = [
-    ("a.parquet", _write_parquet),
-    ("a.arrow", _write_arrow_file),
-    ("stream.arrow", _write_arrow_stream),
-]
-
-
-@pytest.mark.parametrize(("name", "write"), COLUMNAR)
+@pytest.mark.parametrize("name", COLUMNAR)
 def test_columnar_rows_lose_their_nulls_but_not_null_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, write: Callable[[Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 150)
-    write(tmp_path / name)
 
-    assert _read(tmp_path / name) == [
+    assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE, rows_per_group=2)) == [
         (index + 1, {"a": index, "turns": [{"role": "user", "content": None}]}) for index in range(5)
     ]
 
 
-@pytest.mark.parametrize(("name", "write"), COLUMNAR)
-def test_columnar_file_without_rows(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
-    path = tmp_path / name
+@pytest.mark.parametrize("name", COLUMNAR)
+def test_columnar_file_without_rows(tmp_path: Path, name: str) -> None:
     table = pa.table({"a": pa.array([], type=pa.int64())})
-    if name == "a.parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
 
-    assert _read(path) == []
+    assert _read(_write_table(tmp_path / name, table, rows_per_group=2)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "write", "kind"),
-    [("a.parquet", _write_parquet, "a Parquet file"), ("a.arrow", _write_arrow_file, "an Arrow file")],
-)
+@pytest.mark.parametrize(("name", "kind"), [("a.parquet", "a Parquet file"), ("a.arrow", "an Arrow file")])
 @pytest.mark.parametrize("num_bytes", [0, 4, 200])
-def test_columnar_file_that_is_cut_off(
-    tmp_path: Path, name: str, write: Callable[[Path], None], kind: str, num_bytes: int
-) -> None:
-    write(tmp_path / name)
+def test_columnar_file_that_is_cut_off(tmp_path: Path, name: str, kind: str, num_bytes: int) -> None:
+    whole = _write_table(tmp_path / name, ROWS_OF_TABLE, rows_per_group=2).read_bytes()
 
-    message = _message(tmp_path, name, (tmp_path / name).read_bytes()[:num_bytes])
-
-    assert message.startswith(f"{name} is not {kind}: ")
+    assert _message(tmp_path, name, whole[:num_bytes]).startswith(f"{name} is not {kind}: ")
 
 
 def test_parquet_page_that_is_corrupted(tmp_path: Path) -> None:
@@ -381,8 +356,8 @@ def test_ranges_of_a_table_hold_every_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_group: int
 ) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 400)
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=rows_per_group, use_dictionary=False)
+    table = pa.table({"a": list(range(1000))})
+    path = _write_table(tmp_path / "a.parquet", table, rows_per_group=rows_per_group)
 
     parts = _ranges(_file(path))
 
@@ -397,14 +372,12 @@ def test_ranges_of_a_table_hold_every_row_once(
 def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path) -> None:
     rows = [{"a": "x" * (5000 if row % 7 == 3 else 5), "b": row} for row in range(60)]
     table = pa.Table.from_pylist(rows)
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=25)
-    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
     expected = [(row + 1, "row_too_large" if row % 7 == 3 else rows[row]) for row in range(60)]
 
-    assert _read(tmp_path / "a.parquet", max_row_bytes=4000) == expected
-    assert _read(tmp_path / "a.arrow", max_row_bytes=4000) == expected
-    assert _read(tmp_path / "a.parquet", max_row_bytes=1 << 20) == [(row + 1, rows[row]) for row in range(60)]
+    for name in ("a.parquet", "a.arrow"):
+        path = _write_table(tmp_path / name, table, rows_per_group=25)
+        assert _read(path, max_row_bytes=4000) == expected
+        assert _read(path, max_row_bytes=1 << 20) == [(row + 1, rows[row]) for row in range(60)]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
@@ -412,16 +385,12 @@ def test_parquet_rows_are_the_same_in_whatever_order_ranges_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]
 ) -> None:
     monkeypatch.setattr(ranges, "_MIN_COLUMNS_BYTES", 2300)
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"a": list(range(1000))}), path, row_group_size=400, use_dictionary=False)
+    path = _write_table(tmp_path / "a.parquet", pa.table({"a": list(range(1000))}), rows_per_group=400)
     parts = _ranges(_file(path))
     assert len(parts) >= 4
-    num_checked = 0
-    for number in order:
-        rows = [_shown(row, item) for row, item in read_range(_file(path), parts[number])]
-        assert rows == [(row + 1, {"a": row}) for row in range(parts[number].start, parts[number].stop)]
-        num_checked += 1
-    assert num_checked == len(order)
+    for part in (parts[number] for number in order):
+        rows = [_shown(row, item) for row, item in read_range(_file(path), part)]
+        assert rows == [(row + 1, {"a": row}) for row in range(part.start, part.stop)]
 
 
 LONG = json.dumps({"a": "x" * 50}).encode()
@@ -472,44 +441,42 @@ def test_large_elements_of_an_array_are_told_by_their_size(
     assert sizes == [len(text) + 1 for text in texts if len(text) > max_bytes]
 
 
-def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from bridgepack.data.reading import decompression
-
-    monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
-    num_checked = 0
-    for name, content in (
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
         ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24), mtime=0)),
         ("a.jsonl.zst", zstandard.compress(b"\n" * (1 << 24))),
-    ):
-        message = _message(tmp_path, name, content)
-        assert message.startswith(f"{name} has grown to ")
-        assert "more than 300 times its size" in message
-        num_checked += 1
-    assert num_checked == 2
+    ],
+)
+def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    monkeypatch.setattr(decompression, "_ALWAYS_ALLOWED_BYTES", 1 << 22)
+
+    message = _message(tmp_path, name, content)
+
+    assert message.startswith(f"{name} has grown to ")
+    assert "more than 300 times its size" in message
 
 
-@pytest.mark.parametrize("change", [lambda content: content[:9], lambda content: content.replace(b"1", b"7")])
-def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(LINES)
-    file = _file(path)
-    (part,) = _ranges(file)
-    path.write_bytes(change(LINES))
-
-    with pytest.raises(DataError, match=r"a.jsonl changed while it was read. Build again"):
-        list(read_range(file, part))
-
-
-def test_file_that_goes_away_while_it_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (LINES[:9], "a.jsonl changed while it was read. Build again"),
+        (LINES.replace(b"1", b"7"), "a.jsonl changed while it was read. Build again"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_file_that_changes_while_it_is_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
     file = _file(path)
     (part,) = _ranges(file)
     path.unlink()
+    if content is not None:
+        path.write_bytes(content)
 
-    with pytest.raises(DataError, match="cannot be read: No such file or directory"):
+    with pytest.raises(DataError, match=message):
         list(read_range(file, part))
 
 

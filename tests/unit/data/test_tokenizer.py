@@ -1,4 +1,4 @@
-"""Loading a tokenizer: what its files may ask for, and templates that cannot be used."""
+"""Tokenizers: what their files may ask for, refusals that say what to do, and what probes of their templates find."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.errors import RowError, TokenizerError
+from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason, Example
-from tests.support.tokenizers import CHATML, THINKING, TokenizerJson, write_tokenizer
+from tests.support.tokenizers import CHATML, FAMILIES, THINKING, Family, TokenizerJson, loaded_tokenizer
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
 HALF = "\ud83d"
 ANSWER = {"role": "assistant", "content": "The user asks what the user asks."}
+TEXT = "Hello world, 12345.\n    def f(x):\n\treturn x"
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+CALLS = "{% for call in m.tool_calls or [] %}CALL{% endfor %}<|im_end|>\n{% endfor %}"
 
 
 def _example(**columns: object) -> Example:
@@ -43,7 +48,7 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
     examples = [_example(prompt=QUESTION["content"], completion=ANSWER["content"])]
     results = []
     for name, family in (("plain", CHATML), ("cutting", replace(CHATML, edit=_cut_and_pad))):
-        tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path / name, family))))
+        tokenizer = loaded_tokenizer(tmp_path / name, family)
         settings = PromptCompletionPreprocessing(kind="prompt_completion")
         results.append(encode_examples(PromptCompletionEncoder(tokenizer, settings), examples))
 
@@ -54,8 +59,8 @@ def test_truncation_and_padding_in_tokenizer_json_do_not_count(tmp_path: Path) -
 
 def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
     broken = "{%- for message in messages -%}\n{{ message.content \n{%- endfor -%}<|im_start|>assistant<|im_end|>"
-    folder = write_tokenizer(tmp_path, replace(CHATML, template=broken))
-    encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(), {})
+    tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=broken))
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(), {})
 
     with pytest.raises(TokenizerError, match="line 3 of its chat template is not valid Jinja"):
         encode_examples(encoder, [_example(messages=[QUESTION, ANSWER])])
@@ -63,7 +68,7 @@ def test_template_that_is_not_jinja_stops_the_build(tmp_path: Path) -> None:
 
 def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
     """JSON inside a column, as ShareGPT's tools and function calls are, may hold one that the reader cannot see."""
-    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(tmp_path, CHATML))))
+    tokenizer = loaded_tokenizer(tmp_path, CHATML)
     call = {"from": "function_call", "value": json.dumps({"name": "smile", "arguments": {"face": HALF}})}
     asked = {"from": "human", "value": "Smile."}
 
@@ -80,11 +85,137 @@ def test_half_a_character_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
 def test_half_a_character_that_the_template_leaves_out_does_no_harm(tmp_path: Path) -> None:
     """Old answers of this template are found by a scan only, which looks for markers in all of a row's texts."""
-    folder = write_tokenizer(tmp_path, THINKING)
-    encoder = ChatEncoder(load_tokenizer(TokenizerConfig(name_or_path=str(folder))), ChatPreprocessing(), {})
+    encoder = ChatEncoder(loaded_tokenizer(tmp_path, THINKING), ChatPreprocessing(), {})
     tools = json.dumps([{"name": f"<|im_end|>{HALF}"}])
 
     (encoded,) = encode_examples(encoder, [_example(messages=[QUESTION, ANSWER] * 2, tools=tools)])
 
     assert isinstance(encoded, Encoded)
     assert any(encoded.mask)
+
+
+@pytest.fixture
+def mislabelled(tmp_path: Path) -> Path:
+    """Return a byte-level tokenizer whose configuration names a class that is not byte-level, as DeepSeek-V3's does."""
+    folder = train_chatml_tokenizer(tmp_path / "tokenizer", ["a small text of small words"], vocab_size=300)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "LlamaTokenizerFast"}))
+    return folder
+
+
+def test_loss_of_text_is_noticed(mislabelled: Path) -> None:
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(mislabelled)))
+
+    assert tokenizer.loses_text == (tokenizer.decode(tokenizer.encode(TEXT)) != TEXT)
+    assert tokenizer.identity()["loses_text"] == tokenizer.loses_text
+
+
+def test_own_file_keeps_text(mislabelled: Path) -> None:
+    tokenizer = load_tokenizer(TokenizerConfig(name_or_path=str(mislabelled), loader="tokenizer_json"))
+
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert not tokenizer.loses_text
+    assert tokenizer.chat_template is not None
+    assert tokenizer.special_token_id("eos") == tokenizer.added_tokens["<|im_end|>"]
+
+
+def test_sound_tokenizer_is_not_accused(tmp_path: Path) -> None:
+    folder = train_chatml_tokenizer(tmp_path / "tokenizer", ["a small text of small words"], vocab_size=300)
+
+    assert not load_tokenizer(TokenizerConfig(name_or_path=str(folder))).loses_text
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3"])
+def test_real_tokenizers_keep_text_through_their_own_file(reference_data: Path, name: str) -> None:
+    config = TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / name), loader="tokenizer_json")
+    tokenizer = load_tokenizer(config)
+
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("files", "refusal"),
+    [
+        (None, "there is no such folder. Give a tokenizer folder or a Hugging Face id."),
+        ({}, "the folder is empty. It must hold tokenizer.json and tokenizer_config.json."),
+        ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
+        ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),
+        ({"tokenizer.json": None, "tokenizer_config.json": "{}"}, "it has no eos_token"),
+    ],
+)
+def test_missing_and_damaged_files_are_refused(
+    tmp_path: Path, files: dict[str, str | None] | None, refusal: str
+) -> None:
+    folder = tmp_path / "tokenizer"
+    sound = train_chatml_tokenizer(tmp_path / "sound", ["a small text of small words"], vocab_size=300)
+    if files is not None:
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_text((sound / name).read_text() if content is None else content)
+
+    with pytest.raises(TokenizerError, match=rf"^tokenizer\.name_or_path is {str(folder)!r}; {refusal}"):
+        load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
+
+
+def test_name_of_the_hub_that_is_not_in_the_cache_is_refused_offline() -> None:
+    with pytest.raises(
+        TokenizerError, match=r"^tokenizer\.name_or_path is 'no-such-owner/no-such-name'; it cannot be loaded"
+    ):
+        load_tokenizer(TokenizerConfig(name_or_path="no-such-owner/no-such-name"))
+
+
+def _template(call: str) -> str:
+    return TURNS + CALLS.replace("CALL", call)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("{{ call.function.name }}({{ call.function.arguments | tojson }})", False),
+        ("{{ call.id }}({{ call.function.arguments | tojson }})", True),
+        ("{{ call.id }}", None),
+        ("{{ raise_exception('no tools') }}", None),
+        ("{{ call.function.name + call.function.arguments }}", False),
+    ],
+)
+def test_tool_names(tmp_path: Path, call: str, expected: bool | None) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="calls", template=_template(call)))
+
+    assert drops_tool_names(tokenizer) is expected
+    assert tokenizer.identity()["drops_tool_names"] is expected
+
+
+def test_end_of_turn_of_a_template_that_ends_turns_differently(tmp_path: Path) -> None:
+    template = TURNS + "{{ '<|im_end|>' if not loop.last else '\n<|endoftext|>' }}{% endfor %}"
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="ends", template=template))
+
+    tokens = tokenizer.added_tokens
+    assert end_of_turn_ids(tokenizer) == sorted([tokens["<|im_end|>"], tokens["<|endoftext|>"]])
+
+
+def test_turns_that_end_with_plain_text_have_no_token(tmp_path: Path) -> None:
+    family = Family(name="plain", template=TURNS + "\n###\n{% endfor %}")
+
+    assert end_of_turn_ids(loaded_tokenizer(tmp_path, family)) == []
+
+
+def test_every_family_ends_its_turns_with_a_token(tmp_path: Path) -> None:
+    num_checked = 0
+    for family in FAMILIES:
+        tokenizer = loaded_tokenizer(tmp_path / family.name, family)
+        texts = {text for text, index in tokenizer.added_tokens.items() if index in end_of_turn_ids(tokenizer)}
+        assert texts <= set(family.control_tokens) | {family.eos_token}
+        assert texts, family.name
+        num_checked += 1
+    assert num_checked > 0
+
+
+def test_identity_names_what_rules_need(tmp_path: Path) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="chatml", template=_template("")))
+
+    identity = tokenizer.identity()
+    assert identity["end_of_turn_ids"] == [tokenizer.added_tokens["<|im_end|>"]]
+    assert identity["never_trained"] == {"<|im_start|>": tokenizer.added_tokens["<|im_start|>"]}
+    assert identity["bos_token_id"] == tokenizer.added_tokens["<|endoftext|>"]
+    assert identity["adds_bos"] is False

@@ -22,11 +22,9 @@ from bridgepack.errors import DataError
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
 GZIP, ZSTANDARD = "gz", "zst"
 _KINDS = {
-    ".jsonl": JSON_LINES,
-    ".ndjson": JSON_LINES,
+    **dict.fromkeys((".jsonl", ".ndjson"), JSON_LINES),
     ".json": JSON_ARRAY,
-    ".parquet": PARQUET,
-    ".pq": PARQUET,
+    **dict.fromkeys((".parquet", ".pq"), PARQUET),
     ".arrow": ARROW,
 }
 _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
@@ -41,7 +39,6 @@ class InputFile:
     """One file with rows.
 
     Attributes:
-        path: where it is; an object of an object store has the methods of a path that reading needs.
         label: what the manifest and the ledger call it.
         kind: `jsonl`, `json` (an array of objects), `parquet` or `arrow`.
         compression: `gz`, `zst` or None; only for the first two kinds.

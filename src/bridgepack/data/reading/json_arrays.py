@@ -26,9 +26,7 @@ _STEPS = np.array([0, 0, 1, 1, -1, -1, 0, 0])
 def iter_array_lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
     """Yield the elements of an array as lines, block by block; a block's last line may go on in the next.
 
-    Args:
-        stream: its first character, blanks apart, is a bracket.
-        label: what messages call it.
+    The stream's first character, blanks apart, is a bracket; messages call it `label`.
 
     Raises:
         DataError: saying what is wrong with the array.

@@ -18,12 +18,7 @@ LineBlock = tuple[int, int, bytes | None]
 
 
 def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlock]:
-    """Yield a stream's lines in blocks; a line of more than `max_line_bytes` is a block of its own, without content.
-
-    Args:
-        stream: buffered; its last line may lack the newline.
-        max_line_bytes: longest line, its newline not counted.
-    """
+    """Yield a buffered stream's lines in blocks; a line of more than `max_line_bytes` is one of its own, not held."""
     position = 0
     while lines := stream.read(min(max(position // _GROWTH, MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)):
         begin = lines.rfind(b"\n") + 1

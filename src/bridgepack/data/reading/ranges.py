@@ -53,11 +53,7 @@ class InputRange:
 def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
     """Yield a file's ranges in order; where they are cut has no influence on the rows.
 
-    Args:
-        file: the file.
-        file_index: its position in the split's list of inputs.
-        sha256: of the file's bytes.
-        max_row_bytes: largest row; a larger one is a range of its own, and is not read.
+    A row of more than `max_row_bytes` is a range of its own, and is not read; `sha256` is of the file's bytes.
 
     Raises:
         DataError: when the file cannot be read.

@@ -21,11 +21,8 @@ _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE
 #: Scheme -> package that reads it.
 PACKAGES = {
     "s3": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
     "msc": "multi-storage-client",
 }
 _BUFFER_BYTES = 1 << 22

@@ -23,7 +23,6 @@ def iter_token_batches(
     *,
     first_row: int,
     max_text_bytes: int = 1 << 22,
-    rows_per_batch: int = _BATCH_ROWS,
 ) -> Iterator[TokenBatch]:
     """Yield batches of the sequences of consecutive rows; where batches are cut has no influence on them.
 
@@ -32,7 +31,6 @@ def iter_token_batches(
         rows: as `read_range` gives them.
         first_row: number of the range's first row.
         max_text_bytes: text that is encoded together, roughly; a row with more is encoded alone.
-        rows_per_batch: rows that are encoded together at most.
     """
     batch = _Pending()
     for row, item in rows:
@@ -40,7 +38,7 @@ def iter_token_batches(
             batch.num_blank_lines += 1
             continue
         batch.add(encoder, row - first_row, item)
-        if batch.num_rows >= rows_per_batch or batch.num_characters >= max_text_bytes:
+        if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
             yield batch.encoded(encoder)
             batch = _Pending()
     if batch.num_rows or batch.num_blank_lines:

@@ -52,12 +52,7 @@ class LoadedStage:
 
 @lru_cache(maxsize=1)
 def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: int = 0) -> LoadedStage:
-    """Return the stage of a recipe; loaded once per process.
-
-    Args:
-        recipe_json: the recipe.
-        engine: `auto`, or the engine to use where it gives the tokens of `tokenizers`.
-        num_input_bytes: size of the input; `auto` leaves small ones to `tokenizers`.
+    """Return the stage of a recipe; loaded once per process. The engine is chosen as by `use_engine`.
 
     Raises:
         TokenizerError: when the tokenizer cannot be loaded or cannot do what the recipe asks.

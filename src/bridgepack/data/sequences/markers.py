@@ -64,7 +64,7 @@ class TurnMarkers:
     """Token sequences around the turns of a conversation.
 
     Attributes:
-        starts: role -> tokens right before the content of a turn of that role; the assistant is among them.
+        starts: role -> tokens right before the content of a turn of that role, the assistant's, too.
         ends: token sequences that may end an assistant turn, the preferred one first; they are trained.
     """
 

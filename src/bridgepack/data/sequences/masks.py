@@ -36,7 +36,6 @@ class ChatMasks:
     """Masks of conversations, one by one."""
 
     def __init__(self, tokenizer: ChatTokenizer, settings: ChatPreprocessing, markers: TurnMarkers | None) -> None:
-        """Take the markers of the template, where they are known."""
         self._tokenizer = tokenizer
         self._settings = settings
         self._markers = markers

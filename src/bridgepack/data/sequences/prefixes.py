@@ -10,6 +10,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import numpy as np
+
 from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -22,7 +24,8 @@ class CuttingTokens:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         """Take those of the chat template that are always found: no other added token can overlap with one."""
         added, isolated = [text for text in tokenizer.added_tokens if text], tokenizer.isolated_token_ids
-        source = (tokenizer.chat_template or "") + " ".join(tokenizer.special_token_texts)
+        special = (text for text in tokenizer.special_tokens.values() if isinstance(text, str))
+        source = (tokenizer.chat_template or "") + " ".join(special)
         self._by_start: dict[str, list[tuple[str, int]]] = {}
         for text in added:
             index = tokenizer.added_tokens[text]
@@ -48,7 +51,6 @@ class Prefixes:
         text: str,
         input_ids: list[int],
     ) -> None:
-        """Take a conversation with its text and tokens."""
         self._tokenizer = tokenizer
         self._cutting = cutting
         self._conversation = conversation
@@ -109,7 +111,9 @@ class Prefixes:
         if boundary is not None:
             return boundary
         (ids, _) = self._tokenizer.engine.encode_flat([prefix])
-        return _common_prefix_length(ids.tolist(), self._input_ids)
+        size = min(len(ids), len(self._input_ids))
+        differs = ids[:size] != np.array(self._input_ids[:size], dtype=ids.dtype)
+        return int(differs.argmax()) if differs.any() else size
 
     def _token_at(self, position: int) -> int | None:
         """Return the index of the token at a character where the text falls apart, or None.
@@ -155,13 +159,6 @@ def _ends_between(ids: list[int], markers: TurnMarkers, content: int, limit: int
             ends.append((position, priority, position + len(marker)))
             position = find_span(ids, marker, position + 1, limit)
     return ends
-
-
-def _common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
 
 
 def _overlap(text: str, other: str) -> bool:

@@ -29,7 +29,6 @@ class QuickMasks:
     """Scans batches of conversations and says for which of them that settles it."""
 
     def __init__(self, tokenizer: ChatTokenizer, masks: ChatMasks, markers: TurnMarkers) -> None:
-        """Take the markers of the template."""
         self._tokenizer = tokenizer
         self._masks = masks
         self._markers = markers

@@ -73,10 +73,7 @@ def probe_texts(tokenizer: ChatTokenizer) -> list[str]:
 def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> EngineReport:
     """Give the tokenizer the engine that a recipe wants, where it gives the ids of `tokenizers`.
 
-    Args:
-        tokenizer: its engine is `tokenizers`.
-        wanted: `auto`, or the name of an engine.
-        num_input_bytes: size of the input; `auto` leaves small ones to `tokenizers`.
+    `auto` leaves small inputs to `tokenizers`, which is the tokenizer's engine so far.
     """
     if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < _MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)

@@ -10,10 +10,11 @@ Source: jinja2 3.1, sandbox.py (getattr, getitem, call) and runtime.py (Context.
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
+from collections.abc import Mapping
 
 #: Names of the helpers that rewritten code calls; `templates` puts them into its namespace.
 GET_ATTRIBUTE, GET_ITEM = "bridgepack_getattr", "bridgepack_getitem"
+_ASK = f"{GET_ATTRIBUTE}(owner, name)"
 #: Attributes that every dictionary has: Jinja finds them before it looks for a key.
 DICT_ATTRIBUTES = frozenset(dir(dict))
 #: Methods of texts that the sandbox always lets through and hands on unchanged (so not `format` and `format_map`).
@@ -32,14 +33,6 @@ _LOOP_ATTRIBUTES = frozenset(
 _CONTEXT_KEYWORDS = frozenset({"_loop_vars", "_block_vars"})
 #: Syntax nodes in the arguments of a call that may stand in the code twice.
 _LONGEST_ARGUMENTS = 60
-
-
-class _Place(NamedTuple):
-    """A key of what may be a dictionary: whether it is there, its value after that was asked, and the owner."""
-
-    has_key: ast.expr
-    value: ast.expr
-    owner: ast.expr
 
 
 def rewritten(source: str) -> ast.Module:
@@ -101,64 +94,59 @@ class _Rewriter(ast.NodeTransformer):
         if found is None or _is_loop(*found):
             visited: ast.expr = self.visit(node)
             return visited
-        owner, name = found
-        place = self._place(self.visit(owner), name)
-        ask = _helper(GET_ATTRIBUTE, place.owner, name)
-        return ast.IfExp(place.has_key, place.value, ast.IfExp(_is_type(place.owner, "dict"), ast.Constant(None), ask))
+        owner, name = self.visit(found[0]), found[1]
+        return self._key(
+            owner, name, f"value if has_key else None if type(owner) is dict else {GET_ATTRIBUTE}(owner, name)"
+        )
 
     def _attribute(self, owner: ast.expr, name: str) -> ast.expr:
         if _is_loop(owner, name):
-            is_loop = _is_type(owner, "LoopContext")
-            return ast.IfExp(is_loop, ast.Attribute(owner, name, ast.Load()), _helper(GET_ATTRIBUTE, owner, name))
+            code = f"owner.{name} if type(owner) is LoopContext else {_ASK}"
+            return _code(code, owner=owner, name=ast.Constant(name))
         if not _is_key(name):
-            return _helper(GET_ATTRIBUTE, owner, name)
-        place = self._place(owner, name)
-        return ast.IfExp(place.has_key, place.value, _helper(GET_ATTRIBUTE, place.owner, name))
+            return _code(_ASK, owner=owner, name=ast.Constant(name))
+        return self._key(owner, name, f"value if has_key else {_ASK}")
 
     def _item(self, owner: ast.expr, key: ast.expr) -> ast.expr:
         if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_key(key.value):
-            place = self._place(owner, key.value)
-            return ast.IfExp(place.has_key, place.value, _helper(GET_ITEM, place.owner, key.value))
-        return ast.Call(_name(GET_ITEM), [owner, key], [])
-
-    def _place(self, owner: ast.expr, key: str) -> _Place:
-        owner, bound = self._bound(owner)
-        value = self._new_name()
-        get = ast.Call(ast.Attribute(bound, "get", ast.Load()), [ast.Constant(key), _name("missing")], [])
-        is_there = ast.Compare(ast.NamedExpr(ast.Name(value, ast.Store()), get), [ast.IsNot()], [_name("missing")])
-        has_key = ast.BoolOp(ast.And(), [_is_type(owner, "dict"), is_there])
-        return _Place(has_key=has_key, value=_name(value), owner=bound)
+            return self._key(owner, key.value, f"value if has_key else {GET_ITEM}(owner, name)")
+        return _code(f"{GET_ITEM}(owner, key)", owner=owner, key=key)
 
     def _is_defined(self, node: ast.Call) -> ast.AST:
         """Return `x.name is defined` without an Undefined for a dictionary that lacks the key."""
         found = _attribute_of(node.args[0])
         if found is None:
             return self.generic_visit(node)
-        owner, name = found
-        place = self._place(self.visit(owner), name)
-        ask = ast.Call(node.func, [_helper(GET_ATTRIBUTE, place.owner, name)], [])
-        lacks = ast.IfExp(_is_type(place.owner, "dict"), ast.Constant(False), ask)
-        return ast.IfExp(place.has_key, ast.Call(node.func, [place.value], []), lacks)
+        ask = f"False if type(owner) is dict else is_defined({_ASK})"
+        code = f"is_defined(value) if has_key else {ask}"
+        return self._key(self.visit(found[0]), found[1], code, is_defined=node.func)
+
+    def _key(self, owner: ast.expr, name: str, code: str, **parts: ast.expr) -> ast.expr:
+        """Return code about a key of what may be a dictionary.
+
+        In the code, `has_key` asks whether it is there and comes first; `value` is its value after that, `owner` what
+        may be a dictionary, which is not computed again, and `name` the key.
+        """
+        first, bound = self._bound(owner)
+        value = self._new_name()
+        code_of_key = f"type(first) is dict and ({value} := bound.get({name!r}, missing)) is not missing"
+        has_key = _code(code_of_key, first=first, bound=bound)
+        return _code(code, has_key=has_key, value=_code(value), owner=bound, name=ast.Constant(name), **parts)
 
     def _call(self, node: ast.Call) -> ast.AST:
         callee = node.args[1]
         if isinstance(callee, ast.IfExp) and ast.unparse(callee.orelse).endswith("_namespace"):
-            return self._namespace(node)
+            first, bound = self._bound(self.visit(callee))
+            return self._either(node, _code("first is Namespace", first=first), _code("Namespace"), bound)
         if _is_environment(callee, "getattr") and isinstance(callee, ast.Call):
             method = callee.args[1]
             is_short = sum(1 for argument in node.args[2:] for _ in ast.walk(argument)) < _LONGEST_ARGUMENTS
             if isinstance(method, ast.Constant) and method.value in TEXT_METHODS and is_short:
-                return self._text_method(node, callee.args[0], str(method.value))
+                first, bound = self._bound(self.visit(callee.args[0]))
+                ask = _code(_ASK, owner=bound, name=ast.Constant(method.value))
+                short = _code(f"owner.{method.value}", owner=bound)
+                return self._either(node, _code("type(first) is str", first=first), short, ask)
         return self.generic_visit(node)
-
-    def _text_method(self, node: ast.Call, owner: ast.expr, name: str) -> ast.AST:
-        owner, bound = self._bound(self.visit(owner))
-        is_text = _is_type(owner, "str")
-        return self._either(node, is_text, ast.Attribute(bound, name, ast.Load()), _helper(GET_ATTRIBUTE, bound, name))
-
-    def _namespace(self, node: ast.Call) -> ast.AST:
-        callee, bound = self._bound(self.visit(node.args[1]))
-        return self._either(node, ast.Compare(callee, [ast.Is()], [_name("Namespace")]), _name("Namespace"), bound)
 
     def _either(self, node: ast.Call, is_short: ast.expr, short: ast.expr, long: ast.expr) -> ast.AST:
         """Return a call of `short` without the sandbox and the context, or else of `long` with both."""
@@ -173,11 +161,27 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node, ast.Name):
             return node, node
         name = self._new_name()
-        return ast.NamedExpr(ast.Name(name, ast.Store()), node), _name(name)
+        return _code(f"({name} := value)", value=node), _code(name)
 
     def _new_name(self) -> str:
         self._num_names += 1
         return f"bridgepack_{self._num_names}"
+
+
+class _Filling(ast.NodeTransformer):
+    """Puts expressions in the places of names."""
+
+    def __init__(self, parts: Mapping[str, ast.expr]) -> None:
+        self._parts = parts
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._parts.get(node.id, node)
+
+
+def _code(source: str, **parts: ast.expr) -> ast.expr:
+    """Return an expression with others in the places of some of its names."""
+    found: ast.expr = _Filling(parts).visit(ast.parse(source, mode="eval").body)
+    return found
 
 
 def _is_environment(node: ast.AST, method: str) -> bool:
@@ -206,15 +210,3 @@ def _attribute_of(node: ast.AST) -> tuple[ast.expr, str] | None:
         return None
     name = str(node.args[1].value)
     return (node.args[0], name) if _is_key(name) else None
-
-
-def _is_type(node: ast.expr, name: str) -> ast.expr:
-    return ast.Compare(ast.Call(_name("type"), [node], []), [ast.Is()], [_name(name)])
-
-
-def _helper(name: str, owner: ast.expr, key: str) -> ast.Call:
-    return ast.Call(_name(name), [owner, ast.Constant(key)], [])
-
-
-def _name(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())

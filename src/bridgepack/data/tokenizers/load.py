@@ -82,13 +82,8 @@ def _fill_special_tokens(tokenizer: Any) -> None:
     Source: megatron-core 0.19.2, core/tokenizers/text/libraries/huggingface_tokenizer.py.
     """
     tokens = tokenizer.special_tokens_map
-    stand_ins = {}
-    if "sep_token" not in tokens:
-        stand_ins["sep_token"] = tokens["eos_token"]
-    if "bos_token" not in tokens and "cls_token" in tokens:
-        stand_ins["bos_token"] = tokens["cls_token"]
-    if "cls_token" not in tokens and "bos_token" in tokens:
-        stand_ins["cls_token"] = tokens["bos_token"]
+    pairs = (("sep_token", "eos_token"), ("bos_token", "cls_token"), ("cls_token", "bos_token"))
+    stand_ins = {name: tokens[other] for name, other in pairs if name not in tokens and other in tokens}
     if stand_ins:
         tokenizer.add_special_tokens(stand_ins)
 

@@ -143,7 +143,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _now
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     return environment
 
 
@@ -155,10 +155,6 @@ def _as_json(
 
 def _raise_exception(message: Any) -> None:
     raise TemplateError(message)
-
-
-def _now(format: str) -> str:
-    return datetime.now().strftime(format)
 
 
 def _attribute_getter(environment: ImmutableSandboxedEnvironment) -> Callable[[Any, str], Any]:

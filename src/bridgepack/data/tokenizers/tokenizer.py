@@ -133,11 +133,6 @@ class ChatTokenizer:
         found: Mapping[str, Any] = self._tokenizer.special_tokens_map
         return found
 
-    @property
-    def special_token_texts(self) -> list[str]:
-        """Texts of the named special tokens."""
-        return [text for text in self.special_tokens.values() if isinstance(text, str)]
-
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without any token that the tokenizer would add by itself."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
