@@ -10,8 +10,8 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import build as build_module
-from bridgepack.data import building
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.stages import split as splits
 from bridgepack.data.tasks import SilentProgress
@@ -213,7 +213,7 @@ def test_same_bytes_with_one_worker_and_with_three(
     train = write_json_lines(tmp_path / "a.jsonl", chats)
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
     recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
-    monkeypatch.setattr(building, "_BYTES_PER_WORKER", 1)
+    monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
     monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +24,9 @@ class WriteTask:
     """One shard to be written.
 
     Attributes:
-        plan: what goes into it.
         token_files: all files with sequences, in order.
         receipt: file that says what was written, once it is.
-        build: what the shard belongs to: fingerprint of the artifact and digest of the code.
+        build: digest of the code.
     """
 
     plan: ShardPlan
@@ -39,12 +37,7 @@ class WriteTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenShard:
-    """A shard that is there.
-
-    Attributes:
-        record: for the manifest.
-        was_there: an earlier build had written it.
-    """
+    """A shard's record, and whether an earlier build had written it."""
 
     record: ShardRecord
     was_there: bool
@@ -59,10 +52,9 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
     group_rows = rows_per_group(plan.packed_sequence_size)
     rows = assemble_rows(plan, TokenFiles(task.token_files), rows_per_group=group_rows)
     num_rows = write_shard(plan.path, rows, packed_sequence_size=plan.packed_sequence_size)
-    record = ShardRecord(
-        path=plan.name, num_rows=num_rows, num_bytes=plan.path.stat().st_size, sha256=hash_file(plan.path)
-    )
-    write_text(task.receipt, json.dumps({"identity": identity, "record": dataclasses.asdict(record)}) + "\n")
+    size, sha256 = plan.path.stat().st_size, hash_file(plan.path)
+    record = ShardRecord(path=plan.name, num_rows=num_rows, num_bytes=size, sha256=sha256)
+    write_text(task.receipt, json.dumps({"identity": identity, "record": asdict(record)}) + "\n")
     return WrittenShard(record=record, was_there=False)
 
 
