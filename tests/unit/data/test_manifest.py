@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest, write_manifest
 from bridgepack.errors import ArtifactError
 from bridgepack.records import (
