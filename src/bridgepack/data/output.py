@@ -33,12 +33,8 @@ def staging_folder(output: Path) -> Path:
 def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
     """Give the working folder of an output, which no other build of it uses meanwhile.
 
-    What a build of the same identity had finished there is still there. The folder goes at the end, unless the block
-    was left by an error and something is worth keeping.
-
-    Args:
-        output: where the artifact goes.
-        identity: of the build: what is kept is of use to the same build only; None where nothing is.
+    What a build of the same identity had finished there is still there; with None nothing is. The folder goes at the
+    end, unless the block was left by an error and something is worth keeping.
 
     Raises:
         ArtifactError: when another build is using it, it cannot be written, or an artifact at the output has other

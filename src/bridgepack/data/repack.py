@@ -25,7 +25,7 @@ from bridgepack.data.workers.process import PACKING, preload
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import ConfigError, StoreError
 
-#: Versions that an artifact has of its own when it is packed anew; the others made the tokens.
+#: Versions that are taken anew; the others made the tokens.
 _PACKING_LIBRARIES = frozenset({"bridgepack", "pyarrow"})
 _NAMED_RANGES = 3
 #: Input that is worth another worker.
@@ -35,12 +35,7 @@ _ADVICE = "Run `bridgepack build` with the changed recipe instead: it tokenises 
 
 @dataclass(frozen=True, kw_only=True)
 class RepackPlan(ArtifactPlan):
-    """What a re-pack would do.
-
-    Attributes:
-        source: folder of the artifact whose sequences are packed anew.
-        source_fingerprint: of that artifact.
-    """
+    """What a re-pack of the artifact in the folder `source` would do."""
 
     source: Path
     source_fingerprint: str
@@ -51,12 +46,7 @@ class RepackPlan(ArtifactPlan):
 
 
 def plan_repack(artifact: Path, changes: Mapping[str, Any], *, output: Path | None = None) -> RepackPlan:
-    """Return what a re-pack would do.
-
-    Args:
-        artifact: folder whose sequences are packed anew.
-        changes: dotted path of a recipe field -> new value.
-        output: folder of the new artifact; by default `NAME-FINGERPRINT` beside the old one.
+    """Return what `repack_artifact` would do with these arguments.
 
     Raises:
         ArtifactError: the folder is no artifact, or the output holds something else.
@@ -155,11 +145,7 @@ def _stored_ranges(plan: RepackPlan, place: Workplace, runner: Runner) -> dict[s
 
 
 def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
-    """Return what the artifact was made of; all of it is in the store.
-
-    Raises:
-        StoreError: when it is not.
-    """
+    """Return what the artifact was made of; raises StoreError where not all of it is in the store."""
     record = find_build_record(store, plan.source_fingerprint)
     where = f"the token store {str(store.folder)!r}"
     if record is None:
@@ -184,11 +170,7 @@ def _record(plan: RepackPlan, store: TokenStore) -> BuildRecord:
 
 
 def _refuse_other_tokens(before: SFTRecipe, after: SFTRecipe) -> None:
-    """Make sure that two recipes make the same tokens.
-
-    Raises:
-        ConfigError: naming the fields that differ.
-    """
+    """Make sure that two recipes make the same tokens; raises ConfigError with the fields that differ."""
     old, new = tokenization_settings(before), tokenization_settings(after)
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     if changed:

@@ -50,11 +50,7 @@ class Workplace:
     progress: Progress
 
     def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
-        """Write the artifact and put it in its place.
-
-        Args:
-            runner: runs the tasks.
-            results: split that files are of -> what became of their ranges, whose tokens are in the store.
+        """Write the artifact from what became of the ranges of each split's files, and put it in its place.
 
         Raises:
             DataError: as `ArtifactWriter.write`.
@@ -95,12 +91,7 @@ def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Ite
 
 @contextmanager
 def kept_on_errors(kept: Kept) -> Iterator[None]:
-    """Let what ends a build say what is kept.
-
-    Raises:
-        BuildInterrupted: for Ctrl-C.
-        ArtifactError: for what cannot be written.
-    """
+    """Let Ctrl-C (BuildInterrupted) and what cannot be written (ArtifactError) say what is kept."""
     try:
         yield
     except KeyboardInterrupt:
@@ -125,7 +116,7 @@ def tasks_runner(
     load: Callable[[], dict[str, Any]] | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Runner, int]]:
-    """Give what runs the tasks, Ray or this machine, and how much text its workers tokenise together, in bytes.
+    """Give what runs the tasks, and how much text its workers tokenise together, in bytes.
 
     Args:
         workers: of this machine; used where the options do not say Ray.

@@ -119,19 +119,6 @@ def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
 
 
-@pytest.mark.parametrize("algorithm", ["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"])
-@pytest.mark.parametrize("context_parallel_size", [1, 2])
-def test_every_sequence_is_in_the_artifact_once(
-    tmp_path: Path, recipe: SFTRecipe, algorithm: str, context_parallel_size: int
-) -> None:
-    changes = {"packing__algorithm": algorithm, "parallelism__context_parallel_size": context_parallel_size}
-
-    build(with_changes(recipe, changes), tmp_path / "out")
-
-    assert _origins(tmp_path / "out", "training") == [(0, row) for row in range(1, 301)]
-    assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
-
-
 def test_many_shards_hold_the_rows_of_one(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     build(recipe, tmp_path / "one")
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 100)
@@ -188,13 +175,6 @@ def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert (other.name, other.statistics.num_sequences, dict(other.drops)) == ("validation", 2, {"missing_field": 1})
     assert [record.path for record in other.inputs] == [str(validation)]
     assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
-
-
-def test_same_bytes_twice(tmp_path: Path, recipe: SFTRecipe) -> None:
-    build(recipe, tmp_path / "a")
-    build(recipe, tmp_path / "b")
-
-    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
 
 
 def test_same_bytes_wherever_ranges_are_cut(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,24 +13,12 @@ from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts,
 from bridgepack.data.shards.write import rows_per_group, shard_name, write_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
+from tests.unit.rules.in_memory_artifact import row_batch
 
 
 def _batch(*rows: list[int]) -> RowBatch:
     """Return rows of one sequence each, all trained but for the last token."""
-    ids = np.array([token for row in rows for token in row], dtype=np.int32)
-    offsets = np.cumsum([0, *map(len, rows)])
-    mask = np.ones(len(ids), dtype=np.int8)
-    mask[offsets[1:] - 1] = 0
-    return RowBatch(
-        shard="s",
-        first_row=0,
-        input_ids=ids,
-        token_offsets=offsets,
-        loss_mask=mask,
-        mask_offsets=offsets,
-        seq_start_id=np.zeros(len(rows), dtype=np.int32),
-        start_offsets=np.arange(len(rows) + 1),
-    )
+    return row_batch([[row, [1] * (len(row) - 1) + [0], [0]] for row in rows])
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from bridgepack.data.files import write_text
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.write import rows_per_group, write_shard
+from bridgepack.data.store.keys import code_digest
 from bridgepack.data.store.token_file import TokenFiles
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
@@ -21,18 +22,11 @@ from bridgepack.records import ShardRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteTask:
-    """One shard to be written.
-
-    Attributes:
-        token_files: all files with sequences, in order.
-        receipt: file that says what was written, once it is.
-        build: digest of the code.
-    """
+    """One shard to be written, from all files with sequences; `receipt` is the file that says what was written."""
 
     plan: ShardPlan
     token_files: tuple[Path, ...]
     receipt: Path
-    build: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +59,7 @@ def plan_identity(task: WriteTask) -> str:
     digest = hashlib.sha256()
     sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size)
     names = [task.token_files[file].name for file in files.tolist()]
-    digest.update(json.dumps([task.build, plan.name, sizes, names]).encode())
+    digest.update(json.dumps([code_digest(), plan.name, sizes, names]).encode())
     for array in (plan.pack_offsets, members, plan.store_indices, plan.stored_lengths):
         digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
     return digest.hexdigest()

@@ -25,16 +25,7 @@ _MAX_UNEXPLAINED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizing:
-    """Tokenises files into a store.
-
-    Attributes:
-        how: rows become tokens.
-        store: where tokens go.
-        max_row_bytes: largest row.
-        runner: runs the tasks.
-        progress: told how far it is.
-        watch: told of each result as it comes.
-    """
+    """Tokenises files into a store; `watch` is told of each result as it comes."""
 
     how: Tokenization
     store: TokenStore
@@ -44,12 +35,7 @@ class Tokenizing:
     watch: Callable[[RangeResult], None]
 
     def results(self, files: Sequence[InputFile], hashes: Sequence[str], settings: FinishSettings) -> list[RangeResult]:
-        """Return what becomes of every range of a split's files, in order.
-
-        Args:
-            files: of the split.
-            hashes: sha256 of each.
-            settings: what happens to the split's sequences after they were tokenised.
+        """Return what becomes of every range of a split's files, whose sha256 are `hashes`, in order.
 
         Raises:
             DataError: when a file cannot be read, or a row stops the build.

@@ -26,7 +26,6 @@ from bridgepack.data.stages.split import (
     split_statistics,
     write_provenance,
 )
-from bridgepack.data.store.keys import code_digest
 from bridgepack.data.tasks import Progress, Runner, TaskFailure, result_of
 from bridgepack.records import TRAIN, InputRecord, Manifest, ShardRecord, SplitRecord
 
@@ -74,15 +73,7 @@ class ArtifactSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactWriter:
-    """Writes one artifact.
-
-    Attributes:
-        spec: what it is to be.
-        folder: working folder of the build.
-        runner: runs the tasks.
-        progress: told how far it is.
-        watch: told of each shard as it comes.
-    """
+    """Writes one artifact in the working folder of a build; `watch` is told of each shard as it comes."""
 
     spec: ArtifactSpec
     folder: Path
@@ -91,10 +82,7 @@ class ArtifactWriter:
     watch: Callable[[WrittenShard], None]
 
     def write(self, results: Mapping[str, Sequence[RangeResult]]) -> Manifest:
-        """Write the artifact and return its manifest.
-
-        Args:
-            results: split that files are of -> what became of their ranges, in order.
+        """Write the artifact from what became of the ranges of each split's files, in order; return its manifest.
 
         Raises:
             DataError: when a split has no sequence, or a worker cannot be kept alive.
@@ -160,12 +148,7 @@ class ArtifactWriter:
     def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:
         receipts = self.folder / staging.RECEIPTS
         tasks = (
-            WriteTask(
-                plan=plan,
-                token_files=split.token_files,
-                receipt=receipts / f"{plan.name}.json",
-                build=code_digest(),
-            )
+            WriteTask(plan=plan, token_files=split.token_files, receipt=receipts / f"{plan.name}.json")
             for plan in plans
         )
         records = []
