@@ -17,7 +17,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
-from bridgepack.data.build_places import as_place, build_anywhere
+from bridgepack.data.build import build_artifact
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult, build_options
 from bridgepack.data.store.store import store_folder
@@ -62,9 +62,9 @@ def build(
     Raises:
         BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
-    return build_anywhere(
+    return build_artifact(
         load_recipe(recipe, overrides),
-        output=as_place(output),
+        output=output,
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),

@@ -29,7 +29,6 @@ import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.build import BuildResult
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.records import TRAIN, DropReason
 from tests.support.host_datasets import load_host_tokenizer
@@ -59,17 +58,6 @@ def _write_lines(path: Path, rows: list[Columns]) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def _build(output: Path, data: Path, tokenizer: Path, preprocessing: Mapping[str, Any], **packing: Any) -> BuildResult:
-    recipe = {
-        "name": "contract",
-        "data": {"train": str(data)},
-        "tokenizer": {"name_or_path": str(tokenizer)},
-        "preprocessing": preprocessing,
-        "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, "algorithm": "first_fit_shuffle"} | packing,
-    }
-    return bridgepack.build(SFTRecipe.from_mapping(recipe), output=output)
-
-
 def _rows(folder: Path) -> list[dict[str, list[int]]]:
     batches = Artifact(folder).iter_batches(TRAIN)
     rows = [batch.row(index) for batch in batches for index in range(batch.num_rows)]
@@ -89,11 +77,11 @@ def _assert_same_packs(
     tokenizer: Path,
     *,
     preprocessing: Mapping[str, Any],
-    dataset_options: Mapping[str, Any],
-    host_max_sequence_length: int,
-    max_sequence_length: int,
-    pad_seq_to_mult: int,
-    seed: int,
+    dataset_options: Mapping[str, Any] = CHAT_OPTIONS,
+    max_sequence_length: int = PACKED_SEQUENCE_SIZE,
+    host_max_sequence_length: int | None = None,
+    pad_seq_to_mult: int = 1,
+    seed: int = 1234,
 ) -> Mapping[str, int]:
     """Assert that both sides give the same rows and the same metadata; return what bridgepack dropped."""
     host_rows = prepare_host_packs(
@@ -101,14 +89,25 @@ def _assert_same_packs(
         folder,
         load_host_tokenizer(tokenizer),
         packed_sequence_size=PACKED_SEQUENCE_SIZE,
-        max_sequence_length=host_max_sequence_length,
+        max_sequence_length=host_max_sequence_length or max_sequence_length,
         pad_seq_to_mult=pad_seq_to_mult,
         seed=seed,
         dataset_options=dataset_options,
     )
-    packing = {"max_sequence_length": max_sequence_length, "pad_seq_to_mult": pad_seq_to_mult, "seed": seed}
-
-    result = _build(folder / "artifact", data, tokenizer, preprocessing, **packing)
+    recipe = {
+        "name": "contract",
+        "data": {"train": str(data)},
+        "tokenizer": {"name_or_path": str(tokenizer)},
+        "preprocessing": preprocessing,
+        "packing": {
+            "packed_sequence_size": PACKED_SEQUENCE_SIZE,
+            "algorithm": "first_fit_shuffle",
+            "max_sequence_length": max_sequence_length,
+            "pad_seq_to_mult": pad_seq_to_mult,
+            "seed": seed,
+        },
+    }
+    result = bridgepack.build(SFTRecipe.from_mapping(recipe), output=folder / "artifact")
 
     rows = _rows(result.output)
     assert len(rows) == len(host_rows)
@@ -132,10 +131,7 @@ def test_chat_multiple_1_skips_longer_sequences(
         conversations / "chat.jsonl",
         conversations / "tokenizer",
         preprocessing={"kind": "chat", "over_long": "drop"},
-        dataset_options=CHAT_OPTIONS,
-        host_max_sequence_length=max_sequence_length,
         max_sequence_length=max_sequence_length,
-        pad_seq_to_mult=1,
         seed=seed,
     )
 
@@ -149,8 +145,6 @@ def test_chat_multiple_8_truncates(tmp_path: Path, conversations: Path, max_sequ
         conversations / "chat.jsonl",
         conversations / "tokenizer",
         preprocessing={"kind": "chat", "over_long": "truncate"},
-        dataset_options=CHAT_OPTIONS,
-        host_max_sequence_length=max_sequence_length,
         max_sequence_length=max_sequence_length,
         pad_seq_to_mult=8,
         seed=seed,
@@ -167,10 +161,6 @@ def test_other_loss_modes(tmp_path: Path, conversations: Path, mode: str) -> Non
         conversations / "tokenizer",
         preprocessing={"kind": "chat", "loss_mode": mode},
         dataset_options=CHAT_OPTIONS | {"chat_loss_mode": mode},
-        host_max_sequence_length=PACKED_SEQUENCE_SIZE,
-        max_sequence_length=PACKED_SEQUENCE_SIZE,
-        pad_seq_to_mult=1,
-        seed=1234,
     )
 
 
@@ -189,7 +179,6 @@ def test_prompt_completion(
         host_max_sequence_length=host_max_sequence_length,
         max_sequence_length=200,
         pad_seq_to_mult=pad_seq_to_mult,
-        seed=1234,
     )
 
     assert drops == {}
@@ -210,11 +199,7 @@ def test_gsm8k(tmp_path: Path, reference_data: Path, pad_seq_to_mult: int) -> No
         tmp_path / "gsm8k.jsonl",
         reference_data / "tokenizers" / "qwen3",
         preprocessing={"kind": "chat"},
-        dataset_options=CHAT_OPTIONS,
-        host_max_sequence_length=PACKED_SEQUENCE_SIZE,
-        max_sequence_length=PACKED_SEQUENCE_SIZE,
         pad_seq_to_mult=pad_seq_to_mult,
-        seed=1234,
     )
 
     assert drops == {}

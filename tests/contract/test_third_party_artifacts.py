@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bridgepack.data.artifact.artifact import ArtifactOnDisk
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from bridgepack.replay.collate import CollateSettings
 from bridgepack.rules import CheckContext, CheckReport, check_artifact
@@ -170,12 +170,12 @@ def test_values_that_are_no_lists(tmp_path: Path, conversations: Path, kind: str
     row = {"input_ids": [11, 12, 13, 0, 21, 22, 0], "loss_mask": [0, 1, 1, 0, 1, 1, 0], "seq_start_id": [0, 4]}
     path, metadata = tmp_path / "training_8.npy", tmp_path / "8_metadata.jsonl"
     np.save(path, np.array([{key: convert(values) for key, values in row.items()}]))
-    metadata.write_text(json.dumps([]))
     settings = CollateSettings(
         packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=tokenizer.eos_id, pad_to_max_length=True
     )
 
-    report = check_artifact(ArtifactOnDisk(path, metadata=tmp_path / "none.json"))
+    report = check_artifact(ArtifactOnDisk(path))
+    metadata.write_text(json.dumps([]))
 
     assert {finding.code for finding in report.findings} == codes
     if host_outcome == "refused":

@@ -30,10 +30,10 @@ pytestmark = pytest.mark.full
 #: The command, with ranges and shards so small that a little data keeps two workers busy for a second.
 PROGRAM = """
 import resource, sys
-from bridgepack.data import building
+from bridgepack.data import build
 from bridgepack.data.reading import lines
 from bridgepack.data.stages import split
-building._BYTES_PER_WORKER, lines.MIN_BLOCK_BYTES, split._SHARD_TOKENS = 1, 20_000, 20_000
+build._BYTES_PER_WORKER, lines.MIN_BLOCK_BYTES, split._SHARD_TOKENS = 1, 20_000, 20_000
 if {file_bytes}:
     resource.setrlimit(resource.RLIMIT_FSIZE, ({file_bytes}, {file_bytes}))
 from bridgepack.cli import main

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.build_places import build_anywhere
+from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.data.tasks import SilentProgress
@@ -77,7 +77,7 @@ def recipe_of(train: str, tokenizer: Path) -> SFTRecipe:
 
 
 def upload_of(recipe: SFTRecipe, url: str) -> BuildResult:
-    return build_anywhere(recipe, output=url, options=BuildOptions(num_workers=0))
+    return build_artifact(recipe, output=url, options=BuildOptions(num_workers=0))
 
 
 def objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:

@@ -45,11 +45,11 @@ _COMMAND = f"""\
 import os, signal
 from pathlib import Path
 from bridgepack.cli import main
-from bridgepack.data import build_errors
+from bridgepack.data import results
 from bridgepack.data.reading import lines
 
 lines.MIN_BLOCK_BYTES = 50_000
-add_range = build_errors.Kept.add_range
+add_range = results.Kept.add_range
 
 def hold(kept, result):
     add_range(kept, result)
@@ -58,7 +58,7 @@ def hold(kept, result):
         signal.pause()
 
 if "SLURM_RESTART_COUNT" not in os.environ and os.environ.get("SLURM_ARRAY_TASK_ID", "{_HELD_PART}") == "{_HELD_PART}":
-    build_errors.Kept.add_range = hold
+    results.Kept.add_range = hold
 main()
 """
 

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.errors import DataError
 from bridgepack.rules import check_artifact
 from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes

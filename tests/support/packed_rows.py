@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bridgepack.geometry import aligned_runtime_lengths
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow
+from bridgepack.records.token_batches import RowDrop, TokenBatch
 
 EOS_TOKEN_ID = 2
 #: Small, so that EOS is frequent as content too.
@@ -83,4 +84,24 @@ def _row(rng: np.random.Generator, content_lengths: Sequence[int], pad_seq_to_mu
         input_ids=ids.astype(np.int32),
         loss_mask=rng.integers(0, 2, size=len(ids)).astype(np.int8),
         seq_start_id=starts.astype(np.int32),
+    )
+
+
+def token_batch(
+    sequences: Sequence[tuple[list[int], list[int]]],
+    *,
+    first_row: int = 0,
+    drops: Sequence[RowDrop] = (),
+    num_blank_lines: int = 0,
+) -> TokenBatch:
+    """Return sequences, given as ids and token-aligned masks, as a stage of the build gives them."""
+    return TokenBatch(
+        input_ids=np.array([token for ids, _ in sequences for token in ids], dtype=np.int32),
+        loss_mask=np.array([bit for _, mask in sequences for bit in mask], dtype=np.int8),
+        offsets=np.cumsum([0, *(len(ids) for ids, _ in sequences)]),
+        row_offsets=np.arange(first_row, first_row + len(sequences)),
+        num_context=np.full(len(sequences), -1),
+        drops=tuple(drops),
+        num_rows=len(sequences) + len(drops),
+        num_blank_lines=num_blank_lines,
     )

@@ -29,7 +29,7 @@ from bridgepack.config.cluster import ClusterConfig
 from bridgepack.config.recipe.packing import PackingConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.section import Section, meanings_of
-from bridgepack.data import building
+from bridgepack.data import build as build_module
 from bridgepack.data.artifact.bridge_metadata import BridgeMetadataEntry
 from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.examples.__main__ import write_examples
@@ -342,4 +342,4 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_benchmarks_say_from_what_input_there_is_a_second_process() -> None:
-    assert f"for each further {building._BYTES_PER_WORKER >> 20} MiB of\n  input" in _page("benchmarks.md")
+    assert f"for each further {build_module._BYTES_PER_WORKER >> 20} MiB of\n  input" in _page("benchmarks.md")

@@ -17,8 +17,7 @@ from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.build import planned_build
-from bridgepack.data.build_places import build_anywhere, local_part
+from bridgepack.data.build import build_artifact, planned_build
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
@@ -105,15 +104,14 @@ def build(
     preload(TOKENISING)  # what workers need is imported while this process reads the recipe
     loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), options()
     if dry_run:
-        place = local_part(output)
         with (
             TerminalProgress() as progress,
-            planned_build(loaded, output=place, progress=progress, options=chosen) as plan,
+            planned_build(loaded, output=output, progress=progress, options=chosen) as plan,
         ):
             print_json(plan.summary()) if as_json else echo(describe_plan(plan))
         return CLEAN
     with TerminalProgress() as progress:
-        result = build_anywhere(loaded, output=output, progress=progress, options=chosen)
+        result = build_artifact(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
         print_json(result.summary()) if as_json else echo(describe_build(result))
         return CLEAN

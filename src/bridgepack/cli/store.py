@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ _store_option = click.option(
 def list_command(folder: Path | None, as_json: bool) -> int:
     """List what the store holds: tokenisations, their sizes and last use, and the artifacts made of them."""
     listing = list_store(_named(folder))
-    print_json(listing.summary()) if as_json else echo(describe_store(listing))
+    print_json(asdict(listing)) if as_json else echo(describe_store(listing))
     return CLEAN
 
 
@@ -60,7 +61,7 @@ def prune(
         max_bytes=None if max_size is None else parse_size(max_size, "--max-size"),
     )
     pruned = prune_store(_named(folder), rules, is_dry_run=dry_run)
-    print_json(pruned.summary()) if as_json else echo(describe_pruned(pruned))
+    print_json(asdict(pruned)) if as_json else echo(describe_pruned(pruned))
     return CLEAN
 
 
@@ -73,7 +74,7 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
     """Read every byte of the store and compare it with its checksum; exit 1 when a file is broken."""
     with TerminalProgress() as progress:
         found = verify_store(_named(folder), removes=remove, num_workers=workers or num_cores(), progress=progress)
-    print_json(found.summary()) if as_json else echo(describe_verified(found))
+    print_json(asdict(found)) if as_json else echo(describe_verified(found))
     return FINDINGS if found.broken else CLEAN
 
 

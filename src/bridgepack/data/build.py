@@ -1,38 +1,48 @@
-"""Composes the stages of a build: inputs, tokens in the store, plan, shards, manifest; goes on where one was ended."""
+"""Builds an artifact: inputs, tokens in the store, plan, shards, manifest; goes on where a build was ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeGuard
 
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.building import Building
-from bridgepack.data.built import existing_manifest, refuse_unwritable
 from bridgepack.data.identity import fingerprint, library_versions
-from bridgepack.data.producing import produce
 from bridgepack.data.reading.hashing import hashing
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
+from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
+from bridgepack.data.space import SpaceWatch
+from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.stages.range_tasks import Tokenization
+from bridgepack.data.stages.tokenise import Tokenizing
 from bridgepack.data.stages.write import ArtifactSpec
-from bridgepack.data.store.keys import code_digest
+from bridgepack.data.store.keys import tokenization_identity, tokenization_key
 from bridgepack.data.store.store import default_store
-from bridgepack.data.tasks import InThisProcess, Progress, SilentProgress
+from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
+from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
+from bridgepack.data.upload import upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
-from bridgepack.data.workers.stage_loading import StageLoading
+from bridgepack.data.workers.stage_loading import StageLoading, stage_load
+from bridgepack.data.workplace import Workplace, tasks_runner, workplace
+from bridgepack.errors import DataError
 from bridgepack.records import TRAIN, VALIDATION
 
 DEFAULT_FOLDER = "artifacts"
+#: Input that is worth another worker.
+_BYTES_PER_WORKER = 1 << 21
 
 
 def build_artifact(
     recipe: SFTRecipe,
     *,
-    output: Path | None = None,
+    output: Path | str | None = None,
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
@@ -42,13 +52,14 @@ def build_artifact(
     Args:
         recipe: what to build.
         output: folder of the artifact; by default the recipe's own, else `NAME-FINGERPRINT` in `artifacts`. An artifact
-            that is there and has another fingerprint is replaced once the new one is complete.
+            that is there and has another fingerprint is replaced once the new one is complete. For a URL it is built in
+            the default folder, and a copy is written to the URL.
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
 
     Raises:
-        ConfigError: the recipe contradicts itself.
+        ConfigError: the recipe contradicts itself, or nothing is installed that writes to the URL.
         TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
         DataError: an input is missing or unreadable, nothing is left to pack, or a bad row stops the build.
         ArtifactError: the output cannot be written, or holds something else.
@@ -56,77 +67,57 @@ def build_artifact(
         BuildInterrupted: by Ctrl-C, saying what is kept.
         ArtifactInUseError: another build is writing it.
     """
-    shown, options, output = progress or SilentProgress(), options or BuildOptions(), output or _own_output(recipe)
-    expected = output or artifacts / recipe.name
-    refuse_unwritable(expected, options.store or default_store(expected))
-    with _prepared(recipe, output, artifacts, shown, options, loads_engine=True) as (plan, loading):
+    shown, options = progress or SilentProgress(), options or BuildOptions()
+    url = upload_place(output) if _is_url(output) else None
+    expected = _named_folder(recipe, output) or artifacts / recipe.name
+    staging.refuse_unwritable(expected, options.store or default_store(expected))
+    with planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options) as plan:
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
-            return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
-        return produce(
-            plan,
-            options.store or default_store(plan.output),
-            lambda folder, store, kept: Building(plan, folder, store, kept, shown, options).tokens(loading),
-            shown,
-        )
+            result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
+        else:
+            with workplace(plan, options.store or default_store(plan.output), shown) as place:
+                result = _built(plan, place, options)
+    return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))
 
 
 @contextmanager
 def planned_build(
     recipe: SFTRecipe,
     *,
-    output: Path | None = None,
+    output: Path | str | None = None,
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
 ) -> Iterator[BuildPlan]:
-    """Give what a build would do; only Hugging Face data sets are written, to a folder that goes afterwards.
+    """Give what a build would do; the first worker loads the tokenizer and the engine while inputs are hashed.
+
+    Only Hugging Face data sets are written, to a folder that goes afterwards.
 
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
     """
-    shown, options, output = progress or SilentProgress(), options or BuildOptions(), output or _own_output(recipe)
-    with _prepared(recipe, output, artifacts, shown, options, loads_engine=False) as (plan, _):
-        yield plan
-
-
-@contextmanager
-def _prepared(
-    recipe: SFTRecipe,
-    output: Path | None,
-    artifacts: Path,
-    progress: Progress,
-    options: BuildOptions,
-    *,
-    loads_engine: bool,
-) -> Iterator[tuple[BuildPlan, StageLoading]]:
-    """Give a plan and the first worker, which loads the tokenizer while inputs are hashed.
-
-    It may go on and load what encodes texts; `Building` asks for what came of it.
-    """
-    resolved = recipe.resolve()
-    if output is not None:
-        staging.refuse_foreign_folder(output)
+    options, named, resolved = options or BuildOptions(), _named_folder(recipe, output), recipe.resolve()
+    if named is not None:
+        staging.refuse_foreign_folder(named)
     with ExitStack() as stack:
         if options.num_workers > 0:
             preload(TOKENISING)
         loading = StageLoading(
             stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess(), recipe
         )
-        files = _find_files(
-            recipe,
-            Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(output, options)))),
-        )
-        if loads_engine:
-            loading.begin_engine([file for members in files.values() for file in members])
-        stamps = {file.path: file_stamp(file.path) for members in files.values() for file in members}
+        scratch = TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(named) if options.ray else None)
+        files = _find_files(recipe, Path(stack.enter_context(scratch)))
+        every_file = [file for members in files.values() for file in members]
+        loading.begin_engine(every_file)
+        stamps = {file.path: file_stamp(file.path) for file in every_file}
         with hashing(files, options.num_workers) as hashes:
             tokenizer = loading.identity()
-            inputs = hashes(progress)
+            inputs = hashes(progress or SilentProgress())
         digest = fingerprint(resolved, tokenizer, inputs)
-        folder = output or artifacts / f"{recipe.name}-{digest[:12]}"
+        folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
-        plan = BuildPlan(
+        yield BuildPlan(
             output=folder,
             spec=ArtifactSpec(
                 resolved=resolved,
@@ -134,24 +125,26 @@ def _prepared(
                 tokenizer=tokenizer,
                 versions=library_versions(),
                 inputs=inputs,
-                build=code_digest(),
             ),
-            existing=existing_manifest(folder),
+            existing=staging.existing_manifest(folder),
             files=files,
             stamps=stamps,
+            loading=loading,
         )
-        yield plan, loading
 
 
-def _own_output(recipe: SFTRecipe) -> Path | None:
-    """Return the folder that a recipe names for its packs."""
-    return None if recipe.artifact is None else Path(recipe.artifact)
+def _is_url(output: Path | str | None) -> TypeGuard[str]:
+    return isinstance(output, str) and scheme_of(output) is not None
 
 
-def _shared_place(output: Path | None, options: BuildOptions) -> Path | None:
-    """Return where data sets that are written out first can be seen by all nodes; None where there is one machine."""
-    if options.ray is None:
-        return None
+def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
+    """Return the folder that is named for an artifact, here or in the recipe; None where a URL is, or nothing."""
+    named = recipe.artifact if output is None or _is_url(output) else output
+    return None if named is None else Path(named)
+
+
+def _shared_place(output: Path | None) -> Path:
+    """Return where data sets that are written out first can be seen by all nodes."""
     place = (output or Path(DEFAULT_FOLDER)).absolute()
     return next(folder for folder in place.parents if folder.is_dir())
 
@@ -162,3 +155,67 @@ def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
         sources = as_sources(recipe.data.validation)
         files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
     return files
+
+
+def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
+    """Make sure that the inputs' tokens are in the store, and make the artifact."""
+    spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
+    report = plan.loading.engine()
+    place.kept.engine_message = report.message
+    useful_workers = min(max(options.num_workers, 1), 1 + num_bytes // _BYTES_PER_WORKER)
+    load = stage_load(recipe, _task_engine(recipe, report.name), num_bytes)
+    workers = plan.loading.workers
+    running = tasks_runner(workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
+    with running as (runner, text_bytes):
+        try:
+            results = _tokenized(plan, place, runner, text_bytes, report.name)
+        except EngineDiffersError as error:
+            place.kept.engine_message = f"everything was tokenised again with tokenizers: {error}"
+            results = _tokenized(plan, place, runner, text_bytes, REFERENCE)
+        for path, stamp in plan.stamps.items():
+            if not path.is_file() or file_stamp(path) != stamp:
+                raise DataError(f"{path} changed during the build. Build again once nothing writes to it.")
+        return place.finish(runner, results)
+
+
+def _tokenized(
+    plan: BuildPlan, place: Workplace, runner: Runner, text_bytes: int, engine: str
+) -> dict[str, list[RangeResult]]:
+    """Return what becomes of the ranges of each split's files, whose tokens are in the store."""
+    spec, recipe, store = plan.spec, plan.spec.resolved.recipe, place.store
+    identity = tokenization_identity(recipe, spec.tokenizer, engine)
+    key = tokenization_key(identity)
+    store.write_identity(key, {"tokenizer": spec.tokenizer["name_or_path"], "depends_on": identity})
+    space = SpaceWatch.of(plan.output, store.folder, [file for files in plan.files.values() for file in files])
+    space.refuse_full_disks()
+    place.kept.num_ranges_tokenized = place.kept.num_ranges_found = 0
+
+    def watch(result: RangeResult) -> None:
+        place.kept.add_range(result)
+        space.add(result)
+
+    tokenizing = Tokenizing(
+        how=Tokenization(
+            key=key,
+            recipe_json=recipe.model_dump_json(),
+            engine=_task_engine(recipe, engine),
+            num_input_bytes=spec.num_input_bytes,
+            max_text_bytes=text_bytes,
+        ),
+        store=store,
+        max_row_bytes=recipe.data.max_row_bytes,
+        runner=runner,
+        progress=place.progress,
+        watch=watch,
+    )
+    return {
+        source: tokenizing.results(
+            files, [record.sha256 for record in spec.inputs[source]], spec.finish_settings(source, place.folder)
+        )
+        for source, files in plan.files.items()
+    }
+
+
+def _task_engine(recipe: SFTRecipe, engine: str) -> str:
+    """Return what tasks ask for: the reference, or what the recipe says, as where it was found to be sound."""
+    return REFERENCE if engine == REFERENCE else recipe.tokenizer.engine

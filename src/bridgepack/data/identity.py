@@ -22,7 +22,11 @@ def library_versions() -> dict[str, str]:
 
 
 def fingerprint(
-    resolved: ResolvedRecipe, tokenizer: Mapping[str, Any], inputs: Mapping[str, Sequence[InputRecord]]
+    resolved: ResolvedRecipe,
+    tokenizer: Mapping[str, Any],
+    inputs: Mapping[str, Sequence[InputRecord]],
+    *,
+    versions: Mapping[str, str] | None = None,
 ) -> str:
     """Return the fingerprint, hexadecimal; the same on every machine.
 
@@ -30,10 +34,11 @@ def fingerprint(
         resolved: the recipe; its name, batch and topology count only through the multiple.
         tokenizer: `ChatTokenizer.identity()`.
         inputs: split -> its input files, in order; their paths do not count, their bytes do.
+        versions: of the libraries that make rows; by default those installed.
     """
     return fingerprint_of(
         format_version=FORMAT_VERSION,
-        versions=library_versions(),
+        versions=versions or library_versions(),
         inputs=inputs,
         tokenizer=tokenizer,
         recipe=resolved.recipe.model_dump(mode="json"),

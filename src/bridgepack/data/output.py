@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bridgepack.data.artifact.artifact import PLAN_FOLDER
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
 from bridgepack.data.files import TEMPORARY_SUFFIX, sync_folder, write_text
-from bridgepack.errors import ArtifactError, ArtifactInUseError
-from bridgepack.records import SPLITS
+from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
+from bridgepack.records import SPLITS, Manifest
 
 #: Parts of a working folder: the artifact, what says which of its shards are finished, and what is made anew each time.
 ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
@@ -32,22 +33,24 @@ def staging_folder(output: Path) -> Path:
 def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
     """Give the working folder of an output, which no other build of it uses meanwhile.
 
-    What a build of the same identity had finished there is still there. The folder goes at the end, unless the block
-    was left by an error and something is worth keeping.
-
-    Args:
-        output: where the artifact goes.
-        identity: of the build: what is kept is of use to the same build only; None where nothing is.
+    What a build of the same identity had finished there is still there; with None nothing is. The folder goes at the
+    end, unless the block was left by an error and something is worth keeping.
 
     Raises:
         ArtifactError: when another build is using it, it cannot be written, or an artifact at the output has other
             things in it, which would be lost.
     """
-    _restore_moved(output)
-    _refuse_foreign_entries(output)
-    folder = staging_folder(output)
+    folder, old = staging_folder(output), _beside(output, "old")
+    if not output.resolve().exists() and is_manifest(old / MANIFEST_FILE):
+        old.rename(output.resolve())  # a build had moved it away when it was ended, before the new one was in place
+    entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
+    foreign = sorted(entries - ARTIFACT_ENTRIES)
+    if foreign:
+        raise ArtifactError(
+            f"output is {str(output)!r}, an artifact with other things in it, which would be lost: "
+            f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
+        )
     try:
-        _refuse_link(folder)
         descriptor = _locked(folder)
     except OSError as error:
         raise ArtifactError(
@@ -88,6 +91,34 @@ def refuse_foreign_folder(output: Path) -> None:
         )
 
 
+def existing_manifest(output: Path) -> Manifest | None:
+    """Return the manifest at the output; one that cannot be read counts as none and is replaced."""
+    try:
+        return read_manifest(output)
+    except ArtifactError:
+        return None
+
+
+def refuse_unwritable(output: Path, store: Path) -> None:
+    """Make sure that files can be made where an artifact and a store will be; nothing is left there.
+
+    Raises:
+        ArtifactError, StoreError: when not.
+    """
+    _try(output.absolute().parent, ArtifactError, f"output is {str(output)!r}", "--output")
+    _try(store.absolute(), StoreError, f"the token store is {str(store)!r}", "--store")
+
+
+def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> None:
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place) as stream:
+            stream.write(b"x")
+    except OSError as cause:
+        reason = f"{str(place)!r} cannot be written: {cause.strerror or cause}"
+        raise kind(f"{what}; {reason}. Choose another {option}.") from None
+
+
 def move_into_place(finished: Path, output: Path) -> None:
     """Put a finished artifact where it belongs; one that is there goes only once the new one is complete."""
     place, old = output.resolve(), _beside(output, "old")
@@ -98,13 +129,6 @@ def move_into_place(finished: Path, output: Path) -> None:
     sync_folder(place.parent)
     sync_folder(finished.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _restore_moved(output: Path) -> None:
-    """Put the artifact back that a build had moved away when it was ended, before the new one was in its place."""
-    place, old = output.resolve(), _beside(output, "old")
-    if not place.exists() and is_manifest(old / MANIFEST_FILE):
-        old.rename(place)
 
 
 def _prepare(folder: Path, identity: str | None) -> None:
@@ -138,60 +162,39 @@ def _beside(output: Path, purpose: str) -> Path:
     return place.with_name(f".{place.name}.{purpose}")
 
 
-def _refuse_foreign_entries(output: Path) -> None:
-    entries = {entry.name for entry in output.iterdir()} if output.is_dir() else set()
-    foreign = sorted(entries - ARTIFACT_ENTRIES)
-    if foreign:
-        raise ArtifactError(
-            f"output is {str(output)!r}, an artifact with other things in it, which would be lost: "
-            f"{', '.join(foreign[:5])}. Move them away, or choose a new folder."
-        )
-
-
 def _locked(folder: Path) -> int:
     """Return a descriptor that holds the folder's lock until it is closed or the process ends."""
-    while True:
-        descriptor = _lock_file(folder)
-        if descriptor is None:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise ArtifactInUseError(
-                f"another build is writing to {str(folder)!r}. Wait until it is done, or choose another --output."
-            ) from None
-        if _is_same_file(descriptor, folder / _LOCK):
-            return descriptor
-        os.close(descriptor)
-
-
-def _lock_file(folder: Path) -> int | None:
-    """Return a descriptor of the folder's lock; None when another build has just ended and is taking it away."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        if folder.is_file() or folder.is_symlink():
-            raise
-        return None
-    try:
-        return os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    except FileNotFoundError:
-        return None
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _refuse_link(folder: Path) -> None:
     if folder.is_symlink():
         raise ArtifactError(
             f"{str(folder)!r}, the working folder, is a link, and what it leads to would be emptied. Remove it."
         )
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if folder.is_file():
+                raise
+            continue  # another build has just ended and takes the folder away, here and below
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+            if _holds(descriptor, folder):
+                return descriptor
+
+
+def _holds(descriptor: int, folder: Path) -> bool:
+    """Lock the descriptor and say whether it is the folder's lock still; where it is not, it is closed."""
+    is_held = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = os.path.samestat(os.fstat(descriptor), (folder / _LOCK).stat())
+    except BlockingIOError:
+        raise ArtifactInUseError(
+            f"another build is writing to {str(folder)!r}. Wait until it is done, or choose another --output."
+        ) from None
+    finally:
+        if not is_held:
+            os.close(descriptor)
+    return is_held
 
 
 def _remove(folder: Path) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.build_errors import Kept
-from bridgepack.data.built import is_built
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
+from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.stages.shard_tasks import WrittenShard
 from bridgepack.data.stages.write import ArtifactSpec
 from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
+from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.errors import ConfigError
 from bridgepack.records import Manifest
-
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,6 @@ class ArtifactPlan:
 
     Attributes:
         output: where the artifact goes.
-        spec: what it is to be.
         existing: the manifest of the artifact at `output`, whole or not; None where there is none.
     """
 
@@ -37,7 +38,15 @@ class ArtifactPlan:
     @property
     def is_built(self) -> bool:
         """The output holds this very artifact, with every file of the right size."""
-        return is_built(self.output, self.existing, self.spec.fingerprint)
+        if self.existing is None or self.existing.fingerprint != self.spec.fingerprint:
+            return False
+        splits = self.existing.splits
+        sizes = {self.output / shard.path: shard.num_bytes for split in splits for shard in split.shards}
+        plans = [f"{split.name}.parquet" for split in splits]
+        others = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, *plans))]
+        return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items()) and all(
+            (self.output / name).is_file() for name in others
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
@@ -60,10 +69,55 @@ class BuildPlan(ArtifactPlan):
     Attributes:
         files: split -> input files.
         stamps: input file -> its stamp before it was hashed.
+        loading: the first worker, at work on the tokenizer and on what encodes texts.
     """
 
-    files: dict[str, list[InputFile]]
-    stamps: dict[Readable, tuple[int, int]]
+    files: Mapping[str, list[InputFile]]
+    stamps: Mapping[Readable, tuple[int, int]]
+    loading: StageLoading
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """What a build has finished; all of it is on disk and is used when the same command is run again.
+
+    Attributes:
+        output: folder of the artifact.
+        store: folder of the token store.
+        num_ranges_found: ranges whose tokens were in the store.
+        num_shards_found: shards that an earlier build, which was ended, had written.
+        engine_message: what there is to say about the engine that encodes texts.
+    """
+
+    output: str = ""
+    store: str = ""
+    num_ranges_tokenized: int = 0
+    num_ranges_found: int = 0
+    num_shards_written: int = 0
+    num_shards_found: int = 0
+    engine_message: str | None = None
+
+    def add_range(self, result: RangeResult) -> None:
+        """Count a range whose tokens are there."""
+        self.num_ranges_tokenized += bool(result.parts) and result.was_tokenized
+        self.num_ranges_found += bool(result.parts) and not result.was_tokenized
+
+    def add_shard(self, shard: WrittenShard) -> None:
+        """Count a shard."""
+        self.num_shards_written += not shard.was_there
+        self.num_shards_found += shard.was_there
+
+    def __str__(self) -> str:
+        """Say what is finished and what to do with it."""
+        num_ranges = self.num_ranges_tokenized + self.num_ranges_found
+        num_shards = self.num_shards_written + self.num_shards_found
+        if not num_ranges:
+            return "nothing was finished yet, and nothing is left behind"
+        shards = f" and {_plural(num_shards, 'shard')} of {self.output!r} are written" if num_shards else ""
+        return (
+            f"the tokens of {_plural(num_ranges, 'input range')} are in {self.store!r}{shards}; the same command goes "
+            "on from there"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +126,6 @@ class BuildResult:
 
     Attributes:
         output: folder of the artifact.
-        manifest: its manifest.
         was_built_before: the artifact was there already and nothing was done.
         replaced_fingerprint: of the artifact that was there before and is gone; None where there was none.
         kept: what of an earlier build or of the store was used, and what was made.
@@ -138,14 +191,17 @@ def build_options(
     Raises:
         ConfigError: when one of them is impossible, or Ray is not installed.
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"engine is {engine!r}; allowed: {', '.join(ENGINES)}. Use one of these.")
+    if engine not in {"local", "ray"}:
+        raise ConfigError(f"engine is {engine!r}; allowed: local, ray. Use one of these.")
     if engine != "ray" and ray_address is not None:
         raise ConfigError(f"--ray-address is {ray_address!r}, and the engine is {engine!r}. Add --engine ray.")
-    memory_bytes = None if memory is None else parse_memory(memory)
     return BuildOptions(
         store=store,
         num_workers=default_workers if num_workers is None else num_workers,
-        memory_bytes=memory_bytes,
+        memory_bytes=None if memory is None else parse_memory(memory),
         ray=ray_settings(ray_address, num_workers) if engine == "ray" else None,
     )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("s" if count != 1 else "")

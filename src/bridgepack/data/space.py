@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bridgepack.data.reading.forecast import BYTES_PER_TOKEN, json_bytes
 from bridgepack.data.reading.inputs import InputFile
-from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.stages.finish import RangeResult
 from bridgepack.errors import ArtifactError
 
 #: Bytes of a token in the store (id and mask), and in an artifact.
@@ -42,10 +42,10 @@ class SpaceWatch:
         Raises:
             ArtifactError: when the rest will not fit, at this rate.
         """
-        if result.finished is None or not result.was_tokenized or not result.num_bytes:
+        if not result.was_tokenized or not result.num_bytes:
             return
         self._done_bytes += result.num_bytes
-        self._token_bytes += result.token_file.stat().st_size
+        self._token_bytes += result.place.token_file.stat().st_size
         if self._done_bytes >= _SURE_BYTES:
             rate = self._token_bytes / self._done_bytes / _SURE_MARGIN
             rest = max(self._num_input_bytes - self._done_bytes, 0) * rate

@@ -55,12 +55,11 @@ LOOKUP_TOOL: Mapping[str, Any] = {
 def write_docstring_conversations(path: Path, *, validation_path: Path | None = None, limit: int | None = None) -> int:
     """Write question-and-answer conversations as JSON Lines and return how many, both files together.
 
-    The same Python installation gives the same bytes. Single questions, follow-ups over the methods of a class,
-    system messages, tool calls, and reference pages of whole modules from a few hundred to tens of thousands
-    of tokens.
+    The same Python installation gives the same bytes: single questions, follow-ups over the methods of a class, system
+    messages, tool calls, and reference pages of whole modules, of up to tens of thousands of tokens.
 
     Args:
-        path: JSON Lines file to write, UTF-8; it appears when it is complete.
+        path: UTF-8; it appears when it is complete.
         validation_path: file for every 16th module instead; None puts all in `path`.
         limit: stop after this many conversations; None writes all.
 
@@ -159,10 +158,5 @@ def _reference_conversation(objects: Sequence[DocumentedObject], rng: random.Ran
     module_name = objects[0].name if objects[0].kind == "module" else objects[0].owner
     page = "\n\n".join(f"## {entry.signature}\n\n{entry.text}" for entry in objects)
     question = f"Write a reference page for `{module_name}`, with every class and function in it."
-    return _conversation(
-        [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": f"# {module_name}\n\n{page}"},
-        ],
-        rng,
-    )
+    answer = f"# {module_name}\n\n{page}"
+    return _conversation([{"role": "user", "content": question}, {"role": "assistant", "content": answer}], rng)

@@ -18,6 +18,7 @@ SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "dist-packages", "idlelib", "lib2to3", "site-packages", "test", "tests", "turtledemo"}
 )
 
+Kind = Literal["module", "class", "function", "method"]
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,7 +34,7 @@ class DocumentedObject:
         text: the docstring, indentation cleaned; never empty.
     """
 
-    kind: Literal["module", "class", "function", "method"]
+    kind: Kind
     name: str
     owner: str
     signature: str
@@ -52,10 +53,6 @@ class DocumentedObject:
 
 def iter_documented_modules(seed: int, root: Path | None = None) -> Iterator[tuple[DocumentedObject, ...]]:
     """Yield the documented objects of each standard-library module that has some, in a seeded order.
-
-    Args:
-        seed: of the order of the modules.
-        root: folder of the library; the running interpreter's by default.
 
     Raises:
         DataError: the folder holds no Python source files.
@@ -88,7 +85,8 @@ def documented_objects(source: bytes, module_name: str) -> tuple[DocumentedObjec
         return ()
     found = {module_name: _documented(tree, module_name, "", "module")}
     for name, owner, definition in _iter_definitions(tree.body, module_name):
-        kind = _kind_of(definition, is_in_class=owner != module_name)
+        kind: Kind = "function" if owner == module_name else "method"
+        kind = "class" if isinstance(definition, ast.ClassDef) else kind
         found.setdefault(name, _documented(definition, name, owner, kind))
     return tuple(entry for entry in found.values() if entry is not None)
 
@@ -116,25 +114,14 @@ def _iter_definitions(body: Iterable[ast.stmt], owner: str) -> Iterator[tuple[st
             yield from _iter_definitions(nested, owner)
 
 
-def _kind_of(definition: _Definition, *, is_in_class: bool) -> Literal["class", "function", "method"]:
-    if isinstance(definition, ast.ClassDef):
-        return "class"
-    return "method" if is_in_class else "function"
-
-
-def _documented(
-    node: ast.Module | _Definition, name: str, owner: str, kind: Literal["module", "class", "function", "method"]
-) -> DocumentedObject | None:
+def _documented(node: ast.Module | _Definition, name: str, owner: str, kind: Kind) -> DocumentedObject | None:
     text = (ast.get_docstring(node) or "").strip()
     if not text or not _is_plain_text(text):
         return None
-    return DocumentedObject(kind=kind, name=name, owner=owner, signature=_signature(node, name), text=text)
-
-
-def _signature(node: ast.Module | _Definition, name: str) -> str:
+    signature = name
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return f"{name}({ast.unparse(node.args)})"
-    return name
+        signature = f"{name}({ast.unparse(node.args)})"
+    return DocumentedObject(kind=kind, name=name, owner=owner, signature=signature, text=text)
 
 
 def _is_plain_text(text: str) -> bool:

@@ -14,6 +14,7 @@ from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.shards.write import write_shard
 from bridgepack.data.store.token_file import TokenFiles, write_token_file
 from bridgepack.records import RowBatch
+from tests.support.packed_rows import token_batch
 
 Rows = list[tuple[list[int], list[int], list[int]]]
 Stored = tuple[list[int], list[int]]
@@ -23,18 +24,8 @@ C = ([31, 32], [1, 1])
 
 
 def _write(path: Path, *sequences: Stored) -> None:
-    lengths = np.array([len(ids) for ids, _ in sequences])
-    unused = np.zeros(len(sequences), dtype=np.int32)
     with write_token_file(path) as writer:
-        writer.add_sequences(
-            np.array([token for ids, _ in sequences for token in ids], dtype=np.int32),
-            np.array([flag for _, mask in sequences for flag in mask], dtype=np.int8),
-            stored_lengths=lengths,
-            row_offsets=unused,
-            num_trained=unused,
-            num_learned=unused,
-            num_context=unused,
-        )
+        writer.add(token_batch(sequences), eos_token_id=2)
 
 
 def _plan(packs: list[list[tuple[int, int, int]]], *, multiple: int, size: int) -> ShardPlan:

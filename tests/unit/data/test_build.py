@@ -10,8 +10,8 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import build as build_module
-from bridgepack.data import building
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.stages import split as splits
 from bridgepack.data.tasks import SilentProgress
@@ -119,19 +119,6 @@ def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
 
 
-@pytest.mark.parametrize("algorithm", ["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"])
-@pytest.mark.parametrize("context_parallel_size", [1, 2])
-def test_every_sequence_is_in_the_artifact_once(
-    tmp_path: Path, recipe: SFTRecipe, algorithm: str, context_parallel_size: int
-) -> None:
-    changes = {"packing__algorithm": algorithm, "parallelism__context_parallel_size": context_parallel_size}
-
-    build(with_changes(recipe, changes), tmp_path / "out")
-
-    assert _origins(tmp_path / "out", "training") == [(0, row) for row in range(1, 301)]
-    assert not check_artifact(ArtifactOnDisk(tmp_path / "out")).has_errors
-
-
 def test_many_shards_hold_the_rows_of_one(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     build(recipe, tmp_path / "one")
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 100)
@@ -190,13 +177,6 @@ def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
 
 
-def test_same_bytes_twice(tmp_path: Path, recipe: SFTRecipe) -> None:
-    build(recipe, tmp_path / "a")
-    build(recipe, tmp_path / "b")
-
-    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
-
-
 def test_same_bytes_wherever_ranges_are_cut(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = with_changes(recipe, {"data__validation_fraction": 0.2})
     build(changed, tmp_path / "a")
@@ -213,7 +193,7 @@ def test_same_bytes_with_one_worker_and_with_three(
     train = write_json_lines(tmp_path / "a.jsonl", chats)
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
     recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
-    monkeypatch.setattr(building, "_BYTES_PER_WORKER", 1)
+    monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
     monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
     monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])

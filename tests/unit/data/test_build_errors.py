@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.build_errors import Kept, kept_on_errors
 from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.results import Kept
+from bridgepack.data.workplace import kept_on_errors
 from bridgepack.errors import ArtifactError
 
 

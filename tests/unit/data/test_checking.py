@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.data.artifact.checking import ArtifactInParts, opened_for_check
+from bridgepack.data.artifact.checking import ArtifactOnDisk, opened_for_check
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.write import shard_name, write_shard
 from bridgepack.data.workers.pool import plain_runner
@@ -40,13 +40,13 @@ class Sleepy:
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from bridgepack.data.artifact.checking import ArtifactInParts
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.rules import check_artifact
 from bridgepack.rules.engine.scan import Execution
 from sleepy import Sleepy
 
-artifact = ArtifactInParts(Path(sys.argv[1]))
+artifact = ArtifactOnDisk(Path(sys.argv[1]))
 with plain_runner(2) as artifact.tasks:
     reader = Sleepy(Path(sys.argv[2], "began"))
     check_artifact(artifact, execution=Execution(reader=reader, run_tasks=artifact.tasks.run))
@@ -95,7 +95,7 @@ def test_a_small_artifact_is_read_in_this_process(folder: Path) -> None:
 
 
 def test_a_crash_in_a_worker_names_the_rule_and_the_shard(folder: Path) -> None:
-    artifact = ArtifactInParts(folder)
+    artifact = ArtifactOnDisk(folder)
     context = CheckContext(vocab_size="many")  # type: ignore[arg-type]
     with (
         pytest.raises(RuleCrashError, match=r"rule BP311 \(.*\) crashed on validation/shard-0000"),
@@ -127,7 +127,7 @@ def _row(seed: int) -> Row:
 
 
 def _scan(folder: Path, num_workers: int) -> tuple[CheckReport, ArtifactFacts]:
-    artifact = ArtifactInParts(folder)
+    artifact = ArtifactOnDisk(folder)
     with plain_runner(num_workers) as artifact.tasks:
         execution = Execution(reader=artifact.parts, run_tasks=artifact.tasks.run, part_tokens=1000, max_tokens=300)
         return judge_artifact(artifact, context=CONTEXT, execution=execution)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.artifact.artifact import ArtifactOnDisk
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.discovery import find_shards
 from bridgepack.errors import ArtifactError
 from bridgepack.rules import CheckContext, check_artifact
@@ -156,15 +156,6 @@ def test_metadata_belongs_to_all_files_of_a_folder(
     assert facts.exists == (metadata is not None)
     assert facts.path == (metadata or "bridge_metadata.json")
     assert facts.content == ([{"name": metadata}] if metadata else None)
-
-
-def test_metadata_may_be_named(tmp_path: Path) -> None:
-    _touched(tmp_path, "training_16.npy", "validation_16.npy", "mine.json")
-    (tmp_path / "mine.json").write_text("[]")
-
-    facts = ArtifactOnDisk(tmp_path / "training_16.npy", metadata=tmp_path / "mine.json").metadata_facts()
-
-    assert (facts.path, facts.exists, facts.content) == (str(tmp_path / "mine.json"), True, [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.stages import split as splits

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import operator
+from dataclasses import asdict, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bridgepack.data.artifact.artifact import Artifact, ArtifactOnDisk
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest, write_manifest
 from bridgepack.errors import ArtifactError
 from bridgepack.records import (
@@ -100,21 +103,6 @@ def test_manifest_that_cannot_be_read(tmp_path: Path, content: str, message: str
     assert "Build the artifact again" in str(raised.value)
 
 
-def _changed(path: tuple[Any, ...], value: Any) -> str:
-    content: Any = json.loads(json.dumps(_plain()))
-    node = content
-    for part in path[:-1]:
-        node = node[part]
-    node[path[-1]] = value
-    return json.dumps(content)
-
-
-def _plain() -> Any:
-    from dataclasses import asdict
-
-    return asdict(MANIFEST)
-
-
 @pytest.mark.parametrize(
     ("path", "value", "place"),
     [
@@ -127,7 +115,11 @@ def _plain() -> Any:
 def test_manifest_with_a_wrong_value_names_the_place(
     tmp_path: Path, path: tuple[Any, ...], value: Any, place: str
 ) -> None:
-    (tmp_path / MANIFEST_FILE).write_text(_changed(path, value))
+    content: Any = json.loads(json.dumps(asdict(MANIFEST)))
+    *parents, name = path
+    node = reduce(operator.getitem, parents, content)
+    node[name] = value
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(content))
 
     if value == "8":
         assert read_manifest(tmp_path).packed_sequence_size == 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from bridgepack.data.shards import write as shard_writing
 from bridgepack.data.shards.write import write_shard
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
+from tests.unit.rules.in_memory_artifact import row_batch
 
 Row = dict[str, list[int]]
 ROWS: list[Row] = [
@@ -27,24 +28,8 @@ ROWS: list[Row] = [
 ]
 
 
-def _batch(rows: list[Row], dtype: Any = np.int32) -> RowBatch:
-    def flat(name: str) -> tuple[Any, Any]:
-        values = np.array([value for row in rows for value in row[name]], dtype=dtype)
-        return values, np.cumsum([0, *(len(row[name]) for row in rows)])
-
-    ids, token_offsets = flat(INPUT_IDS)
-    mask, mask_offsets = flat(LOSS_MASK)
-    starts, start_offsets = flat(SEQ_START_ID)
-    return RowBatch(
-        shard="s",
-        first_row=0,
-        input_ids=ids,
-        token_offsets=token_offsets,
-        loss_mask=mask,
-        mask_offsets=mask_offsets,
-        seq_start_id=starts,
-        start_offsets=start_offsets,
-    )
+def _batch(rows: list[Row]) -> RowBatch:
+    return row_batch([list(row.values()) for row in rows])
 
 
 @pytest.fixture(params=[1, 2, 5, 9])
@@ -68,8 +53,10 @@ def test_arrow_reads_the_rows_and_its_own_types(tmp_path: Path, rows_per_group: 
 
 
 def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
-    for name, dtype in (("expected", np.int32), ("wide", np.int64)):
-        write_shard(tmp_path / name, iter([_batch(ROWS, dtype=dtype)]), packed_sequence_size=4096)
+    batch = _batch(ROWS)
+    wide = {name: getattr(batch, name).astype(np.int64) for name in (INPUT_IDS, LOSS_MASK, SEQ_START_ID)}
+    for name, written in (("expected", batch), ("wide", replace(batch, **wide))):
+        write_shard(tmp_path / name, iter([written]), packed_sequence_size=4096)
 
     assert (tmp_path / "wide").read_bytes() == (tmp_path / "expected").read_bytes()
 

@@ -10,7 +10,7 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
-from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildOptions, BuildResult
 from bridgepack.errors import ArtifactError, ConfigError, DataError, StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
@@ -67,15 +67,6 @@ def test_default_folder_lies_beside_the_artifact(tmp_path: Path, recipe: SFTReci
 
     assert result.output == tmp_path / f"small-{result.manifest.fingerprint[:12]}"
     assert _repack(tmp_path / "out", packing__packed_sequence_size=64).was_built_before
-
-
-def test_plan_writes_nothing(tmp_path: Path, recipe: SFTRecipe) -> None:
-    before = file_bytes(tmp_path)
-
-    plan = plan_repack(tmp_path / "out", {"packing.packed_sequence_size": 64})
-
-    assert plan.summary()["is_built"] is False
-    assert file_bytes(tmp_path) == before
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from bridgepack.data import space
-from bridgepack.data.built import refuse_unwritable
+from bridgepack.data.output import refuse_unwritable
 from bridgepack.data.reading.inputs import JSON_LINES, InputFile
 from bridgepack.data.space import SpaceWatch
 from bridgepack.errors import ArtifactError, StoreError

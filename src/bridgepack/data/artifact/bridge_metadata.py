@@ -7,9 +7,11 @@ Source: megatron-bridge 0.6.2, `data/packing/algorithms.py` (create_packing_stra
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Annotated, TypedDict
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from bridgepack.data.files import write_text
 from bridgepack.errors import ArtifactError, DataError
@@ -17,10 +19,11 @@ from bridgepack.records import SplitStatistics
 
 BRIDGE_METADATA_FILE = "bridge_metadata.json"
 
-_COUNTS = ("dataset_max_seqlen", "max_samples_per_bin", "pack_size", "min_packed_seqlen")
-_MEANS = ("packing_factor", "packing_efficiency")
+type _Count = Annotated[int, Field(ge=0, strict=True)]
+type _Mean = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
+@with_config(ConfigDict(extra="allow"))
 class BridgeMetadataEntry(TypedDict):
     """One split, under the host's names; lengths are runtime tokens with alignment padding.
 
@@ -33,12 +36,15 @@ class BridgeMetadataEntry(TypedDict):
         min_packed_seqlen: tokens of the emptiest pack.
     """
 
-    dataset_max_seqlen: int
-    max_samples_per_bin: int
-    packing_factor: float
-    packing_efficiency: float
-    pack_size: int
-    min_packed_seqlen: int
+    dataset_max_seqlen: _Count
+    max_samples_per_bin: _Count
+    packing_factor: _Mean
+    packing_efficiency: _Mean
+    pack_size: _Count
+    min_packed_seqlen: _Count
+
+
+_ENTRIES = TypeAdapter(Annotated[list[BridgeMetadataEntry], Field(min_length=1)])
 
 
 def bridge_metadata_entry(statistics: SplitStatistics, *, packed_sequence_size: int) -> BridgeMetadataEntry:
@@ -75,33 +81,13 @@ def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:
         ArtifactError: the file is missing, is no JSON list of objects, or holds a value of another kind.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return _ENTRIES.validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} does not exist; the host reads it. Rebuild the artifact.") from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read as JSON: {error}. Rebuild the artifact.") from error
-    if not isinstance(content, list) or not content:
-        raise ArtifactError(
-            f"{path} holds {_shown(content)}; it must be a JSON list with one object per split. Rebuild the artifact."
-        )
-    for position, entry in enumerate(content):
-        _check_entry(entry, where=f"{path}, entry {position}")
-    return cast(list[BridgeMetadataEntry], content)
-
-
-def _check_entry(entry: Any, *, where: str) -> None:
-    if not isinstance(entry, Mapping):
-        raise ArtifactError(f"{where} is {_shown(entry)}; it must be an object. Rebuild the artifact.")
-    for name in (*_COUNTS, *_MEANS):
-        if name not in entry:
-            raise ArtifactError(f"{where}: {name} is missing; the host reads it. Rebuild the artifact.")
-        value = entry[name]
-        is_number = type(value) is int or (name in _MEANS and type(value) is float)
-        if not is_number or not 0 <= value < float("inf"):
-            kind = "a non-negative integer" if name in _COUNTS else "a finite non-negative number"
-            message = f"{where}: {name} is {_shown(value)}; it must be {kind}. Rebuild the artifact."
-            raise ArtifactError(message)
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value)[:80]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Rebuild the artifact.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f", entry {part}" if isinstance(part, int) else f": {part}" for part in first["loc"])
+        found = f"{where} is {first['input']!r:.80}"
+        raise ArtifactError(f"{path}{found}: {first['msg']}. Rebuild the artifact.") from error

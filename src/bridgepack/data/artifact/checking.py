@@ -1,22 +1,25 @@
-"""Opens an artifact for a check: read in parts, hashed and decoded by several processes."""
+"""Packed shards as `bridgepack check` judges them: read in parts, hashed and decoded by several processes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bridgepack.data.artifact.artifact import ArtifactOnDisk
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
+from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.npy import NPY_SUFFIX, iter_npy_batches, read_npy_facts
 from bridgepack.data.shards.opening import why_not_openable
-from bridgepack.data.shards.read import read_shard_facts
-from bridgepack.data.shards.row_groups import iter_row_groups
+from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts
 from bridgepack.data.tasks import InThisProcess
 from bridgepack.data.workers.pool import PlainRunner, plain_runner
-from bridgepack.records import RowBatch, ShardFacts
+from bridgepack.errors import ArtifactError
+from bridgepack.records import SPLITS, MetadataFacts, RowBatch, ShardFacts
 
 #: A process takes about a second to start; another one reads and judges half of this meanwhile.
 BYTES_PER_WORKER = 1 << 27
@@ -27,11 +30,7 @@ _HASHED_FIRST_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartsOnDisk:
-    """Reads parts of shards; small when pickled, since each task carries it.
-
-    Attributes:
-        folder: what the paths of shards are relative to.
-    """
+    """Reads parts of the shards in a folder; small when pickled, since each task carries it."""
 
     folder: Path
 
@@ -63,44 +62,112 @@ class PartsOnDisk:
         return read(self.folder / shard, shard, None)
 
 
-class ArtifactInParts(ArtifactOnDisk):
-    """Packed shards on disk, read in parts by a runner's processes; the scan hashes them.
+class ArtifactOnDisk:
+    """Packed shards on disk, ours or another tool's, as facts; broken files raise nothing.
 
     Attributes:
-        parts: reads the parts.
-        tasks: runs the tasks.
+        manifest: None for packs that another tool wrote.
+        folder: what the paths of shards are relative to.
+        parts: reads parts of shards.
+        tasks: runs tasks; in this process, until something else is set.
     """
 
-    def __init__(self, target: Path, *, metadata: Path | None = None) -> None:
-        """Open a target as `ArtifactOnDisk` does; tasks run in this process until `tasks` is set.
+    def __init__(self, target: Path) -> None:
+        """Open a target.
+
+        Args:
+            target: an artifact; a folder with packed files (`.parquet`, `.pq`, or `.npy` of megatron-bridge 0.3) in it
+                or in sub-folders named like splits; one such file; or a pattern with `*` or `?` that gives such files.
 
         Raises:
-            ArtifactError: when it is no artifact.
+            ArtifactError: when it is no such thing, or has a manifest that cannot be read.
         """
-        super().__init__(target, hashes=False, metadata=metadata)
+        has_manifest = (target / MANIFEST_FILE).exists()
+        self._found = FoundShards(folder=target) if has_manifest else find_shards(target)
+        if not self._found.splits and is_pattern(target) and not target.exists():
+            raise ArtifactError(
+                f"{str(target)!r} matches no .parquet, .pq or .npy file. Give a pattern that does, or a folder; `**` "
+                "is one level, as in the host."
+            )
+        self.manifest = None if self._found.splits else read_manifest(target)
+        self.folder = self._found.folder
         self.parts = PartsOnDisk(folder=self.folder)
         self.tasks = PlainRunner(InThisProcess())
 
+    @property
+    def name_hints(self) -> Mapping[str, int]:
+        """What names tell where there is no manifest: `packed_sequence_size`, `pad_seq_to_mult`, or neither."""
+        return {} if self.manifest is not None else self._found.name_hints()
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """Its splits, training first."""
+        return tuple(self._shards)
+
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
-        """Return facts about the split's shards, in order; with hashes where they had to be known before opening."""
-        names = self._shard_names(split)
+        """Return facts about the split's shards, in order: those the manifest lists, or those found.
+
+        They have hashes where these had to be known before opening.
+        """
+        names = self._shards.get(split, ())
         found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._deadly]))
         return tuple(
             replace(self._deadly.get(name) or next(found), sha256=self._known_hashes.get(name)) for name in names
         )
 
+    def unlisted_shards(self) -> tuple[str, ...]:
+        """Return paths of Parquet files in the artifact that its manifest does not list, sorted."""
+        if self.manifest is None:
+            return ()
+        listed = {name for names in self._shards.values() for name in names}
+        folders = [self.folder, *(self.folder / name for name in SPLITS)]
+        found = [path for folder in folders for path in folder.glob("*.p*q*") if path.suffix in {".parquet", ".pq"}]
+        return tuple(sorted({str(path.relative_to(self.folder)) for path in found} - listed))
+
+    def metadata_facts(self) -> MetadataFacts:
+        """Return facts about the host's metadata file."""
+        path = self._found.metadata_path() if self.manifest is None else self.folder / BRIDGE_METADATA_FILE
+        name = BRIDGE_METADATA_FILE if path is None else path.name
+        if path is None or not path.is_file():
+            return MetadataFacts(path=name, exists=False)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            return MetadataFacts(path=name, exists=True, read_error=str(error))
+        return MetadataFacts(path=name, exists=True, content=content)
+
+    def iter_shard_batches(self, shard: str, *, max_tokens: int) -> Iterator[RowBatch]:
+        """Yield the rows of one shard in order, in batches of bounded memory.
+
+        Raises:
+            ArtifactError: as `PartsOnDisk.iter_batches`.
+        """
+        yield from self.parts.iter_batches(shard, row_groups=None, first_row=0, max_tokens=max_tokens)
+
     def num_bytes(self) -> int:
         """Return the size of all shards that are there."""
-        paths = [self.folder / name for split in self.split_names for name in self._shard_names(split)]
+        paths = [self.folder / name for names in self._shards.values() for name in names]
         return sum(path.stat().st_size for path in paths if path.is_file())
+
+    @cached_property
+    def _shards(self) -> Mapping[str, tuple[str, ...]]:
+        """Split -> paths of its shards."""
+        if self.manifest is None:
+            return self._found.splits
+        return {split.name: tuple(shard.path for shard in split.shards) for split in self.manifest.splits}
+
+    @cached_property
+    def _parquet_names(self) -> list[str]:
+        """The Parquet shards that are there."""
+        names = [name for names in self._shards.values() for name in names]
+        return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
 
     @cached_property
     def _known_hashes(self) -> Mapping[str, str]:
         """Shard -> sha256 of those that are compared with the manifest before they are opened."""
         if self.manifest is None or self.num_bytes() > _HASHED_FIRST_BYTES:
             return {}
-        names = self._parquet_names()
-        return dict(zip(names, self.tasks.run(self.parts.sha256, names), strict=True))
+        return dict(zip(self._parquet_names, self.tasks.run(self.parts.sha256, self._parquet_names), strict=True))
 
     @cached_property
     def _deadly(self) -> Mapping[str, ShardFacts]:
@@ -109,7 +176,7 @@ class ArtifactInParts(ArtifactOnDisk):
         promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
         names = {
             self.folder / name: name
-            for name in self._parquet_names()
+            for name in self._parquet_names
             if name not in self._known_hashes or self._known_hashes[name] != promised[name]
         }
         return {
@@ -117,25 +184,15 @@ class ArtifactInParts(ArtifactOnDisk):
             for path, reason in why_not_openable(list(names)).items()
         }
 
-    def _parquet_names(self) -> list[str]:
-        """Return the Parquet shards that are there."""
-        names = [name for split in self.split_names for name in self._shard_names(split)]
-        return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
-
 
 @contextmanager
-def opened_for_check(target: Path, *, metadata: Path | None = None, num_workers: int = 1) -> Iterator[ArtifactInParts]:
+def opened_for_check(target: Path, *, num_workers: int = 1) -> Iterator[ArtifactOnDisk]:
     """Give an artifact with a runner, which an error or Ctrl-C ends at once; little data gets fewer processes.
-
-    Args:
-        target: as for `ArtifactOnDisk`.
-        metadata: the host's metadata file; by default the artifact's.
-        num_workers: most processes.
 
     Raises:
         ArtifactError: when it is no artifact.
     """
-    artifact = ArtifactInParts(target, metadata=metadata)
+    artifact = ArtifactOnDisk(target)
     with plain_runner(min(num_workers, artifact.num_bytes() // BYTES_PER_WORKER)) as artifact.tasks:
         yield artifact
 

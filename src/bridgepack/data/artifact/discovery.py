@@ -93,8 +93,10 @@ def find_shards(target: Path) -> FoundShards:
         return FoundShards(folder=target, splits=_by_split(_files_in(target), target), is_whole=True)
     if target.exists():
         folder, paths = target.parent, [target]
-    else:
-        folder, paths = _folder_of_pattern(target), _files_of_pattern(target)
+    else:  # the last folder without a wildcard: data/*/a.parquet -> data; `**` is one level, as in the host
+        folder = next((parent for parent in target.parents if not is_pattern(parent)), Path())
+        pattern = re.sub(r"\*+", "*", str(target.relative_to(folder)))
+        paths = list(folder.glob(pattern)) if is_pattern(target) else []
     splits = _by_split([path for path in paths if _is_packed(path)], folder)
     chosen = FoundShards(folder=folder, splits=splits)
     every = FoundShards(folder=folder, splits=_by_split(_files_in(folder), folder), is_whole=True)
@@ -122,18 +124,6 @@ def _files_in(folder: Path) -> list[Path]:
     return in_splits or ([path for path in folder.iterdir() if _is_packed(path)] if folder.is_dir() else [])
 
 
-def _files_of_pattern(target: Path) -> list[Path]:
-    """Return what a pattern gives; `**` is one level, as in the host."""
-    folder = _folder_of_pattern(target)
-    pattern = re.sub(r"\*+", "*", str(target.relative_to(folder)))
-    return list(folder.glob(pattern)) if is_pattern(target) else []
-
-
-def _folder_of_pattern(target: Path) -> Path:
-    """Return the last folder without a wildcard: data/*/a.parquet -> data."""
-    return next((parent for parent in target.parents if not is_pattern(parent)), Path())
-
-
 def _is_packed(path: Path) -> bool:
     is_hidden = path.name.startswith(".")
     return not is_hidden and path.name.lower().endswith(PACKED_SUFFIXES) and not path.is_dir()
@@ -143,16 +133,11 @@ def _by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]
     groups: dict[str, list[Path]] = {}
     for path in sorted(paths):
         groups.setdefault(_split_of(path), []).append(path)
-    return {
-        split: tuple(str(path.relative_to(folder)) for path in _of_one_format(groups[split]))
-        for split in _SPLIT_ORDER
-        if split in groups
-    }
-
-
-def _of_one_format(paths: list[Path]) -> list[Path]:
-    parquet = [path for path in paths if path.suffix.lower() != NPY_SUFFIX]
-    return parquet or paths
+    found = {}
+    for split in (name for name in _SPLIT_ORDER if name in groups):
+        parquet = [path for path in groups[split] if path.suffix.lower() != NPY_SUFFIX]
+        found[split] = tuple(str(path.relative_to(folder)) for path in parquet or groups[split])
+    return found
 
 
 def _split_of(path: Path) -> str:

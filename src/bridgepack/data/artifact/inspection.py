@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
+from itertools import pairwise, zip_longest
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.artifact import Artifact
@@ -15,7 +13,6 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import seq_boundaries
-from bridgepack.records import PackedRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +35,6 @@ class SequenceView:
     """One sequence of a pack.
 
     Attributes:
-        position: in the pack, 0-based.
         file: it came from; None where the artifact does not say.
         row: of that file, 1-based.
         start: first token, stored coordinates.
@@ -65,7 +61,6 @@ class PackView:
     """One pack.
 
     Attributes:
-        split: it belongs to.
         index: 0-based row of the split.
         packed_sequence_size: runtime tokens it can hold.
         sequences: in row order.
@@ -87,13 +82,27 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
     """
     row = artifact.row(split, index)
     tokenizer, note = tokenizer_of(artifact)
-    origins = _origins(artifact, split, index)
     eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
-    bounds = seq_boundaries(row.seq_start_id, len(row.input_ids))
+    bounds = seq_boundaries(row.seq_start_id, len(row.input_ids)).tolist()
+    origins = zip_longest(pairwise(bounds), _origins(artifact, split, index)[: len(bounds) - 1])
     sequences = []
-    for position, (start, stop) in enumerate(pairwise(bounds)):
-        origin = origins[position] if position < len(origins) else None
-        sequences.append(_view_sequence(row, position, int(start), int(stop), origin, tokenizer, eos_token_id))
+    for position, ((start, stop), origin) in enumerate(origins):
+        file, source_row, length = origin or (None, None, stop - start - 1)
+        ids = row.input_ids[start : start + length + 1]
+        is_trained = row.loss_mask[start : start + length].astype(bool)
+        sequences.append(
+            SequenceView(
+                position=position,
+                file=file,
+                row=source_row,
+                start=start,
+                runtime_length=length,
+                num_alignment_tokens=stop - start - 1 - length,
+                num_trained_tokens=int(is_trained.sum()),
+                num_skipped_tokens=int((is_trained & (ids[:-1] == eos_token_id)).sum()),
+                spans=tuple(_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
+            )
+        )
     return PackView(
         split=split,
         index=index,
@@ -103,39 +112,12 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
     )
 
 
-def _view_sequence(
-    row: PackedRow,
-    position: int,
-    start: int,
-    stop: int,
-    origin: tuple[str, int, int] | None,
-    tokenizer: ChatTokenizer | None,
-    eos_token_id: int,
-) -> SequenceView:
-    file, source_row, runtime_length = origin or (None, None, stop - start - 1)
-    ids = row.input_ids[start : start + runtime_length + 1]
-    labels_trained = row.loss_mask[start : start + runtime_length].astype(bool)
-    trained = np.concatenate(([False], labels_trained))
-    return SequenceView(
-        position=position,
-        file=file,
-        row=source_row,
-        start=start,
-        runtime_length=runtime_length,
-        num_alignment_tokens=stop - start - 1 - runtime_length,
-        num_trained_tokens=int(labels_trained.sum()),
-        num_skipped_tokens=int((labels_trained & (ids[:-1] == eos_token_id)).sum()),
-        spans=tuple(_spans(ids.tolist(), trained.tolist(), tokenizer)),
-    )
-
-
 def _spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
     cuts = [0, *(index for index in range(1, len(ids)) if trained[index] != trained[index - 1]), len(ids)]
-    spans = []
-    for start, stop in pairwise(cuts):
-        part = ids[start:stop]
-        spans.append(TextSpan(text=text_of(part, tokenizer), is_trained=trained[start], num_tokens=len(part)))
-    return spans
+    return [
+        TextSpan(text=text_of(ids[start:stop], tokenizer), is_trained=trained[start], num_tokens=stop - start)
+        for start, stop in pairwise(cuts)
+    ]
 
 
 def text_of(ids: Sequence[int], tokenizer: ChatTokenizer | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -46,15 +46,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedRow:
-    """A source row that gave no sequence.
-
-    Attributes:
-        split: it would have belonged to.
-        file: it came from.
-        row: of that file, from 1.
-        reason: why.
-        detail: what was found.
-    """
+    """A source row that gave no sequence; `split` is the one it would have belonged to, `row` counts from 1."""
 
     split: str
     file: str
@@ -115,38 +107,46 @@ def iter_plan_columns(artifact: Artifact, split: str, names: Sequence[str]) -> I
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=list(names)):
-                yield tuple(_whole_numbers(path, name, batch.column(name)) for name in names)
+                columns = {name: numpy_array(batch.column(name)) for name in names}
+                for name, values in columns.items():
+                    if values.dtype.kind not in "iu":
+                        raise _not_whole(path, name)
+                yield tuple(values.astype(np.int64) for values in columns.values())
     except (pa.ArrowException, OSError, LookupError) as error:
         raise _unreadable(path, error) from None
 
 
-def _whole_numbers(path: Path, name: str, column: Any) -> IntArray:
-    values = numpy_array(column)
-    if values.dtype.kind not in "iu":
-        raise _not_whole(path, name)
-    numbers: IntArray = values.astype(np.int64)
-    return numbers
-
-
-def iter_dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
+def iter_dropped_rows(artifact: Artifact, *, row: int | None = None) -> Iterator[DroppedRow]:
     """Yield the ledger's lines; an artifact without a ledger gives none.
+
+    Args:
+        artifact: the artifact.
+        row: only lines that may be of this row; others are not parsed.
 
     Raises:
         ArtifactError: a line cannot be read.
     """
-    for line in _ledger_lines(artifact):
-        yield _dropped(line, artifact)
+    path = artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE
+    marks = ("",) if row is None else (f'"row": {row},', f'"row":{row},')
+    if not path.is_file():
+        return
+    try:
+        with path.open(encoding="utf-8") as stream:
+            for line in stream:
+                if any(mark in line for mark in marks):
+                    entry = json.loads(line)
+                    yield DroppedRow(**{field.name: entry[field.name] for field in fields(DroppedRow)})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
 
 
 def find_dropped_rows(artifact: Artifact, file: str, row: int) -> tuple[DroppedRow, ...]:
-    """Return what the ledger says of a source row; lines of other rows are not parsed.
+    """Return what the ledger says of a source row.
 
     Raises:
         ArtifactError: a line cannot be read.
     """
-    marks = (f'"row": {row},', f'"row":{row},')
-    found = [_dropped(line, artifact) for line in _ledger_lines(artifact) if any(mark in line for mark in marks)]
-    return tuple(drop for drop in found if drop.file == file and drop.row == row)
+    return tuple(drop for drop in iter_dropped_rows(artifact, row=row) if drop.file == file and drop.row == row)
 
 
 def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -> list[PlanEntry]:
@@ -155,17 +155,13 @@ def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -
         return []
     try:
         table = pq.read_table(path, filters=filters, columns=list(PLAN_COLUMNS))
-        _refuse_other_than_integers(path, table)
+        for field, column in zip(table.schema, table.columns, strict=True):
+            if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+                raise _not_whole(path, field.name)
         entries = [PlanEntry(**row) for row in table.to_pylist()]
         return sorted(entries, key=lambda entry: (entry.pack, entry.position))
     except (pa.ArrowException, OSError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from None
-
-
-def _refuse_other_than_integers(path: Path, table: Any) -> None:
-    for field, column in zip(table.schema, table.columns, strict=True):
-        if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
-            raise _not_whole(path, field.name)
 
 
 def _not_whole(path: Path, name: str) -> ArtifactError:
@@ -175,22 +171,3 @@ def _not_whole(path: Path, name: str) -> ArtifactError:
 def _unreadable(path: Path, error: BaseException) -> ArtifactError:
     reason = " ".join(str(error).split())[:200]
     return ArtifactError(f"{path} cannot be read: {reason}. Build the artifact again.")
-
-
-def _ledger_lines(artifact: Artifact) -> Iterator[str]:
-    path = artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE
-    if not path.is_file():
-        return
-    try:
-        with path.open(encoding="utf-8") as stream:
-            yield from stream
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _dropped(line: str, artifact: Artifact) -> DroppedRow:
-    try:
-        entry = json.loads(line)
-        return DroppedRow(**{name: entry[name] for name in ("split", "file", "row", "reason", "detail")})
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(artifact.folder / PLAN_FOLDER / DROPPED_ROWS_FILE, error) from None

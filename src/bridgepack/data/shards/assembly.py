@@ -23,14 +23,12 @@ class ShardPlan:
     """One shard to be written: its packs, and where each of their sequences lies in the token store.
 
     Attributes:
-        path: of the shard.
         name: relative to the artifact.
         pack_offsets: shape [num_packs + 1]: pack `p` has sequences `pack_offsets[p]:pack_offsets[p + 1]`.
         store_files: shape [num_sequences], position of the store file.
         store_indices: shape [num_sequences], position inside that file.
         stored_lengths: shape [num_sequences], before alignment.
         pad_seq_to_mult: multiple of every runtime length.
-        pad_token_id: what alignment padding is made of.
         packed_sequence_size: runtime tokens a pack can hold.
     """
 

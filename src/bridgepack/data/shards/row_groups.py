@@ -1,8 +1,9 @@
-"""Reads row groups of Parquet shards as flat arrays."""
+"""Reads Parquet shards: row groups as flat arrays, single rows, and footers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
+from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch, ShardFacts
 
 _COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
 
@@ -51,9 +52,9 @@ def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
     Raises:
         ArtifactError: when a row or an element is null, or a column is no list.
     """
-    ids, token_offsets = _flat(table, INPUT_IDS, name)
-    mask, mask_offsets = _flat(table, LOSS_MASK, name)
-    starts, start_offsets = _flat(table, SEQ_START_ID, name)
+    (ids, token_offsets), (mask, mask_offsets), (starts, start_offsets) = (
+        _flat(table, column, name) for column in _COLUMNS
+    )
     return RowBatch(
         shard=name,
         first_row=first_row,
@@ -66,7 +67,46 @@ def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
     )
 
 
-def tokens_in(group: Any) -> int:
+def read_shard_row(path: Path, name: str, index: int) -> PackedRow:
+    """Return one row by its 0-based position in the shard, decoding only its row group.
+
+    Raises:
+        ArtifactError: when the shard cannot be read or has no such row.
+    """
+    first_row = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.metadata.num_row_groups):
+                num_rows = file.metadata.row_group(group).num_rows
+                if index < first_row + num_rows:
+                    return batch_of_table(file.read_row_group(group), name, first_row).row(index - first_row)
+                first_row += num_rows
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{name} row {index} cannot be read: {one_line(error).rstrip('.')}.") from None
+    raise ArtifactError(f"{name} has {first_row} rows, so there is no row {index}. Build the artifact again.")
+
+
+def read_shard_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
+    """Return what a shard's footer says; a broken file is a fact, not an error."""
+    if not path.is_file():
+        return ShardFacts(path=name, exists=False)
+    facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, sha256=sha256)
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        return replace(
+            facts,
+            columns={field.name: str(field.type) for field in schema},
+            num_rows=metadata.num_rows,
+            row_group_rows=tuple(group.num_rows for group in groups),
+            row_group_tokens=tuple(map(_tokens_in, groups)),
+        )
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        return replace(facts, read_error=one_line(error))
+
+
+def _tokens_in(group: Any) -> int:
     """Return the stored tokens of a row group, from its footer."""
     for index in range(group.num_columns):
         column = group.column(index)
@@ -108,10 +148,10 @@ def _flat(table: Any, column: str, name: str) -> tuple[Any, Any]:
 def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:
     """Yield the rows of some row groups; of a single one that is too large, piece by piece."""
     first = file.metadata.row_group(groups[0])
-    if len(groups) > 1 or tokens_in(first) <= max_tokens:
+    if len(groups) > 1 or _tokens_in(first) <= max_tokens:
         yield file.read_row_groups(groups, columns=list(_COLUMNS), use_threads=False)
         return
-    num_rows = max(first.num_rows * max_tokens // tokens_in(first), 1)
+    num_rows = max(first.num_rows * max_tokens // _tokens_in(first), 1)
     for batch in file.iter_batches(batch_size=num_rows, row_groups=groups, columns=list(_COLUMNS), use_threads=False):
         yield pa.Table.from_batches([batch])
 
@@ -120,7 +160,7 @@ def _groups_within(footer: Any, row_groups: range | None, max_tokens: int) -> It
     groups: list[int] = []
     num_tokens = 0
     for index in row_groups if row_groups is not None else range(footer.num_row_groups):
-        size = tokens_in(footer.row_group(index))
+        size = _tokens_in(footer.row_group(index))
         if groups and num_tokens + size > max_tokens:
             yield groups
             groups, num_tokens = [], 0

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
-from bridgepack.data.stages.validation_split import is_set_aside
 from bridgepack.data.store.token_file import Int32Array, TokenFiles, TokenIndex, read_token_index, write_token_file
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import VALIDATION, Drop, DropReason
-from bridgepack.records.token_batches import token_counts
+from bridgepack.records import VALIDATION, Drop, DropReason, MaskArray, TokenArray
+from bridgepack.records.token_batches import RowDrop, TokenBatch
 
 #: Drops of each reason that the manifest shows.
-EXAMPLES_PER_REASON = 5
+_EXAMPLES_PER_REASON = 5
+#: Bits of a row's number in what is hashed; those above are its file's.
+_FILE_BITS = 44
 _OVER_LONG_ADVICE = (
     "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
 )
@@ -55,19 +57,19 @@ class FinishSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangePlace:
-    """Where a range's rows come from.
+    """Where a range's rows come from, and where its tokens are.
 
     Attributes:
-        position: of the range among all ranges of the split's files.
-        file_index: of its file.
+        file_index: position of its file in the split's list of inputs.
         label: what the ledger calls the file.
         first_row: 1-based number of its first row.
+        token_file: its tokens; there, or to be made.
     """
 
-    position: int
     file_index: int
     label: str
     first_row: int
+    token_file: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,227 +100,164 @@ class RangePart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FinishedRange:
-    """What became of a range's rows.
+class RangeResult:
+    """What became of a range.
 
     Attributes:
-        parts: split -> its rows.
+        place: where its rows come from, and its tokens.
+        parts: split -> its rows; empty where the tokens are not there and cannot be made from the task.
         cut_file: sequences that were cut; None where there is none.
         num_rows: rows read, drops included.
         num_blank_lines: lines without anything on them.
+        was_tokenized: now; otherwise the tokens were in the store.
+        num_bytes: its share of the input file's size; 0 where that is not known.
     """
 
-    parts: Mapping[str, RangePart]
-    cut_file: Path | None
-    num_rows: int
-    num_blank_lines: int
+    place: RangePlace
+    parts: Mapping[str, RangePart] = field(default_factory=dict)
+    cut_file: Path | None = None
+    num_rows: int = 0
+    num_blank_lines: int = 0
+    was_tokenized: bool = False
+    num_bytes: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Cuts:
-    """Sequences that were cut; arrays have shape [num_cut].
-
-    Attributes:
-        path: file with their tokens; None where there is none.
-        sequences: positions in the range's file.
-        stored_lengths: after cutting.
-        num_trained: after cutting.
-        drops: (position in the range's file, error) of those of which nothing can be trained on.
-    """
-
-    path: Path | None
-    sequences: npt.NDArray[np.intp]
-    stored_lengths: npt.NDArray[Any]
-    num_trained: npt.NDArray[Any]
-    drops: Sequence[tuple[int, RowError]]
-
-
-def finish_range(settings: FinishSettings, place: RangePlace, token_file: Path) -> FinishedRange:
-    """Return what becomes of a range's rows.
+def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
+    """Return what becomes of the rows of a range whose tokens are in the store.
 
     Raises:
         DataError: for a bad row, when the recipe says `on_bad_row: error`, or an over-long one with `over_long: error`.
         StoreError: when the token file is not whole.
     """
-    index = read_token_index(token_file)
+    index = read_token_index(place.token_file)
     judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
-    cuts = _cut(settings, place, token_file, index, np.flatnonzero(judgement.needs_cut))
-    drops = _Drops(settings, place, index, judgement.codes, cuts)
-    drops.refuse_bad_rows()
-    is_kept = (judgement.codes == 0) & ~judgement.needs_cut
-    is_kept[cuts.sequences] = True
-    kept = np.flatnonzero(is_kept)
-    is_cut = np.isin(kept, cuts.sequences, assume_unique=True)
-    indices, lengths, trained = kept.copy(), index.stored_lengths[kept], index.num_trained[kept]
-    indices[is_cut] = np.arange(len(cuts.sequences))
-    lengths[is_cut], trained[is_cut] = cuts.stored_lengths, cuts.num_trained
-    row_offsets = index.row_offsets[kept]
+    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut))
+    drops += _stored_drops(settings.policy, index, judgement.codes)
+    drops.sort(key=lambda drop: drop.row_offset)
+    _refuse_bad_rows(settings, place, drops)
+    is_cut = np.zeros(len(index.stored_lengths), dtype=np.bool_)
+    is_cut[list(cut)] = True
+    is_kept = (judgement.codes == 0) & (is_cut == judgement.needs_cut)
+    indices = np.arange(len(is_cut), dtype=np.int32)
+    cut_file = None
+    if cut:
+        cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut"
+        shorter = _written_cut(cut_file, list(cut.values()), settings.policy.eos_token_id)
+        indices[is_cut] = np.arange(len(cut))
+        index.stored_lengths[is_cut], index.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
+    is_aside = _is_set_aside(settings, place, index.row_offsets)
+    drop_is_aside = _is_set_aside(settings, place, np.array([drop.row_offset for drop in drops], dtype=np.int64))
     parts = {}
     for name in settings.splits:
-        chosen = _belongs(settings, place, row_offsets, name)
-        dropped = drops.of_split(name)
+        chosen = is_kept & (is_aside == (name != settings.split))
+        dropped = [drops[at] for at in np.flatnonzero(drop_is_aside == (name != settings.split)).tolist()]
         parts[name] = RangePart(
             is_cut=is_cut[chosen],
-            indices=indices[chosen].astype(np.int32),
-            stored_lengths=lengths[chosen],
-            row_offsets=row_offsets[chosen],
+            indices=indices[chosen],
+            stored_lengths=index.stored_lengths[chosen],
+            row_offsets=index.row_offsets[chosen],
             num_rows=int(chosen.sum()) + len(dropped),
-            num_trained=int(trained[chosen].sum()),
-            drops=drops.counts(dropped),
-            examples=drops.examples(dropped),
-            ledger=drops.write(name, dropped),
+            num_trained=int(index.num_trained[chosen].sum()),
+            drops=dict(Counter(drop.reason for drop in dropped)),
+            examples=first_of_each_reason(_as_drop(place, drop) for drop in dropped),
+            ledger=_written_ledger(settings, place, name, dropped),
         )
-    return FinishedRange(
-        parts=parts, cut_file=cuts.path, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
+    return RangeResult(
+        place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
     )
 
 
-def _belongs(
-    settings: FinishSettings, place: RangePlace, row_offsets: npt.NDArray[Any], split: str
-) -> npt.NDArray[np.bool_]:
-    """Return which rows of a range go to a split."""
-    rows = row_offsets.astype(np.int64) + place.first_row
-    is_aside = is_set_aside(place.file_index, rows, fraction=settings.validation_fraction, seed=settings.seed)
-    return is_aside if settings.validation_fraction > 0 and split == VALIDATION else ~is_aside
+def first_of_each_reason(drops: Iterable[Drop]) -> tuple[Drop, ...]:
+    """Return the first few drops of each reason, in their order."""
+    seen: Counter[str] = Counter()
+    examples = []
+    for drop in drops:
+        seen[drop.reason] += 1
+        if seen[drop.reason] <= _EXAMPLES_PER_REASON:
+            examples.append(drop)
+    return tuple(examples)
+
+
+def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which rows go to validation, by a hash of where they come from: the same on every machine."""
+    if settings.validation_fraction <= 0:
+        return np.zeros(len(row_offsets), dtype=np.bool_)
+    keys = row_offsets.astype(np.uint64) + np.uint64(place.first_row + (place.file_index << _FILE_BITS))
+    bound = np.uint64(int(settings.validation_fraction * 2**64))
+    is_aside: npt.NDArray[np.bool_] = seeded_hash(keys, settings.seed) < bound
+    return is_aside
 
 
 def _cut(
-    settings: FinishSettings, place: RangePlace, token_file: Path, index: TokenIndex, wanted: npt.NDArray[np.intp]
-) -> _Cuts:
-    """Cut sequences that are too long, into a file of their own."""
-    ids, masks, sequences, drops = [], [], [], []
-    files = TokenFiles([token_file])
-    for position in wanted.tolist():
-        tokens, mask = files.tokens(0, position)
-        result = settings.policy.cut(tokens, mask, int(index.num_context[position]))
+    policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
+) -> tuple[dict[int, tuple[TokenArray, MaskArray]], list[RowDrop]]:
+    """Return position -> ids and mask of sequences after cutting, and those of which nothing can be trained on."""
+    cut, drops, files = {}, [], TokenFiles([token_file])
+    for position in positions.tolist():
+        result = policy.cut(*files.tokens(0, position), int(index.num_context[position]))
         if isinstance(result, RowError):
-            drops.append((position, result))
+            drops.append(RowDrop(int(index.row_offsets[position]), str(result.reason), result.detail))
         else:
-            sequences.append(position)
-            ids.append(result[0])
-            masks.append(result[1])
-    lengths = np.array([len(item) for item in ids], dtype=np.int64)
-    counts = np.empty(0, dtype=np.int64)
-    path = None
-    if sequences:
-        path = settings.folder / f"{settings.split}-{place.position:06d}.cut"
-        counts = _write_cut(path, np.concatenate(ids), np.concatenate(masks), lengths, settings.policy.eos_token_id)
-    return _Cuts(
-        path=path,
-        sequences=np.array(sequences, dtype=np.intp),
-        stored_lengths=lengths,
-        num_trained=counts,
-        drops=drops,
+            cut[position] = result
+    return cut, drops
+
+
+def _written_cut(path: Path, sequences: Sequence[tuple[TokenArray, MaskArray]], eos_token_id: int) -> TokenIndex:
+    ids, masks = zip(*sequences, strict=True)
+    nowhere = np.full(len(sequences), -1)
+    batch = TokenBatch(
+        input_ids=np.concatenate(ids),
+        loss_mask=np.concatenate(masks),
+        offsets=np.cumsum([0, *map(len, ids)]),
+        row_offsets=nowhere,
+        num_context=nowhere,
+        drops=(),
+        num_rows=0,
+        num_blank_lines=0,
     )
-
-
-def _write_cut(path: Path, ids: Any, mask: Any, lengths: Any, eos_token_id: int) -> Any:
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    trained, learned = token_counts(ids, mask, offsets, eos_token_id)
-    nowhere = np.full(len(lengths), -1)
     with write_token_file(path) as writer:
-        writer.add_sequences(
-            ids,
-            mask,
-            stored_lengths=lengths,
-            row_offsets=nowhere,
-            num_trained=trained,
-            num_learned=learned,
-            num_context=nowhere,
-        )
-    return trained
+        writer.add(batch, eos_token_id)
+    return read_token_index(path)
 
 
-class _Drops:
-    """All drops of a range in row order: those of the token file, and those that follow from the recipe's sizes."""
-
-    def __init__(
-        self, settings: FinishSettings, place: RangePlace, index: TokenIndex, codes: npt.NDArray[Any], cuts: _Cuts
-    ) -> None:
-        self._settings = settings
-        self._place = place
-        self._index = index
-        self._kinds: list[tuple[str, str]] = list(index.kinds)
-        by_size = np.flatnonzero(codes)
-        kinds = [self._kind_of(int(codes[item]), int(index.stored_lengths[item])) for item in by_size.tolist()]
-        after_cut = [self._kind(error.reason, error.detail) for _, error in cuts.drops]
-        rows = [
-            index.drop_rows,
-            index.row_offsets[by_size],
-            index.row_offsets[[item for item, _ in cuts.drops]],
-        ]
-        unsorted_rows = np.concatenate(rows)
-        order = np.argsort(unsorted_rows, kind="stable")
-        self._rows = unsorted_rows[order]
-        self._kind_numbers = np.concatenate([index.drop_kinds, np.array([*kinds, *after_cut], dtype=np.int32)])[order]
-
-    def refuse_bad_rows(self) -> None:
-        """Stop at the first drop that the recipe does not allow.
-
-        Raises:
-            DataError: naming it.
-        """
-        stops_at_over_long = self._settings.policy.action == "error"
-        if not (self._settings.stops_at_bad_rows or stops_at_over_long):
-            return
-        for row, number in zip(self._rows.tolist(), self._kind_numbers.tolist(), strict=True):
-            reason, detail = self._kinds[number]
-            is_over_long = reason == DropReason.OVER_LONG and stops_at_over_long
-            if is_over_long or self._settings.stops_at_bad_rows:
-                advice = _OVER_LONG_ADVICE if is_over_long else _BAD_ROW_ADVICE
-                raise DataError(f"{self._place.label} row {self._place.first_row + row}: {reason}: {detail}. {advice}")
-
-    def of_split(self, split: str) -> npt.NDArray[np.intp]:
-        """Return which drops belong to a split."""
-        return np.flatnonzero(_belongs(self._settings, self._place, self._rows, split))
-
-    def counts(self, chosen: npt.NDArray[np.intp]) -> dict[str, int]:
-        """Return reason -> drops, in the order in which the reasons first occur."""
-        numbers, first, totals = np.unique(self._kind_numbers[chosen], return_index=True, return_counts=True)
-        counts: Counter[str] = Counter()
-        for item in np.argsort(first):
-            counts[self._kinds[int(numbers[item])][0]] += int(totals[item])
-        return dict(counts)
-
-    def examples(self, chosen: npt.NDArray[np.intp]) -> tuple[Drop, ...]:
-        """Return the first few drops of each reason, in row order."""
-        reasons = sorted({reason for reason, _ in self._kinds})
-        of_kind = np.array([reasons.index(reason) for reason, _ in self._kinds], dtype=np.int64)
-        found = of_kind[self._kind_numbers[chosen]]
-        first = [np.flatnonzero(found == number)[:EXAMPLES_PER_REASON] for number in np.unique(found)]
-        return tuple(self._drop(int(chosen[item])) for item in np.sort(np.concatenate([*first, []])).astype(np.intp))
-
-    def write(self, split: str, chosen: npt.NDArray[np.intp]) -> Path | None:
-        """Write a line for each drop and return the file."""
-        if not len(chosen):
-            return None
-        path = self._settings.folder / f"{self._settings.split}-{self._place.position:06d}-{split}.jsonl"
-        with path.open("w", encoding="utf-8") as stream:
-            stream.writelines(self._lines(split, chosen))
-        return path
-
-    def _lines(self, split: str, chosen: npt.NDArray[np.intp]) -> Iterator[str]:
-        head = _json({"split": split, "file": self._place.label})[:-1]
-        tails = [_json({"reason": reason, "detail": detail})[1:] for reason, detail in self._kinds]
-        for row, number in zip(self._rows[chosen].tolist(), self._kind_numbers[chosen].tolist(), strict=True):
-            yield f'{head}, "row": {self._place.first_row + row}, {tails[number]}\n'
-
-    def _drop(self, position: int) -> Drop:
-        reason, detail = self._kinds[int(self._kind_numbers[position])]
-        return Drop(
-            file_index=self._place.file_index,
-            row=self._place.first_row + int(self._rows[position]),
-            reason=DropReason(reason),
-            detail=detail,
-        )
-
-    def _kind_of(self, code: int, stored_length: int) -> int:
-        return self._kind(REASONS[code], self._settings.policy.detail(code, stored_length))
-
-    def _kind(self, reason: str, detail: str) -> int:
-        self._kinds.append((str(reason), detail))
-        return len(self._kinds) - 1
+def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[Any]) -> list[RowDrop]:
+    """Return the drops of a token file, and those that follow from the recipe's sizes."""
+    pairs = zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True)
+    drops = [RowDrop(row, *index.kinds[kind]) for row, kind in pairs]
+    for position in np.flatnonzero(codes).tolist():
+        code, length = int(codes[position]), int(index.stored_lengths[position])
+        drops.append(RowDrop(int(index.row_offsets[position]), str(REASONS[code]), policy.detail(code, length)))
+    return drops
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowDrop]) -> None:
+    """Stop at the first drop that the recipe does not allow.
+
+    Raises:
+        DataError: naming it.
+    """
+    stops_at_over_long = settings.policy.action == "error"
+    for drop in drops:
+        is_over_long = stops_at_over_long and drop.reason == DropReason.OVER_LONG
+        if is_over_long or settings.stops_at_bad_rows:
+            where = f"{place.label} row {place.first_row + drop.row_offset}"
+            advice = _OVER_LONG_ADVICE if is_over_long else _BAD_ROW_ADVICE
+            raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")
+
+
+def _as_drop(place: RangePlace, drop: RowDrop) -> Drop:
+    row, reason = place.first_row + drop.row_offset, DropReason(drop.reason)
+    return Drop(file_index=place.file_index, row=row, reason=reason, detail=drop.detail)
+
+
+def _written_ledger(settings: FinishSettings, place: RangePlace, split: str, drops: Sequence[RowDrop]) -> Path | None:
+    """Write a line for each drop and return the file."""
+    if not drops:
+        return None
+    path = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}-{split}.jsonl"
+    with path.open("w", encoding="utf-8") as stream:
+        for offset, reason, detail in drops:
+            row = place.first_row + offset
+            line = {"split": split, "file": place.label, "row": row, "reason": reason, "detail": detail}
+            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return path

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from bridgepack.data.files import write_text
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.write import rows_per_group, write_shard
+from bridgepack.data.store.keys import code_digest
 from bridgepack.data.store.token_file import TokenFiles
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
@@ -22,29 +22,16 @@ from bridgepack.records import ShardRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteTask:
-    """One shard to be written.
-
-    Attributes:
-        plan: what goes into it.
-        token_files: all files with sequences, in order.
-        receipt: file that says what was written, once it is.
-        build: what the shard belongs to: fingerprint of the artifact and digest of the code.
-    """
+    """One shard to be written, from all files with sequences; `receipt` is the file that says what was written."""
 
     plan: ShardPlan
     token_files: tuple[Path, ...]
     receipt: Path
-    build: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenShard:
-    """A shard that is there.
-
-    Attributes:
-        record: for the manifest.
-        was_there: an earlier build had written it.
-    """
+    """A shard's record, and whether an earlier build had written it."""
 
     record: ShardRecord
     was_there: bool
@@ -59,10 +46,9 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
     group_rows = rows_per_group(plan.packed_sequence_size)
     rows = assemble_rows(plan, TokenFiles(task.token_files), rows_per_group=group_rows)
     num_rows = write_shard(plan.path, rows, packed_sequence_size=plan.packed_sequence_size)
-    record = ShardRecord(
-        path=plan.name, num_rows=num_rows, num_bytes=plan.path.stat().st_size, sha256=hash_file(plan.path)
-    )
-    write_text(task.receipt, json.dumps({"identity": identity, "record": dataclasses.asdict(record)}) + "\n")
+    size, sha256 = plan.path.stat().st_size, hash_file(plan.path)
+    record = ShardRecord(path=plan.name, num_rows=num_rows, num_bytes=size, sha256=sha256)
+    write_text(task.receipt, json.dumps({"identity": identity, "record": asdict(record)}) + "\n")
     return WrittenShard(record=record, was_there=False)
 
 
@@ -73,7 +59,7 @@ def plan_identity(task: WriteTask) -> str:
     digest = hashlib.sha256()
     sizes = (plan.pad_seq_to_mult, plan.pad_token_id, plan.packed_sequence_size)
     names = [task.token_files[file].name for file in files.tolist()]
-    digest.update(json.dumps([task.build, plan.name, sizes, names]).encode())
+    digest.update(json.dumps([code_digest(), plan.name, sizes, names]).encode())
     for array in (plan.pack_offsets, members, plan.store_indices, plan.stored_lengths):
         digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
     return digest.hexdigest()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data.files import replaced_when_whole
-from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.shards.arrow_numbers import arrow_array
 from bridgepack.data.shards.assembly import ShardPlan
 from bridgepack.data.shards.write import shard_name
-from bridgepack.data.stages.ledger import SplitDrops, gather_drops
-from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.stages.finish import RangeResult, first_of_each_reason
 from bridgepack.data.store.token_file import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, InputRecord, PackPlan, SplitStatistics
+from bridgepack.records import VALIDATION, Drop, InputRecord, PackPlan, SplitStatistics
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
@@ -40,8 +36,6 @@ class TokenizedSplit:
     """The sequences of one split, in input order; arrays have shape [num_sequences].
 
     Attributes:
-        name: `training` or `validation`.
-        inputs: its files.
         token_files: files that hold its sequences, maybe among others.
         file_indices: shape [num_token_files], int64: position in `inputs`.
         first_rows: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for.
@@ -49,11 +43,10 @@ class TokenizedSplit:
         store_indices: int32, position inside that file.
         row_offsets: int32, row of the input, counted from the file's first row.
         stored_lengths: int32, stored tokens, before alignment.
-        is_truncated: bool.
         num_trained: trained labels.
-        num_rows_in: rows read.
-        num_blank_lines: lines without anything on them.
-        drops: what gave no sequence.
+        drops: reason -> rows that gave no sequence, most frequent first.
+        drop_examples: the first few of each reason, in input order.
+        ledgers: files with a line for every drop, in input order; there may be millions.
     """
 
     name: str
@@ -69,39 +62,40 @@ class TokenizedSplit:
     num_trained: int
     num_rows_in: int
     num_blank_lines: int
-    drops: SplitDrops
+    drops: Mapping[str, int]
+    drop_examples: tuple[Drop, ...]
+    ledgers: tuple[Path, ...]
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
         return len(self.stored_lengths)
 
+    def runtime_lengths(self, multiple: int) -> IntArray:
+        """Return runtime lengths, padded to a multiple; shape [num_sequences], int64."""
+        return aligned_runtime_lengths(self.stored_lengths.astype(np.int64) - 1, multiple)
+
 
 def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]) -> TokenizedSplit:
-    """Return a split's sequences from what became of its ranges.
-
-    Args:
-        name: `training` or `validation`.
-        inputs: its files.
-        results: of all their ranges, in order.
+    """Return a split's sequences from what became of the ranges of its files, in order.
 
     Raises:
         DataError: when it has no sequence, saying what became of its rows.
     """
-    finished = [(result, result.finished) for result in results if result.finished is not None]
-    assert len(finished) == len(results)
-    parts = [item.parts[name] for _, item in finished]
+    parts = [result.parts[name] for result in results]
     rows_per_file: Counter[int] = Counter()
+    drops: Counter[str] = Counter()
     token_files: list[Path] = []
     places: list[tuple[int, int]] = []
     store_files = []
-    for (result, item), part in zip(finished, parts, strict=True):
-        rows_per_file[result.place.file_index] += item.num_rows
+    for result, part in zip(results, parts, strict=True):
+        rows_per_file[result.place.file_index] += result.num_rows
+        drops.update(part.drops)
         store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
-        found = [result.token_file, *([item.cut_file] if item.cut_file is not None else [])]
+        found = [path for path in (result.place.token_file, result.cut_file) if path is not None]
         token_files += found
         places += [(result.place.file_index, result.place.first_row)] * len(found)
-    is_aside = name == VALIDATION and len(finished) > 0 and len(finished[0][1].parts) > 1
+    is_aside = name == VALIDATION and any(len(result.parts) > 1 for result in results)
     split = TokenizedSplit(
         name=name,
         inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
@@ -115,29 +109,19 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         is_truncated=_joined([part.is_cut for part in parts], np.bool_),
         num_trained=sum(part.num_trained for part in parts),
         num_rows_in=sum(part.num_rows for part in parts),
-        num_blank_lines=0 if is_aside else sum(item.num_blank_lines for _, item in finished),
-        drops=gather_drops(parts),
+        num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
+        drops=dict(drops.most_common()),
+        drop_examples=first_of_each_reason(drop for part in parts for drop in part.examples),
+        ledgers=tuple(part.ledger for part in parts if part.ledger is not None),
     )
-    assert split.num_rows_in == split.num_sequences + split.drops.total, "the ledger must balance"
+    assert split.num_rows_in == split.num_sequences + drops.total(), "the ledger must balance"
     if not split.num_sequences:
         raise DataError(_why_empty(split))
     return split
 
 
-def plan_split(split: TokenizedSplit, resolved: ResolvedRecipe) -> PackPlan:
-    """Return the split's plan over physical runtime lengths."""
-    packing = resolved.recipe.packing
-    return plan_packs(
-        _physical(split, resolved.pad_seq_to_mult.value),
-        packed_sequence_size=packing.packed_sequence_size,
-        algorithm=packing.algorithm,
-        max_sequences_per_pack=packing.max_sequences_per_pack,
-        seed=packing.seed,
-    )
-
-
 def shard_plans(
-    split: TokenizedSplit, plan: PackPlan, resolved: ResolvedRecipe, folder: Path, eos_token_id: int
+    split: TokenizedSplit, plan: PackPlan, *, folder: Path, multiple: int, pad_token_id: int
 ) -> Iterator[ShardPlan]:
     """Yield the plan of each shard; how many there are depends on the data alone."""
     num_tokens = int(split.stored_lengths.sum(dtype=np.int64))
@@ -155,22 +139,21 @@ def shard_plans(
             store_files=split.store_files[members].astype(np.int64),
             store_indices=split.store_indices[members].astype(np.int64),
             stored_lengths=split.stored_lengths[members].astype(np.int64),
-            pad_seq_to_mult=resolved.pad_seq_to_mult.value,
-            pad_token_id=eos_token_id,
+            pad_seq_to_mult=multiple,
+            pad_token_id=pad_token_id,
             packed_sequence_size=plan.packed_sequence_size,
         )
 
 
 def write_provenance(path: Path, split: TokenizedSplit, plan: PackPlan) -> None:
     """Write which source row became which sequence of which pack: one line per sequence, in pack order."""
-    starts = range(0, len(plan.sequence_order), _PROVENANCE_ROWS)
-    tables = (_provenance(split, plan, first, first + _PROVENANCE_ROWS) for first in starts)
-    first_table = next(tables)
+    schema = _provenance(split, plan, 0, 0).schema
     with (
         replaced_when_whole(path) as temporary,
-        pq.ParquetWriter(temporary, first_table.schema, compression="zstd", store_schema=False) as writer,
+        pq.ParquetWriter(temporary, schema, compression="zstd", store_schema=False) as writer,
     ):
-        for table in chain([first_table], tables):
+        for first in range(0, len(plan.sequence_order), _PROVENANCE_ROWS):
+            table = _provenance(split, plan, first, first + _PROVENANCE_ROWS)
             writer.write_table(table, row_group_size=_PROVENANCE_ROWS)
 
 
@@ -194,7 +177,7 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
 def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> SplitStatistics:
     """Return what the split holds."""
     logical = split.stored_lengths - np.int32(1)
-    physical = _physical(split, multiple)
+    physical = split.runtime_lengths(multiple)
     pack_tokens = np.add.reduceat(physical[plan.sequence_order], plan.pack_offsets[:-1], dtype=np.int64)
     num_tokens = int(logical.sum(dtype=np.int64))
     return SplitStatistics(
@@ -211,11 +194,6 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
     )
-
-
-def _physical(split: TokenizedSplit, multiple: int) -> IntArray:
-    """Return runtime lengths with alignment padding; shape [num_sequences], int64."""
-    return aligned_runtime_lengths(split.stored_lengths.astype(np.int64) - 1, multiple)
 
 
 def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
@@ -236,8 +214,8 @@ def _why_empty(split: TokenizedSplit) -> str:
     if split.num_rows_in == 0:
         aside = "" if split.name != VALIDATION else " or raise data.validation_fraction"
         return f"the {split.name} split has no rows ({names}). Check the files{aside}."
-    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.most_common().items())
-    first = split.drops.examples[0]
+    reasons = ", ".join(f"{reason} {count}" for reason, count in split.drops.items())
+    first = split.drop_examples[0]
     return (
         f"the {split.name} split has no sequence left: all {split.num_rows_in} rows were dropped ({reasons}). "
         f"The first: {split.inputs[first.file_index].path} row {first.row}: {first.detail}. Correct the data or the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,21 @@ from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
-from bridgepack.data.files import make_folders
+from bridgepack.data.files import make_folders, replaced_when_whole
+from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
-from bridgepack.data.stages import ledger
-from bridgepack.data.stages import split as splits
-from bridgepack.data.stages.finish import FinishSettings
-from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.shards.assembly import ShardPlan
+from bridgepack.data.stages.finish import FinishSettings, RangeResult
 from bridgepack.data.stages.shard_tasks import WriteTask, WrittenShard, write_planned_shard
+from bridgepack.data.stages.split import (
+    TokenizedSplit,
+    gather_split,
+    shard_plans,
+    split_statistics,
+    write_provenance,
+)
 from bridgepack.data.tasks import Progress, Runner, TaskFailure, result_of
-from bridgepack.records import TRAIN, VALIDATION, InputRecord, Manifest, ShardRecord, SplitRecord
+from bridgepack.records import TRAIN, InputRecord, Manifest, ShardRecord, SplitRecord
 
 #: Times that a shard is begun again because its process ended.
 _MAX_TRIES = 3
@@ -31,12 +38,9 @@ class ArtifactSpec:
     """What an artifact is to be.
 
     Attributes:
-        resolved: the recipe with derived values.
-        fingerprint: of the artifact.
         tokenizer: its identity.
         versions: of what makes its rows.
         inputs: split that files are of -> their records.
-        build: what finished shards belong to, besides their rows.
     """
 
     resolved: ResolvedRecipe
@@ -44,14 +48,14 @@ class ArtifactSpec:
     tokenizer: Mapping[str, Any]
     versions: Mapping[str, str]
     inputs: Mapping[str, tuple[InputRecord, ...]]
-    build: str
+
+    @property
+    def num_input_bytes(self) -> int:
+        """Size of all input files."""
+        return sum(record.num_bytes for records in self.inputs.values() for record in records)
 
     def finish_settings(self, source: str, folder: Path) -> FinishSettings:
-        """Return what happens to the sequences of a split's files.
-
-        Args:
-            source: split that the files are of.
-            folder: working folder of the build.
+        """Return what happens to the sequences of a split's files in a build with this working folder.
 
         Raises:
             TokenizerError: when special tokens alone fill a sequence.
@@ -69,15 +73,7 @@ class ArtifactSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactWriter:
-    """Writes one artifact.
-
-    Attributes:
-        spec: what it is to be.
-        folder: working folder of the build.
-        runner: runs the tasks.
-        progress: told how far it is.
-        watch: told of each shard as it comes.
-    """
+    """Writes one artifact in the working folder of a build; `watch` is told of each shard as it comes."""
 
     spec: ArtifactSpec
     folder: Path
@@ -86,73 +82,82 @@ class ArtifactWriter:
     watch: Callable[[WrittenShard], None]
 
     def write(self, results: Mapping[str, Sequence[RangeResult]]) -> Manifest:
-        """Write the artifact and return its manifest.
-
-        Args:
-            results: split that files are of -> what became of their ranges, in order.
+        """Write the artifact from what became of the ranges of each split's files, in order; return its manifest.
 
         Raises:
             DataError: when a split has no sequence, or a worker cannot be kept alive.
             OSError: when something cannot be written.
         """
-        artifact = self.folder / staging.ARTIFACT
-        tokenized = []
-        for source, ranges in results.items():
-            inputs = self.spec.inputs[source]
-            names = (source, VALIDATION) if self._is_parted(source) else (source,)
-            tokenized += [splits.gather_split(name, inputs, ranges) for name in names]
+        artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
+        size = resolved.recipe.packing.packed_sequence_size
+        splits = [
+            gather_split(name, self.spec.inputs[source], ranges)
+            for source, ranges in results.items()
+            for name in self.spec.finish_settings(source, self.folder).splits
+        ]
         make_folders(artifact / PLAN_FOLDER)
-        records = [self._write_split(split) for split in tokenized]
-        ledger.write_dropped_rows(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [split.drops for split in tokenized])
-        size = self.spec.resolved.recipe.packing.packed_sequence_size
+        records = [self._write_split(split) for split in splits]
+        _write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [path for split in splits for path in split.ledgers])
         entries = [bridge_metadata_entry(record.statistics, packed_sequence_size=size) for record in records]
         write_bridge_metadata(artifact / BRIDGE_METADATA_FILE, entries)
-        manifest = self._manifest(records)
+        manifest = Manifest(
+            format_version=FORMAT_VERSION,
+            fingerprint=self.spec.fingerprint,
+            packed_sequence_size=size,
+            pad_seq_to_mult=resolved.pad_seq_to_mult.value,
+            tokenizer=self.spec.tokenizer,
+            recipe=resolved.recipe.model_dump(mode="json"),
+            resolved=resolved.explain(),
+            splits=tuple(records),
+            versions=self.spec.versions,
+        )
         write_manifest(artifact, manifest)
         return manifest
 
-    def _is_parted(self, source: str) -> bool:
-        return source == TRAIN and self.spec.resolved.recipe.data.validation_fraction > 0
-
-    def _write_split(self, split: splits.TokenizedSplit) -> SplitRecord:
+    def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
+        multiple, packing = resolved.pad_seq_to_mult.value, resolved.recipe.packing
         self.progress.start(f"Packing {split.name}", split.num_sequences, "sequences")
-        plan = splits.plan_split(split, resolved)
+        plan = plan_packs(
+            split.runtime_lengths(multiple),
+            packed_sequence_size=packing.packed_sequence_size,
+            algorithm=packing.algorithm,
+            max_sequences_per_pack=packing.max_sequences_per_pack,
+            seed=packing.seed,
+        )
         self.progress.advance(split.num_sequences)
         self.progress.finish()
         for folder in (artifact, self.folder / staging.RECEIPTS):
             make_folders(folder / split.name)
-        eos_token_id = int(self.spec.tokenizer["eos_token_id"])
-        tasks = (
-            WriteTask(
-                plan=shard,
-                token_files=split.token_files,
-                receipt=self.folder / staging.RECEIPTS / f"{shard.name}.json",
-                build=self.spec.build,
-            )
-            for shard in splits.shard_plans(split, plan, resolved, artifact, eos_token_id)
+        shards = shard_plans(
+            split, plan, folder=artifact, multiple=multiple, pad_token_id=int(self.spec.tokenizer["eos_token_id"])
         )
         self.progress.start(f"Writing {split.name}", plan.num_packs, "packs")
-        shards = self._write_shards(tasks)
+        records = self._write_shards(split, shards)
         self.progress.finish()
-        splits.write_provenance(artifact / PLAN_FOLDER / f"{split.name}.parquet", split, plan)
+        write_provenance(artifact / PLAN_FOLDER / f"{split.name}.parquet", split, plan)
         return SplitRecord(
             name=split.name,
             inputs=split.inputs,
-            shards=tuple(shards),
-            statistics=splits.split_statistics(split, plan, resolved.pad_seq_to_mult.value),
-            drops=split.drops.most_common(),
-            drop_examples=split.drops.examples,
+            shards=tuple(records),
+            statistics=split_statistics(split, plan, multiple),
+            drops=split.drops,
+            drop_examples=split.drop_examples,
         )
 
-    def _write_shards(self, tasks: Iterable[WriteTask]) -> list[ShardRecord]:
-        shards = []
+    def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:
+        receipts = self.folder / staging.RECEIPTS
+        tasks = (
+            WriteTask(plan=plan, token_files=split.token_files, receipt=receipts / f"{plan.name}.json")
+            for plan in plans
+        )
+        records = []
         for outcome in self.runner.run(write_planned_shard, tasks):
             written = result_of(self._again(outcome) if isinstance(outcome, TaskFailure) else outcome)
             self.progress.advance(written.record.num_rows)
             self.watch(written)
-            shards.append(written.record)
-        return shards
+            records.append(written.record)
+        return records
 
     def _again(self, failure: TaskFailure) -> WrittenShard | TaskFailure:
         """Return what becomes of a shard whose process ended, begun again alone."""
@@ -163,16 +168,10 @@ class ArtifactWriter:
             outcome = self.runner.run_alone(write_planned_shard, failure.task)
         return outcome
 
-    def _manifest(self, records: Sequence[SplitRecord]) -> Manifest:
-        resolved = self.spec.resolved
-        return Manifest(
-            format_version=FORMAT_VERSION,
-            fingerprint=self.spec.fingerprint,
-            packed_sequence_size=resolved.recipe.packing.packed_sequence_size,
-            pad_seq_to_mult=resolved.pad_seq_to_mult.value,
-            tokenizer=self.spec.tokenizer,
-            recipe=resolved.recipe.model_dump(mode="json"),
-            resolved=resolved.explain(),
-            splits=tuple(records),
-            versions=self.spec.versions,
-        )
+
+def _write_ledger(path: Path, parts: Iterable[Path]) -> None:
+    """Write one JSON line per dropped row, split after split, in input order."""
+    with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
+        for part in parts:
+            with part.open("rb") as source:
+                shutil.copyfileobj(source, target)

@@ -18,7 +18,6 @@ from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
 #: Settings that act on whole sequences after they were tokenised, or choose among equal ways of tokenising.
 SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completions"})
-_ENGINE_SETTINGS = frozenset({"engine"})
 #: Libraries that read no row and make no token.
 _OTHER_LIBRARIES = frozenset({"pyarrow"})
 _KEY_CHARACTERS = 32
@@ -27,19 +26,11 @@ _KEY_CHARACTERS = 32
 def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     """Return the fields of a recipe that tokens depend on: dotted path -> value."""
     sections = {
-        "preprocessing": (recipe.preprocessing.model_dump(mode="json"), SIZE_SETTINGS),
-        "tokenizer": (recipe.tokenizer.model_dump(mode="json"), _ENGINE_SETTINGS),
-        "data": (
-            recipe.data.model_dump(mode="json", include={"train", "validation", "role_aliases", "max_row_bytes"}),
-            frozenset(),
-        ),
+        "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=set(SIZE_SETTINGS)),
+        "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
+        "data": recipe.data.model_dump(mode="json", include={"train", "validation", "role_aliases", "max_row_bytes"}),
     }
-    return {
-        f"{section}.{name}": value
-        for section, (values, excluded) in sections.items()
-        for name, value in values.items()
-        if name not in excluded
-    }
+    return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:
@@ -50,8 +41,6 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
         tokenizer: `ChatTokenizer.identity()`; what it is called does not count.
         engine: what encodes texts. It ought to change nothing; one that is found to do so leaves its tokens behind.
     """
-    settings = tokenization_settings(recipe)
-    rows_from = {"data.train", "data.validation"}
     return {
         "token_file_version": TOKEN_FILE_VERSION,
         "code": code_digest(),
@@ -60,8 +49,8 @@ def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engin
         "tokenizer": {key: value for key, value in tokenizer.items() if key not in TOKENIZER_NAMES},
         "settings": {
             path: value
-            for path, value in settings.items()
-            if path not in rows_from and not path.startswith("tokenizer.")
+            for path, value in tokenization_settings(recipe).items()
+            if path not in {"data.train", "data.validation"} and not path.startswith("tokenizer.")
         },
     }
 
@@ -72,12 +61,7 @@ def tokenization_key(identity: Mapping[str, Any]) -> str:
 
 
 def range_key(tokenization: str, content: str) -> str:
-    """Return the name of a token file.
-
-    Args:
-        tokenization: key of the tokenisation.
-        content: sha256 of the lines, or of the file and the rows in it.
-    """
+    """Return the name of a token file of a tokenisation, whose content is a sha256 of its lines or rows."""
     return _digest([tokenization, content])
 
 

@@ -7,17 +7,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
 from bridgepack.data.files import make_folders, write_text
-from bridgepack.data.stages.range_tasks import RangeResult
+from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.store.store import BUILDS, TokenStore
 
 _FINGERPRINT_CHARACTERS, _PLACE_CHARACTERS = 16, 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RangeRecord:
+class RangeRecord(NamedTuple):
     """One range of an artifact's inputs.
 
     Attributes:
@@ -36,7 +36,6 @@ class BuildRecord:
     """Which token files an artifact was made of.
 
     Attributes:
-        fingerprint: of the artifact.
         output: where it was built.
         ranges: split that files are of -> their ranges, in order.
         path: of the record.
@@ -68,7 +67,9 @@ def write_build_record(
         "fingerprint": fingerprint,
         "output": str(place),
         "ranges": {
-            source: [[store.name_of(item.token_file), item.place.file_index, item.place.first_row] for item in ranges]
+            source: [
+                [store.name_of(item.place.token_file), item.place.file_index, item.place.first_row] for item in ranges
+            ]
             for source, ranges in results.items()
         },
     }
@@ -87,10 +88,7 @@ def iter_build_records(store: TokenStore) -> Iterator[BuildRecord]:
                 fingerprint=str(content["fingerprint"]),
                 output=Path(str(content["output"])),
                 ranges={
-                    str(source): [
-                        RangeRecord(token_file=str(name), file_index=int(file), first_row=int(row))
-                        for name, file, row in ranges
-                    ]
+                    str(source): [RangeRecord(str(name), int(file), int(row)) for name, file, row in ranges]
                     for source, ranges in content["ranges"].items()
                 },
                 path=path,

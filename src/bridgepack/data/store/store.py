@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,13 +64,14 @@ class TokenStore:
             raise StoreError(f"a record of the store {str(self.folder)!r} names {name!r}, which is no token file.")
         return path
 
-    def unfinished(self) -> list[Path]:
-        """Return what is being written; what a process left that was ended, where no build is at work."""
-        return list(self.folder.rglob(f".*{TEMPORARY_SUFFIX}"))
+    def unfinished(self, tokenizations: Iterable[str] | None = None) -> list[Path]:
+        """Return what is being written, everywhere or for some tokenisations; a store may hold very many.
 
-    def unfinished_of_begun(self) -> list[Path]:
-        """Return the same of the tokenisations that were begun: a store may hold very many."""
-        folders = [self.folder / TOKENIZATIONS / name for name in sorted(self.begun)]
+        Where no build is at work, it is what processes left that were ended.
+        """
+        folders = [self.folder]
+        if tokenizations is not None:
+            folders = [self.folder / TOKENIZATIONS / name for name in tokenizations]
         return [path for folder in folders for path in folder.rglob(f".*{TEMPORARY_SUFFIX}")]
 
     def write_identity(self, tokenization: str, identity: Mapping[str, Any]) -> None:
@@ -115,11 +116,6 @@ def store_folder(text: str | Path) -> Path:
     return Path(text)
 
 
-def is_store(folder: Path) -> bool:
-    """Say whether a folder is a token store."""
-    return (folder / _STORE_FILE).is_file()
-
-
 @contextmanager
 def opened_store(folder: Path) -> Iterator[TokenStore]:
     """Give a store for reading and adding, made where there is none; nobody removes files from it meanwhile.
@@ -135,16 +131,13 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
         raise StoreError(
             f"the token store {str(folder)!r} cannot be written: {error.strerror}. Choose another --store."
         ) from None
-    try:
-        with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
-            try:
-                yield store
-            except BaseException:
-                _remove_if_alone(store.unfinished, descriptor)
-                raise
-            _remove_if_alone(store.unfinished_of_begun, descriptor)
-    finally:
-        os.close(descriptor)
+    with _flocked(descriptor, fcntl.LOCK_SH, f"files are being removed from the token store {str(folder)!r}"):
+        try:
+            yield store
+        except BaseException:
+            _remove_unfinished(store, None, descriptor)
+            raise
+        _remove_unfinished(store, store.begun, descriptor)
 
 
 @contextmanager
@@ -156,11 +149,8 @@ def emptied_store(folder: Path) -> Iterator[TokenStore]:
     """
     store = existing_store(folder)
     descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
-            yield store
-    finally:
-        os.close(descriptor)
+    with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
+        yield store
 
 
 def existing_store(folder: Path) -> TokenStore:
@@ -169,7 +159,7 @@ def existing_store(folder: Path) -> TokenStore:
     Raises:
         StoreError: when there is none, or it is of another version.
     """
-    if not is_store(folder):
+    if not (folder / _STORE_FILE).is_file():
         what = "is no token store" if folder.is_dir() else "does not exist"
         raise StoreError(f"{str(folder)!r} {what}. Name the folder with --store or in {STORE_VARIABLE}.")
     _check_version(folder)
@@ -177,7 +167,7 @@ def existing_store(folder: Path) -> TokenStore:
 
 
 def _make(folder: Path) -> None:
-    if is_store(folder):
+    if (folder / _STORE_FILE).is_file():
         _check_version(folder)
         return
     if folder.is_dir() and any(not entry.name.startswith(".") and entry.name != _LOCK for entry in folder.iterdir()):
@@ -200,18 +190,22 @@ def _check_version(folder: Path) -> None:
         )
 
 
-def _remove_if_alone(find: Callable[[], list[Path]], descriptor: int) -> None:
-    """Remove what workers or nodes were writing when they were ended, so that it takes no room from others."""
+def _remove_unfinished(store: TokenStore, tokenizations: Iterable[str] | None, descriptor: int) -> None:
+    """Remove what workers or nodes were writing when they were ended, where no other build uses the store."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in find():
+        for path in store.unfinished(tokenizations):
             path.unlink(missing_ok=True)
 
 
 @contextmanager
 def _flocked(descriptor: int, kind: int, why_not: str) -> Iterator[None]:
+    """Hold a lock until the block ends, which closes the descriptor."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreError(f"{why_not}. Wait until that is done.") from None
-    yield
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{why_not}. Wait until that is done.") from None
+        yield
+    finally:
+        os.close(descriptor)

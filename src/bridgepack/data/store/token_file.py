@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +29,7 @@ from bridgepack.data.shards.arrow_numbers import arrow_lists, numpy_array
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
+from bridgepack.records.token_batches import RowDrop, TokenBatch, token_counts
 
 #: Of the file's layout; part of every key.
 TOKEN_FILE_VERSION = 2
@@ -110,38 +111,28 @@ class TokenFileWriter:
         self._num_rows = 0
         self._num_blank_lines = 0
 
-    def add_sequences(
-        self,
-        input_ids: TokenArray,
-        loss_mask: MaskArray,
-        *,
-        stored_lengths: npt.NDArray[Any],
-        row_offsets: npt.NDArray[Any],
-        num_trained: npt.NDArray[Any],
-        num_learned: npt.NDArray[Any],
-        num_context: npt.NDArray[Any],
-    ) -> None:
-        """Take sequences, laid one after the other."""
-        assert input_ids.dtype == np.int32
-        assert len(input_ids) == len(loss_mask) == int(stored_lengths.sum())
-        self._spool.write(np.ascontiguousarray(input_ids).data)
-        self._num_tokens += len(input_ids)
-        self._masks.append(loss_mask.astype(np.int8))
-        arrays = (stored_lengths, row_offsets, num_trained, num_learned, num_context)
+    def add(self, batch: TokenBatch, eos_token_id: int) -> None:
+        """Take sequences and drops of the rows that follow."""
+        trained, learned = token_counts(batch.input_ids, batch.loss_mask, batch.offsets, eos_token_id)
+        self._spool.write(np.ascontiguousarray(batch.input_ids, dtype=np.int32).data)
+        self._num_tokens += len(batch.input_ids)
+        self._masks.append(batch.loss_mask.astype(np.int8))
+        arrays = (np.diff(batch.offsets), batch.row_offsets, trained, learned, batch.num_context)
         for name, values in zip(_INDEX_ARRAYS, arrays, strict=True):
             self._index[name].append(values.astype(np.int32))
+        self._add_drops(batch.drops)
+        self._num_rows += batch.num_rows
+        self._num_blank_lines += batch.num_blank_lines
 
-    def add_drops(self, drops: Sequence[tuple[int, str, str]]) -> None:
-        """Take (0-based row within the range, reason, detail) of rows that gave no sequence."""
-        if drops:
-            kinds = [self._kinds.setdefault((reason, detail), len(self._kinds)) for _, reason, detail in drops]
-            self._index["drop_rows"].append(np.array([row for row, _, _ in drops], dtype=np.int32))
-            self._index["drop_kinds"].append(np.array(kinds, dtype=np.int32))
+    def add_dropped_row(self, drop: RowDrop) -> None:
+        """Take one row that gave no sequence."""
+        self._add_drops([drop])
+        self._num_rows += 1
 
-    def add_rows(self, num_rows: int, num_blank_lines: int) -> None:
-        """Count rows, drops included, and lines without anything on them."""
-        self._num_rows += num_rows
-        self._num_blank_lines += num_blank_lines
+    def _add_drops(self, drops: Sequence[RowDrop]) -> None:
+        kinds = [self._kinds.setdefault((drop.reason, drop.detail), len(self._kinds)) for drop in drops]
+        self._index["drop_rows"].append(np.array([drop.row_offset for drop in drops], dtype=np.int32))
+        self._index["drop_kinds"].append(np.array(kinds, dtype=np.int32))
 
     def finish(self, path: Path) -> None:
         """Write the file."""
@@ -211,7 +202,7 @@ class TokenFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._open: OrderedDict[int, TokenArrays] = OrderedDict()
+        self._mapped = lru_cache(maxsize=_MAX_OPEN_FILES)(_token_arrays)
 
     def arrays(self, position: int) -> TokenArrays:
         """Return the mapped arrays of the file at a position of the list, without copying tokens.
@@ -219,23 +210,10 @@ class TokenFiles:
         Raises:
             StoreError: when the file is not whole.
         """
-        found = self._open.get(position)
-        if found is not None:
-            self._open.move_to_end(position)
-            return found
-        found = _token_arrays(self._paths[position])
-        self._open[position] = found
-        if len(self._open) > _MAX_OPEN_FILES:
-            self._open.popitem(last=False)
-        return found
+        return self._mapped(self._paths[position])
 
     def tokens(self, position: int, index: int) -> tuple[TokenArray, MaskArray]:
-        """Return ids and token-aligned mask of one sequence, without copying.
-
-        Args:
-            position: of the file, in the list.
-            index: 0-based position of the sequence in that file.
-        """
+        """Return ids and token-aligned mask of one sequence of the file at a position, without copying."""
         arrays = self.arrays(position)
         start, stop = arrays.offsets[index], arrays.offsets[index + 1]
         return arrays.input_ids[start:stop], arrays.loss_mask[start:stop]

@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bridgepack.data.store.records import iter_build_records
+from bridgepack.data.store.records import BuildRecord, iter_build_records
 from bridgepack.data.store.store import (
     IDENTITY_FILE,
     INPUTS,
@@ -39,36 +38,26 @@ class TokenizationEntry:
         key: its name in the store.
         tokenizer: what the first recipe called its tokenizer.
         preprocessing: kind of preprocessing.
+        last_used_s: seconds since the epoch when one of its files was last used.
         num_ranges: token files.
-        num_sequences: sequences in them.
         num_tokens: stored tokens in them.
-        num_bytes: size of the files.
-        last_used_s: seconds since the epoch when one of them was last used.
         num_broken: files that are not whole, as far as their footers tell.
     """
 
     key: str
     tokenizer: str
     preprocessing: str
+    last_used_s: float
     num_ranges: int
     num_sequences: int
     num_tokens: int
     num_bytes: int
-    last_used_s: float
     num_broken: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactEntry:
-    """One artifact that was made from a store.
-
-    Attributes:
-        output: where it was built.
-        fingerprint: of the artifact.
-        is_there: it still is.
-        num_ranges: token files that it was made of.
-        num_missing: of these, files that are not in the store any more.
-    """
+    """One artifact that was made from a store: where, whether it is still there, and how many token files made it."""
 
     output: str
     fingerprint: str
@@ -79,21 +68,11 @@ class ArtifactEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreListing:
-    """What lies in a store.
-
-    Attributes:
-        folder: of the store.
-        tokenizations: largest first.
-        artifacts: newest first.
-    """
+    """What lies in a store; the largest tokenisation and the newest artifact come first."""
 
     folder: str
     tokenizations: tuple[TokenizationEntry, ...]
     artifacts: tuple[ArtifactEntry, ...]
-
-    def summary(self) -> dict[str, Any]:
-        """Return the listing as plain values, for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,49 +92,23 @@ class PruneRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """What went, or would go.
-
-    Attributes:
-        folder: of the store.
-        removed: (file, bytes, why).
-        num_bytes_kept: of token files that stay.
-        is_dry_run: nothing was removed.
-    """
+    """What went, or would go: (file, bytes, why) of each, and the size of the token files that stay."""
 
     folder: str
     removed: tuple[tuple[str, int, str], ...]
+    num_bytes: int
     num_bytes_kept: int
     is_dry_run: bool
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that went."""
-        return sum(size for _, size, _ in self.removed)
-
-    def summary(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
-        return {**asdict(self), "num_bytes": self.num_bytes}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What a look at every byte found.
-
-    Attributes:
-        folder: of the store.
-        num_files: token files looked at.
-        broken: (file, what is wrong).
-        were_removed: they were taken away.
-    """
+    """What a look at every byte found: (file, what is wrong) of each broken one."""
 
     folder: str
     num_files: int
     broken: tuple[tuple[str, str], ...]
     were_removed: bool
-
-    def summary(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
-        return asdict(self)
 
 
 def list_store(folder: Path) -> StoreListing:
@@ -165,10 +118,10 @@ def list_store(folder: Path) -> StoreListing:
         StoreError: when the folder is no store.
     """
     store = existing_store(folder)
-    entries = [_entry(path) for path in sorted((store.folder / TOKENIZATIONS).glob("*")) if path.is_dir()]
+    entries = [_entry(path) for path in (store.folder / TOKENIZATIONS).glob("*") if path.is_dir()]
     artifacts = []
     for record in iter_build_records(store):
-        files = [store.path_of(item.token_file) for ranges in record.ranges.values() for item in ranges]
+        files = _files_of(store, record)
         artifacts.append(
             ArtifactEntry(
                 output=str(record.output),
@@ -202,8 +155,13 @@ def prune_store(folder: Path, rules: PruneRules, *, is_dry_run: bool = False) ->
             for path in [*chosen, *unfinished]:
                 path.unlink(missing_ok=True)
             _tidy(store, rules)
-        kept = sum(status.st_size for path, status in files.items() if path not in chosen)
-        return Pruned(folder=str(store.folder), removed=tuple(removed), num_bytes_kept=kept, is_dry_run=is_dry_run)
+        return Pruned(
+            folder=str(store.folder),
+            removed=tuple(removed),
+            num_bytes=sum(size for _, size, _ in removed),
+            num_bytes_kept=sum(status.st_size for path, status in files.items() if path not in chosen),
+            is_dry_run=is_dry_run,
+        )
 
 
 def verify_store(
@@ -218,19 +176,19 @@ def verify_store(
     with ExitStack() as stack:
         store = stack.enter_context(emptied_store(folder)) if removes else existing_store(folder)
         files = sorted(_token_files(store))
-        shown.start("Verifying", sum(path.stat().st_size for path in files), "files")
+        sizes = [path.stat().st_size for path in files]
+        shown.start("Verifying", sum(sizes), "files")
         broken = []
         runner = stack.enter_context(plain_runner(num_workers))
-        for path, reason in zip(files, runner.run(what_is_wrong, files), strict=True):
+        for path, size, reason in zip(files, sizes, runner.run(what_is_wrong, files), strict=True):
             if reason:
                 broken.append((str(path), reason))
                 if removes:
                     path.unlink(missing_ok=True)
-            shown.advance(1, work=path.stat().st_size if path.exists() else 0)
+            shown.advance(1, work=size)
         shown.finish()
-        return Verified(
-            folder=str(store.folder), num_files=len(files), broken=tuple(broken), were_removed=removes and bool(broken)
-        )
+        were_removed = removes and bool(broken)
+        return Verified(folder=str(store.folder), num_files=len(files), broken=tuple(broken), were_removed=were_removed)
 
 
 def what_is_wrong(path: Path) -> str:
@@ -248,48 +206,40 @@ def _entry(folder: Path) -> TokenizationEntry:
         name, kind = str(content["tokenizer"]), str(content["depends_on"]["settings"]["preprocessing.kind"])
     except (OSError, ValueError, KeyError, TypeError):
         name = kind = "?"
-    num_sequences = num_tokens = num_bytes = num_broken = num_ranges = 0
+    found: Counter[str] = Counter()
     last_used_s = 0.0
     for path in folder.glob(f"*/*{TOKEN_SUFFIX}"):
         status = path.stat()
-        num_ranges += 1
-        num_bytes += status.st_size
         last_used_s = max(last_used_s, status.st_mtime)
+        found.update(ranges=1, bytes=status.st_size)
         try:
-            sequences, tokens = count_tokens(path)
+            num_sequences, num_tokens = count_tokens(path)
+            found.update(sequences=num_sequences, tokens=num_tokens)
         except StoreError:
-            num_broken += 1
-            continue
-        num_sequences += sequences
-        num_tokens += tokens
+            found.update(broken=1)
     return TokenizationEntry(
         key=folder.name,
         tokenizer=name,
         preprocessing=kind,
-        num_ranges=num_ranges,
-        num_sequences=num_sequences,
-        num_tokens=num_tokens,
-        num_bytes=num_bytes,
         last_used_s=last_used_s,
-        num_broken=num_broken,
+        **{f"num_{what}": found[what] for what in ("ranges", "sequences", "tokens", "bytes", "broken")},
     )
 
 
-def _token_files(store: TokenStore) -> Iterator[Path]:
-    yield from (store.folder / TOKENIZATIONS).glob(f"*/*/*{TOKEN_SUFFIX}")
+def _token_files(store: TokenStore) -> list[Path]:
+    return list((store.folder / TOKENIZATIONS).glob(f"*/*/*{TOKEN_SUFFIX}"))
+
+
+def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
+    return [store.path_of(item.token_file) for ranges in record.ranges.values() for item in ranges]
 
 
 def _chosen(store: TokenStore, files: dict[Path, os.stat_result], rules: PruneRules) -> dict[Path, str]:
     """Return file -> why it goes."""
     chosen: dict[Path, str] = {}
     if rules.is_unused:
-        used = {
-            store.path_of(item.token_file)
-            for record in iter_build_records(store)
-            if record.is_there
-            for ranges in record.ranges.values()
-            for item in ranges
-        }
+        records = [record for record in iter_build_records(store) if record.is_there]
+        used = {path for record in records for path in _files_of(store, record)}
         chosen.update({path: UNUSED for path in files if path not in used})
     if rules.older_than_s is not None:
         oldest_s = time.time() - rules.older_than_s

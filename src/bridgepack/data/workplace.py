@@ -1,0 +1,138 @@
+"""Where an artifact is made: its working folder, locked, the open token store, and what runs the tasks."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack.data import output as staging
+from bridgepack.data.files import make_folders
+from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult, Kept
+from bridgepack.data.stages.finish import RangeResult
+from bridgepack.data.stages.write import ArtifactWriter
+from bridgepack.data.store.keys import code_digest
+from bridgepack.data.store.records import write_build_record
+from bridgepack.data.store.store import TokenStore, opened_store
+from bridgepack.data.tasks import InThisProcess, Progress, Runner
+from bridgepack.data.workers.memory import plan_memory
+from bridgepack.data.workers.pool import WorkerPool
+from bridgepack.data.workers.ray_cluster import ray_runner
+from bridgepack.data.workers.ray_tasks import WorkerSetup
+from bridgepack.errors import ArtifactError
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class BuildInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a build; its text says what is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workplace:
+    """Where one artifact is made.
+
+    Attributes:
+        plan: what is made.
+        folder: working folder; nobody else uses it meanwhile.
+        store: open for reading and adding.
+        kept: takes note of what is finished.
+        progress: told how far it is.
+    """
+
+    plan: ArtifactPlan
+    folder: Path
+    store: TokenStore
+    kept: Kept
+    progress: Progress
+
+    def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
+        """Write the artifact from what became of the ranges of each split's files, and put it in its place.
+
+        Raises:
+            DataError: as `ArtifactWriter.write`.
+        """
+        plan = self.plan
+        write_build_record(self.store, plan.output, plan.spec.fingerprint, results)
+        writer = ArtifactWriter(
+            spec=plan.spec, folder=self.folder, runner=runner, progress=self.progress, watch=self.kept.add_shard
+        )
+        manifest = writer.write(results)
+        staging.move_into_place(self.folder / staging.ARTIFACT, plan.output)
+        return BuildResult(
+            output=plan.output,
+            manifest=manifest,
+            was_built_before=False,
+            replaced_fingerprint=plan.existing.fingerprint if plan.existing is not None else None,
+            kept=self.kept,
+        )
+
+
+@contextmanager
+def workplace(plan: ArtifactPlan, store_folder: Path, progress: Progress) -> Iterator[Workplace]:
+    """Give the place where the artifact of a plan is made; what is finished there is kept where the block is ended.
+
+    Raises:
+        ArtifactError: something cannot be written.
+        BuildInterrupted: by Ctrl-C, saying what is kept.
+    """
+    kept = Kept(output=str(plan.output), store=str(store_folder))
+    with (
+        kept_on_errors(kept),
+        staging.staging(plan.output, f"{plan.spec.fingerprint}-{code_digest()}") as folder,
+        opened_store(store_folder) as store,
+    ):
+        make_folders(folder / staging.WORK)
+        yield Workplace(plan=plan, folder=folder, store=store, kept=kept, progress=progress)
+
+
+@contextmanager
+def kept_on_errors(kept: Kept) -> Iterator[None]:
+    """Let Ctrl-C (BuildInterrupted) and what cannot be written (ArtifactError) say what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise BuildInterrupted(str(kept)) from None
+    except OSError as error:
+        place = str(error.filename) if error.filename else kept.output
+        root = kept.store if Path(place).absolute().is_relative_to(Path(kept.store).absolute()) else kept.output
+        what = "free space" if error.errno in _NO_SPACE else "make it writable"
+        raise ArtifactError(
+            f"{root!r} cannot be written: {error.strerror or error} ({place}). Kept: {kept}. Before that, "
+            f"{what}, or choose another --output or --store."
+        ) from error
+
+
+@contextmanager
+def tasks_runner(
+    workers: WorkerPool | InThisProcess,
+    options: BuildOptions,
+    num_workers: int,
+    place: Workplace,
+    *,
+    load: Callable[[], dict[str, Any]] | None = None,
+    identity: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[Runner, int]]:
+    """Give what runs the tasks, and how much text its workers tokenise together, in bytes.
+
+    Args:
+        workers: of this machine; used where the options do not say Ray.
+        options: how the build works.
+        num_workers: processes of this machine that pay for their start.
+        place: its folders must be seen by every node.
+        load: what a process runs before its first task.
+        identity: what that must give on every node.
+    """
+    if options.ray is not None:
+        setup = WorkerSetup(folder=str(Path.cwd()), memory_bytes=options.memory_bytes, load=load, identity=identity)
+        shared = [place.folder, place.store.folder]
+        with ray_runner(options.ray, setup=setup, shared=shared, progress=place.progress) as runner:
+            yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes
+        return
+    memory = plan_memory(options.memory_bytes, num_workers)
+    if isinstance(workers, WorkerPool):
+        workers.widen(memory.num_workers, memory.workers_bytes, load)
+    yield workers, memory.text_bytes
