@@ -22,7 +22,7 @@ from bridgepack.data.tokenizers.engines import (
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 #: Below it, loading a fast engine takes longer than it saves.
-_MIN_INPUT_BYTES = 4 << 20
+MIN_INPUT_BYTES = 4 << 20
 #: Texts of a batch that are compared while a build goes on, where the batch has this many at least.
 _COMPARED, _MIN_TEXTS = 2, 16
 _WORDS = "The quick brown fox, it's 3.14159 and 1234567890 naïve café Straße Ünïcödé ﬁne"
@@ -82,7 +82,7 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
         wanted: `auto`, or the name of an engine.
         num_input_bytes: size of the input; `auto` leaves small ones to `tokenizers`.
     """
-    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < _MIN_INPUT_BYTES):
+    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
     reasons = []
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):

@@ -6,6 +6,7 @@ The fork server begins with nothing of the caller's and imports what tasks need 
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import resource
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
 from bridgepack.data.tasks import Beat, failure_of, is_meant_for_users
@@ -43,6 +44,8 @@ TOKENISING = (
     *PACKING,
     "tokenizers",
 )
+#: Tells the fork server which recipe's tokenizer to load: its name and its overrides, as JSON.
+RECIPE_VARIABLE = "BRIDGEPACK_FORK_SERVER_RECIPE"
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: multiprocessing's list of children is not made for threads.
 _LOCK = threading.Lock()
@@ -162,10 +165,15 @@ class Worker:
         return WorkerDiedError(code=code, errors=errors, last_beat=last_beat, was_stalled=was_stalled)
 
 
-def preload(modules: Sequence[str]) -> None:
-    """Start the fork server, where none runs, and let it import modules while this process goes on."""
+def preload(modules: Sequence[str], *recipe: object) -> None:
+    """Start the fork server, where none runs, and let it import modules while this process goes on.
+
+    Args:
+        modules: their names.
+        recipe: name and overrides of one whose tokenizer workers are to share.
+    """
     _CONTEXT.set_forkserver_preload(list(modules))
-    with _starting():
+    with _starting({RECIPE_VARIABLE: json.dumps(recipe)} if recipe else {}):
         forkserver.ensure_running()
 
 
@@ -177,7 +185,7 @@ def limit_memory(memory_bytes: int, _: Beat | None = None) -> None:
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
+def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Start processes that leave Ctrl-C to this one, start no threads, and do not run the caller's script again.
 
     A fork server's signal mask and environment are those of when it was started.
@@ -185,7 +193,7 @@ def _starting() -> Iterator[None]:
     with _LOCK:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        added = {name: text for name, text in ENVIRONMENT.items() if name not in os.environ}
+        added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
         os.environ.update(added)
         try:
             yield

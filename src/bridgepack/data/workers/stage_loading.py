@@ -61,9 +61,8 @@ def stage_load(recipe: SFTRecipe, engine: str, num_input_bytes: int) -> Callable
 
 
 def _load(recipe_json: str) -> dict[str, Any]:
-    from bridgepack.data.sequences.loading import forget_stage, load_tokenizer_of
+    from bridgepack.data.sequences.loading import load_tokenizer_of
 
-    forget_stage()
     return load_tokenizer_of(recipe_json).identity()
 
 
