@@ -101,7 +101,7 @@ def _stamps(recipe: SFTRecipe) -> object:
     if not folder.is_dir():
         return None
     paths = [*folder.iterdir(), *([Path(template)] if template else [])]
-    return {path.absolute(): file_stamp(path) for path in paths}
+    return {path.absolute(): file_stamp(path) for path in paths if path.is_file()}
 
 
 def forget_stage() -> None:
