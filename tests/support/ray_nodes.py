@@ -57,10 +57,7 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={**node, "_system_config": _SETTINGS},
-    )
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "_system_config": _SETTINGS})
     try:
         yield RayNodes(cluster, cluster.add_node(**node))
     finally:
@@ -70,16 +67,7 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
 
 
 def _children(parent: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent:
-                found.append(int(entry.name))
-    return found
+    return [int(pid) for file in Path(f"/proc/{parent}/task").glob("*/children") for pid in file.read_text().split()]
 
 
 def _command(pid: int) -> bytes:

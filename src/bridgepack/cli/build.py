@@ -6,34 +6,23 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bridgepack.api import inspect as inspect_pack
-from bridgepack.checking.check import check_target
-from bridgepack.checking.options import CheckOptions
 from bridgepack.cli.options import Count, PathOption, PlaceOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
-from bridgepack.config.load import load_recipe, parse_overrides
-from bridgepack.data.artifact.manifest import read_manifest
-from bridgepack.data.build import build_artifact, planned_build
-from bridgepack.data.export import export_artifact, plan_export
-from bridgepack.data.repack import plan_repack, repack_artifact
-from bridgepack.data.results import BuildOptions, BuildResult
-from bridgepack.data.results import build_options as options_of
 from bridgepack.data.workers.process import TOKENISING, preload
-from bridgepack.report.checks import rendered
-from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
-from bridgepack.rules.engine.text import report_to_dict
+
+if TYPE_CHECKING:
+    from bridgepack.data.results import BuildOptions, BuildResult
 
 _STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
 
 
 #: Gives the options of a build, after what else may be wrong.
-type Options = Callable[[], BuildOptions]
+type Options = Callable[[], "BuildOptions"]
 
 
 def build_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -54,6 +43,8 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
         **arguments: Any,
     ) -> int:
         def options() -> BuildOptions:
+            from bridgepack.data.results import build_options as options_of
+
             chosen = options_of(
                 store=store,
                 num_workers=workers,
@@ -101,7 +92,11 @@ def build(
     """
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
-    preload(TOKENISING)  # what workers need is imported while this process reads the recipe
+    preload(TOKENISING, recipe, overrides)  # what workers need is loaded while this process imports what it needs
+    from bridgepack.config.load import load_recipe, parse_overrides
+    from bridgepack.data.build import build_artifact, planned_build
+    from bridgepack.report.terminal import describe_build, describe_plan
+
     loaded, chosen = load_recipe(recipe, parse_overrides(overrides)), options()
     if dry_run:
         with (
@@ -124,6 +119,12 @@ def _check_built(
     recipe: str, overrides: tuple[str, ...], result: BuildResult, *, num_workers: int, as_json: bool
 ) -> int:
     """Judge what was built together with its recipe."""
+    from bridgepack.checking.check import check_target
+    from bridgepack.checking.options import CheckOptions
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.report.checks import rendered
+    from bridgepack.rules.engine.text import report_to_dict
+
     with TerminalProgress() as progress:
         options = CheckOptions(
             artifact=result.output,
@@ -153,6 +154,10 @@ def repack(
 
     The tokens come from the token store; the inputs are not read and nothing is tokenised.
     """
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.data.repack import plan_repack, repack_artifact
+    from bridgepack.report.terminal import describe_build, describe_plan
+
     changes, chosen = parse_overrides(overrides), options()
     if dry_run:
         plan = plan_repack(artifact, changes, output=output)
@@ -172,6 +177,10 @@ def repack(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
+    from bridgepack.api import inspect as inspect_pack
+    from bridgepack.data.artifact.manifest import read_manifest
+    from bridgepack.report.terminal import describe_histogram, describe_manifest, draw_pack
+
     if row is not None:
         view = inspect_pack(artifact, row=row, split=split)
         print_json(asdict(view)) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
@@ -194,6 +203,9 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
 @click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
 def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
     """Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are."""
+    from bridgepack.data.export import export_artifact, plan_export
+    from bridgepack.report.exports import describe_export
+
     if dry_run:
         result = plan_export(artifact, output, bridge_version)
     else:

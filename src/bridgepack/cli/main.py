@@ -10,7 +10,7 @@ import click
 
 from bridgepack import __version__
 from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, silence
-from bridgepack.data.workers.garbage import collect_rarely
+from bridgepack.data.workers.memory import collect_rarely
 from bridgepack.errors import BridgepackError
 from bridgepack.report.text import printable
 

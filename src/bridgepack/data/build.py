@@ -186,7 +186,7 @@ def _tokenized(
     identity = tokenization_identity(recipe, spec.tokenizer, engine)
     key = tokenization_key(identity)
     store.write_identity(key, {"tokenizer": spec.tokenizer["name_or_path"], "depends_on": identity})
-    space = SpaceWatch.of(plan.output, store.folder, [file for files in plan.files.values() for file in files])
+    space = SpaceWatch(plan.output, store.folder, [file for files in plan.files.values() for file in files])
     space.refuse_full_disks()
     place.kept.num_ranges_tokenized = place.kept.num_ranges_found = 0
 

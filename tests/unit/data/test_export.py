@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.stages import split as splits
 from bridgepack.errors import ArtifactError, ConfigError
+from bridgepack.records import ROW_COLUMNS
 from bridgepack.rules import check_artifact
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 
@@ -40,11 +42,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
 
 def _rows(artifact: Path, split: str) -> list[dict[str, Any]]:
     return [
-        {
-            "input_ids": row.input_ids.tolist(),
-            "loss_mask": row.loss_mask.tolist(),
-            "seq_start_id": row.seq_start_id.tolist(),
-        }
+        {name: getattr(row, name).tolist() for name in ROW_COLUMNS}
         for batch in Artifact(artifact).iter_batches(split)
         for row in (batch.row(index) for index in range(batch.num_rows))
     ]
@@ -150,7 +148,6 @@ def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> No
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     export_artifact(artifact, tmp_path / "npy", "0.3.1")
-    num_checked = 0
     for source, output, message in [
         (artifact, artifact, "or a folder in or around it"),
         (artifact, artifact / "export", "or a folder in or around it"),
@@ -163,17 +160,13 @@ def test_outputs_that_would_lose_something(tmp_path: Path, artifact: Path) -> No
     ]:
         with pytest.raises(ArtifactError, match=message):
             export_artifact(source, output, "0.3.1")
-        num_checked += 1
 
-    assert num_checked > 0
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
 
 @pytest.mark.parametrize("version", ["0.3.1", "0.6.2"])
 @pytest.mark.parametrize("key", ["name", "path"])
 def test_manifest_that_leads_outside_is_refused(tmp_path: Path, artifact: Path, key: str, version: str) -> None:
-    import shutil
-
     shutil.copytree(artifact, tmp_path / "deep" / "evil")
     path = tmp_path / "deep" / "evil" / "manifest.json"
     content = json.loads(path.read_text())

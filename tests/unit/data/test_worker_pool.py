@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from bridgepack.data.sequences.loading import load_tokenizer_of
 from bridgepack.data.tasks import Beat, TaskFailure
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
-from bridgepack.data.workers.process import WorkerDiedError
 from bridgepack.errors import DataError
+from tests.support.small_builds import tokenized_recipe
 
 #: Starts two workers that have something to do for minutes, and says their numbers.
 KILLED = """
@@ -42,6 +44,21 @@ print("begin", flush=True)
 os.chdir("here")
 with plain_runner(2) as runner:
     print(*runner.run(os.path.abspath, [".", "."]))
+"""
+#: A fork server that dies of what it loads for a recipe, as one without memory does.
+DEADLY = """
+import os, sys
+from functools import partial
+from bridgepack.data.workers.pool import WorkerPool
+from bridgepack.data.workers.process import RECIPE_VARIABLE, preload
+
+if RECIPE_VARIABLE in os.environ:
+    os.abort()
+if __name__ == "__main__":
+    sys.path.insert(0, os.getcwd())
+    preload(["deadly"], "recipe.yaml", [])
+    with WorkerPool() as pool:
+        print(pool.begin(partial(sum, [1, 2]))())
 """
 
 
@@ -269,6 +286,24 @@ def test_a_script_needs_no_guard_and_workers_run_where_it_is(tmp_path: Path, is_
     assert ran.stdout == f"begin\n{tmp_path / 'here'} {tmp_path / 'here'}\n"
 
 
+def test_a_fork_server_that_dies_of_a_tokenizer_is_replaced_by_one_without(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    ran = subprocess.run(
+        [sys.executable, "deadly.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "3\n")
+
+
+def test_a_tokenizer_is_loaded_again_once_its_files_change(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    shutil.copytree(chatml_tokenizer, tmp_path / "tokenizer")
+    recipe = tokenized_recipe("train.jsonl", tmp_path / "tokenizer").model_dump_json()
+    loaded = load_tokenizer_of(recipe)
+    assert load_tokenizer_of(recipe) is loaded
+    os.utime(tmp_path / "tokenizer" / "tokenizer.json")
+    assert load_tokenizer_of(recipe) is not loaded
+
+
 def _number(_: int, __: Beat) -> int:
     return os.getpid()
 
@@ -276,10 +311,3 @@ def _number(_: int, __: Beat) -> int:
 def _is_running(number: int) -> bool:
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.mark.parametrize(
-    ("code", "text"), [(-9, "SIGKILL"), (3, "exit code 3"), (0, "exit code 0"), (-77, "signal 77")]
-)
-def test_exit_codes_in_words(code: int, text: str) -> None:
-    assert WorkerDiedError(code=code, errors="", last_beat=-1, was_stalled=False).ending == text

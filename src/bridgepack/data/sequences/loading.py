@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.batches import iter_token_batches
 from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
-from bridgepack.data.tokenizers.engine_checks import check_texts, use_engine
+from bridgepack.data.tokenizers.engine_checks import MIN_INPUT_BYTES, check_texts, use_engine
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -50,39 +52,57 @@ class LoadedStage:
         return check_texts(self.tokenizer, texts_of_rows(self.encoder, rows, max_characters=most))
 
 
-@lru_cache(maxsize=1)
 def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: int = 0) -> LoadedStage:
     """Return the stage of a recipe; loaded once per process. The engine is chosen as by `use_engine`.
 
     Raises:
         TokenizerError: when the tokenizer cannot be loaded or cannot do what the recipe asks.
     """
-    recipe, tokenizer, encoder = _loaded(recipe_json)
+    is_small = engine == "auto" and num_input_bytes < MIN_INPUT_BYTES
+    return _with_engine(recipe_json, REFERENCE if is_small else engine)
+
+
+@lru_cache(maxsize=1)
+def _with_engine(recipe_json: str, engine: str) -> LoadedStage:
+    recipe, tokenizer, encoder, _ = _loaded(recipe_json)
     tokenizer.use_reference_engine()
     is_used = recipe.preprocessing.kind != "tokenized" and not (
         recipe.preprocessing.kind == "chat" and tokenizer.has_generation_blocks
     )
-    report = use_engine(tokenizer, engine if is_used else "tokenizers", num_input_bytes)
+    report = use_engine(tokenizer, engine if is_used else REFERENCE, MIN_INPUT_BYTES)
     return LoadedStage(recipe=recipe, tokenizer=tokenizer, encoder=encoder, engine=report)
 
 
 @lru_cache(maxsize=1)
-def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder]:
+def _loaded(recipe_json: str) -> tuple[SFTRecipe, ChatTokenizer, Encoder, object]:
     recipe = SFTRecipe.model_validate_json(recipe_json)
+    stamps = _stamps(recipe)
     tokenizer = load_tokenizer(recipe.tokenizer)
-    return recipe, tokenizer, encoder_of(recipe.resolve(), tokenizer)
+    return recipe, tokenizer, encoder_of(recipe.resolve(), tokenizer), stamps
+
+
+def _stamps(recipe: SFTRecipe) -> object:
+    """Return what changes with the files of a tokenizer's folder; None where it has no folder."""
+    folder, template = Path(recipe.tokenizer.name_or_path), recipe.tokenizer.chat_template
+    if not folder.is_dir():
+        return None
+    paths = [*folder.iterdir(), *([Path(template)] if template else [])]
+    return {path.absolute(): file_stamp(path) for path in paths if path.is_file()}
 
 
 def forget_stage() -> None:
     """Forget what was loaded, so that files that changed since are read again."""
-    load_stage.cache_clear()
+    _with_engine.cache_clear()
     _loaded.cache_clear()
 
 
 def load_tokenizer_of(recipe_json: str) -> ChatTokenizer:
-    """Load the stage of a recipe and return its tokenizer.
+    """Return the tokenizer of a recipe as its files are now; it is loaded unless it was, and they are the same.
 
     Raises:
         TokenizerError: as `load_stage`.
     """
+    stamps = _stamps(SFTRecipe.model_validate_json(recipe_json))
+    if stamps is None or _loaded(recipe_json)[-1] != stamps:
+        forget_stage()
     return _loaded(recipe_json)[1]

@@ -38,7 +38,9 @@ def numpy_array(values: Any) -> npt.NDArray[Any]:
     """Return an Arrow array without nulls as a numpy array; whole numbers and floats are not copied."""
     kind = values.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if not is_number or values.null_count or not len(values):
+    if is_number and not len(values):
+        return np.empty(0, dtype=kind.to_pandas_dtype())
+    if not is_number or values.null_count:
         converted: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return converted
     found = np.frombuffer(values.buffers()[1], dtype=kind.to_pandas_dtype(), count=values.offset + len(values))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +21,7 @@ from bridgepack.data.shards.restricted_pickle import (
     UNPICKLING_ERRORS,
     ForbiddenGlobalError,
     PickledArray,
-    unpickle_rows,
+    RowUnpickler,
 )
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -49,14 +49,14 @@ def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
     facts = ShardFacts(path=name, exists=True, num_bytes=path.stat().st_size, sha256=sha256, format=NPY)
     try:
         rows = _load_rows(path)
-        survey = _survey(rows)
+        columns, value_types = _survey(rows)
     except ForbiddenGlobalError as error:
         return replace(facts, read_error=str(error), forbidden_globals=(error.name,))
     except _LayoutError as error:
         return replace(facts, read_error=str(error), layout_error=str(error))
     except _UNREADABLE as error:
         return replace(facts, read_error=_one_line(error))
-    return replace(facts, columns=survey.columns, num_rows=len(rows), value_types=survey.value_types)
+    return replace(facts, columns=columns, num_rows=len(rows), value_types=value_types)
 
 
 def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
@@ -85,7 +85,7 @@ def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowB
 def _load_rows(path: Path) -> list[Any]:
     with path.open("rb") as stream:
         _check_header(stream)
-        array = unpickle_rows(stream)
+        array = RowUnpickler(stream).load()
     if not isinstance(array, PickledArray) or not isinstance(array.data, list):
         raise _LayoutError(f"its pickle holds {_kind(array)}, no object array")
     if array.shape != (len(array.data),):
@@ -107,45 +107,31 @@ def _check_header(stream: IO[bytes]) -> None:
         raise _LayoutError(f"an array of {dtype}, shape {shape}; the host needs an object array of dicts")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Survey:
-    columns: dict[str, str]
-    value_types: dict[str, tuple[str, ...]]
-
-
-def _survey(rows: Sequence[Any]) -> _Survey:
-    """Return what kinds of values all rows hold.
+def _survey(rows: Sequence[Any]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return (columns that all rows have -> type; column -> what values are that are no lists).
 
     Raises:
         _LayoutError: a row is no dict, or a value can be read as a list in no way.
     """
-    num_present = dict.fromkeys(ROW_COLUMNS, 0)
-    elements: dict[str, set[type]] = {key: set() for key in ROW_COLUMNS}
-    others: dict[str, set[str]] = {key: set() for key in ROW_COLUMNS}
-    is_fractional = False
-    for number, row in enumerate(rows):
-        checked = _checked(row, number)
-        for key in ROW_COLUMNS:
-            if key in checked:
-                value = checked[key]
-                num_present[key] += 1
-                if not isinstance(value, list):
-                    others[key].add(_kind(value))
-                values = _elements(value, number, key)
-                kinds = set(map(type, values))
-                elements[key] |= kinds
-                is_fractional |= key == LOSS_MASK and float in kinds and _has_fraction(values)
-    if not is_fractional:
-        elements[LOSS_MASK].discard(float)
-    return _Survey(
-        columns={key: _list_type(elements[key]) for key in ROW_COLUMNS if num_present[key] == len(rows)},
-        value_types={key: tuple(sorted(kinds)) for key, kinds in others.items() if kinds},
-    )
+    columns: dict[str, str] = {}
+    others: dict[str, tuple[str, ...]] = {}
+    checked = [_checked(row, number) for number, row in enumerate(rows)]
+    for key in ROW_COLUMNS:
+        present = [(number, row[key]) for number, row in enumerate(checked) if key in row]
+        kinds: set[type] = set()
+        for number, value in present:
+            values = _elements(value, number, key)
+            kinds |= {_whole(item) for item in values} if key == LOSS_MASK else set(map(type, values))
+        if len(present) == len(rows):
+            columns[key] = _list_type(kinds)
+        if no_lists := {_kind(value) for _, value in present if not isinstance(value, list)}:
+            others[key] = tuple(sorted(no_lists))
+    return columns, others
 
 
-def _has_fraction(values: Sequence[Any]) -> bool:
-    """Return whether a float is no whole number."""
-    return any(type(value) is float and not value.is_integer() for value in values)
+def _whole(item: Any) -> type:
+    """Return the type of an element of a mask; 1.0 means 1 there."""
+    return int if type(item) is float and item.is_integer() else type(item)
 
 
 def _checked(row: Any, number: int) -> Row:

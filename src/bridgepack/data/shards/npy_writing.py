@@ -16,7 +16,7 @@ import numpy.lib.format as npy_format
 
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch
+from bridgepack.records import ROW_COLUMNS, PackedRow, RowBatch
 
 #: The newest without frames, whose parts can stand one after the other.
 _PROTOCOL = 3
@@ -72,11 +72,7 @@ def _write_rows(stream: IO[bytes], batch: RowBatch) -> None:
 
 def _as_dict(row: PackedRow) -> dict[str, list[int]]:
     """Return a row with plain lists: the host joins `seq_start_id` with another list."""
-    return {
-        INPUT_IDS: row.input_ids.tolist(),
-        LOSS_MASK: row.loss_mask.tolist(),
-        SEQ_START_ID: row.seq_start_id.tolist(),
-    }
+    return {name: getattr(row, name).tolist() for name in ROW_COLUMNS}
 
 
 def _pickled(value: Any) -> bytes:

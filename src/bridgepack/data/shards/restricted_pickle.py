@@ -13,7 +13,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +36,7 @@ UNPICKLING_ERRORS = (
 
 
 class ForbiddenGlobalError(Exception):
-    """A pickle asks for something beside lists, dicts, numbers and arrays of them; it was not run.
-
-    Attributes:
-        name: what it asks for, e.g. `os.system`.
-    """
+    """A pickle asks for `name`, e.g. `os.system`: not for lists, dicts, numbers or arrays of them; it was not run."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"its pickle asks for {name}, which is not run")
@@ -75,13 +71,7 @@ class PickledDtype:
 
 
 class PickledArray:
-    """Stand-in for a numpy array: what its pickle says.
-
-    Attributes:
-        shape: its shape.
-        dtype: its dtype.
-        data: bytes of its numbers, or the list of its objects.
-    """
+    """Stand-in for a numpy array: shape, dtype, and the bytes of its numbers or the list of its objects."""
 
     def __init__(self, *_: object) -> None:
         self.shape: tuple[int, ...] = ()
@@ -89,11 +79,7 @@ class PickledArray:
         self.data: Any = b""
 
     def __setstate__(self, state: Any) -> None:
-        """Take numpy's state: version, shape, dtype, whether it is in Fortran order, data.
-
-        Raises:
-            ValueError: it is not numpy's state.
-        """
+        """Take numpy's state: version, shape, dtype, whether it is in Fortran order, data."""
         _, shape, dtype, _, data = state
         if not isinstance(shape, tuple) or not isinstance(dtype, PickledDtype):
             raise ValueError("an array's pickle is not numpy's")
@@ -114,29 +100,16 @@ class PickledArray:
 class RowUnpickler(pickle.Unpickler):
     """Unpickler of an object array: its `load` returns a `PickledArray` whose data are Python lists and dicts.
 
-    A crafted file can make it use much memory, as `pickle` does; it cannot make it run code.
+    A crafted file can make it use much memory, as `pickle` does; it cannot make it run code. What it raises is one of
+    `UNPICKLING_ERRORS`, or a ForbiddenGlobalError.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name.
-
-        Raises:
-            ForbiddenGlobalError: the name is not allowed.
-        """
+        """Return what stands for a name."""
         try:
             return _ALLOWED[module, name]
         except KeyError:
             raise ForbiddenGlobalError(f"{module}.{name}") from None
-
-
-def unpickle_rows(stream: IO[bytes]) -> Any:
-    """Return what a pickle holds: for an object array, a `PickledArray`.
-
-    Raises:
-        ForbiddenGlobalError: it asks for something else than lists, dicts, numbers and arrays of them.
-        Exception: one of `UNPICKLING_ERRORS`, where it is damaged.
-    """
-    return RowUnpickler(stream).load()
 
 
 def _reconstruct(*_: object) -> PickledArray:
@@ -149,11 +122,7 @@ def _scalar(dtype: PickledDtype, data: bytes) -> Any:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Return the bytes that old pickles spell as text; numpy's use no other encoding.
-
-    Raises:
-        ValueError: the encoding is another.
-    """
+    """Return the bytes that old pickles spell as text; numpy's use no other encoding."""
     if encoding not in ("latin1", "latin-1"):
         raise ValueError(f"its pickle encodes text as {encoding!r}")
     return text.encode("latin-1")

@@ -22,7 +22,7 @@ from bridgepack.data.tokenizers.engines import (
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 
 #: Below it, loading a fast engine takes longer than it saves.
-_MIN_INPUT_BYTES = 4 << 20
+MIN_INPUT_BYTES = 4 << 20
 #: Texts of a batch that are compared while a build goes on, where the batch has this many at least.
 _COMPARED, _MIN_TEXTS = 2, 16
 #: Starts threads, so that each process loads one of its own, and compares it in a process that ends.
@@ -75,7 +75,7 @@ def use_engine(tokenizer: ChatTokenizer, wanted: str, num_input_bytes: int) -> E
 
     `auto` leaves small inputs to `tokenizers`, which is the tokenizer's engine so far.
     """
-    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < _MIN_INPUT_BYTES):
+    if wanted == REFERENCE or tokenizer.backend is None or (wanted == "auto" and num_input_bytes < MIN_INPUT_BYTES):
         return EngineReport(REFERENCE)
     reasons, reference = [], reference_engine(tokenizer.backend)
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):

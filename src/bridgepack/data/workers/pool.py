@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -65,13 +66,7 @@ class WorkerPool:
         return future.result
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
-        """Go on with more workers, once all that was begun is over.
-
-        Args:
-            num_workers: most at a time.
-            memory_bytes: what all of them together may use, as of the pool.
-            warm_up: what a worker that is started now runs before its first task.
-        """
+        """Go on with more workers, once all that was begun is over; the arguments are those of the pool."""
         self._threads.shutdown()
         self._allow(num_workers, memory_bytes, warm_up)
 
@@ -193,11 +188,11 @@ class WorkerPool:
             ) from None
 
 
+@dataclass(frozen=True)
 class PlainRunner:
     """Runs functions of one argument and gives their results alone: for a check, which needs no more."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    runner: Runner
 
     def run[T, R](self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """Yield `function(task)` for each task, in order; only a few tasks are in flight at a time.
@@ -209,7 +204,7 @@ class PlainRunner:
         Raises:
             DataError: when a worker process dies.
         """
-        for outcome in self._runner.run(partial(_without_beat, function), tasks):
+        for outcome in self.runner.run(partial(_without_beat, function), tasks):
             yield result_of(outcome)
 
 

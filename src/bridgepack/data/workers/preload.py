@@ -1,16 +1,72 @@
-"""Imports transformers' tokenizers in the fork server, so that no worker has to; frameworks are hidden meanwhile."""
+"""Imports transformers in the fork server, and loads what its workers share: a recipe's tokenizer and its engine."""
 
+import importlib.metadata
+import json
+import os
 import sys
+from pathlib import Path
 
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
 from bridgepack.data.tokenizers.load import quiet_transformers
+from bridgepack.data.workers.process import RECIPE_VARIABLE
 
-_known = set(sys.modules)
-quiet_transformers()
-hide_frameworks()
-from transformers import AutoTokenizer as AutoTokenizer  # noqa: E402
-from transformers import PreTrainedTokenizerFast as PreTrainedTokenizerFast  # noqa: E402
+_ERROR_OUTPUT = 2
 
-for _name in set(sys.modules) - _known:
-    if sys.modules[_name] is None:
-        del sys.modules[_name]  # the server starts processes for whoever asks, and others may need these
+
+class _NamedAlike(dict[str, list[str]]):
+    """Distributions by package, each named as its package: reading all metadata would take longer than the import."""
+
+    def __missing__(self, package: str) -> list[str]:
+        return [package]
+
+
+def _import_transformers() -> None:
+    """Import what loads tokenizers; frameworks are hidden meanwhile, and others may need them afterwards."""
+    known, read = set(sys.modules), importlib.metadata.packages_distributions
+    quiet_transformers()
+    hide_frameworks()
+    importlib.metadata.packages_distributions = _NamedAlike
+    try:
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: F401
+    finally:
+        importlib.metadata.packages_distributions = read
+        for name in set(sys.modules) - known:
+            if sys.modules[name] is None:
+                del sys.modules[name]
+
+
+def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
+    """Load tokenizer and engine of a recipe, without a word: what fails here fails in a worker again, which says so."""
+    errors = os.dup(_ERROR_OUTPUT)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), _ERROR_OUTPUT)
+    try:
+        _load_stage(target, overrides)
+    except BaseException:  # Rust code that panics raises no Exception
+        return
+    finally:
+        os.dup2(errors, _ERROR_OUTPUT)
+        os.close(errors)
+
+
+def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
+    """Load the stage of a recipe that is data, as its tokenizer is: code of a user's is for workers."""
+    from bridgepack.config.load import load_recipe, parse_overrides
+    from bridgepack.config.recipe.data import as_sources
+    from bridgepack.data.reading.inputs import find_inputs
+    from bridgepack.data.reading.remote import scheme_of
+    from bridgepack.data.sequences.loading import load_stage
+
+    if ":" in target or target.endswith(".py"):
+        return
+    recipe = load_recipe(target, parse_overrides(overrides))
+    if Path(recipe.tokenizer.name_or_path).is_dir() and not recipe.tokenizer.trust_remote_code:
+        named = as_sources(recipe.data.train) + as_sources(recipe.data.validation)
+        local = tuple(source for source in named if isinstance(source, str) and scheme_of(source) is None)
+        num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
+        load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
+
+
+_import_transformers()
+if RECIPE_VARIABLE in os.environ:
+    _load_shared(*json.loads(os.environ[RECIPE_VARIABLE]))

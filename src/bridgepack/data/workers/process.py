@@ -6,24 +6,26 @@ The fork server begins with nothing of the caller's and imports what tasks need 
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
 from bridgepack.data.tasks import Beat, failure_of, is_meant_for_users
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
-from bridgepack.data.workers.garbage import collect_rarely
+from bridgepack.data.workers.memory import collect_rarely
 
 #: Threads that libraries would start on loading, and that a fork would lose.
 ENVIRONMENT = {
@@ -42,21 +44,21 @@ TOKENISING = (
     *PACKING,
     "tokenizers",
 )
+#: Tells the fork server which recipe's tokenizer to load: its name and its overrides, as JSON.
+RECIPE_VARIABLE = "BRIDGEPACK_FORK_SERVER_RECIPE"
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: multiprocessing's list of children is not made for threads.
 _LOCK = threading.Lock()
 _ERROR_OUTPUT, _TAIL_BYTES = 2, 2000
+#: Within which the system says of a process that it has ended.
+_ENDED_S = 1.0
 
 
 @dataclass(kw_only=True)
 class WorkerDiedError(Exception):
-    """A worker that ended in the middle of a task.
+    """A worker that ended in the middle of a task: exit code, the end of its error output, the number of its last beat.
 
-    Attributes:
-        code: its exit code, negative for a signal.
-        errors: the end of its error output.
-        last_beat: number of the last beat; -1 where there was none.
-        was_stalled: it was ended, because it showed no sign of life.
+    `was_stalled` says that it was ended, because it showed no sign of life.
     """
 
     code: int
@@ -71,16 +73,14 @@ class WorkerDiedError(Exception):
     @property
     def ending(self) -> str:
         """Its exit code in words: -9 -> `SIGKILL`, 3 -> `exit code 3`."""
-        if self.code >= 0:
-            return f"exit code {self.code}"
-        names = {int(item): item.name for item in signal.Signals}
-        return names.get(-self.code, f"signal {-self.code}")
+        names = {-item: item.name for item in signal.Signals}
+        return names.get(self.code, f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}")
 
     @property
     def last_words(self) -> str:
         """The last line of its errors, to be followed by how it ended; empty where there is none."""
-        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
-        return f"{lines[-1][:200]}; " if lines else ""
+        last = self.errors.strip().rpartition("\n")[-1].strip()
+        return f"{last[:200]}; " if last else ""
 
     @property
     def is_memory(self) -> bool:
@@ -89,21 +89,20 @@ class WorkerDiedError(Exception):
 
 
 class Worker:
-    """A process that runs tasks; its caller talks to it from one thread at a time.
-
-    Attributes:
-        is_limited: its memory is.
-    """
+    """A process that runs tasks; its caller talks to it from one thread at a time."""
 
     def __init__(self) -> None:
         """Start it, in this process's working folder and environment."""
         self.is_limited = False
         self._connection, theirs = multiprocessing.Pipe()
         self._errors = Connection(os.memfd_create("errors"))
-        surroundings = (str(Path.cwd()), {**os.environ, **ENVIRONMENT})
-        self._process = _CONTEXT.Process(target=_serve, args=(theirs, self._errors, *surroundings), daemon=True)
+        arguments = (theirs, self._errors, str(Path.cwd()), {**os.environ, **ENVIRONMENT})
         with theirs, _starting():
-            self._process.start()
+            try:
+                self._process = _started(arguments)
+            except (EOFError, ConnectionError):  # the fork server died of what it loads; a new one loads no tokenizer
+                time.sleep(_ENDED_S)
+                self._process = _started(arguments)
 
     @property
     def is_over(self) -> bool:
@@ -113,10 +112,7 @@ class Worker:
     def call(self, function: Callable[[Any, Beat], Any], task: Any, *, stall_s: float | None = None) -> Any:
         """Return what a function gives for a task, or its failure where it raised what no user is meant to see.
 
-        Args:
-            function: defined at the top of a module.
-            task: picklable.
-            stall_s: a task that shows no sign of life for so long, after it began to show some, is ended.
+        A task that shows no sign of life for `stall_s`, after it began to show some, is ended.
 
         Raises:
             BridgepackError, OSError: what it raised.
@@ -143,9 +139,6 @@ class Worker:
     def end(self) -> None:
         """End it and wait until what it held is free."""
         self._process.kill()
-        self._join()
-
-    def _join(self) -> None:
         with _LOCK:
             self._process.join()
         self._connection.close()
@@ -153,7 +146,9 @@ class Worker:
     def _death(self, last_beat: int, *, was_stalled: bool) -> WorkerDiedError:
         if was_stalled:
             self._process.kill()
-        self._join()
+        with _LOCK:
+            self._process.join()
+        self._connection.close()
         code = self._process.exitcode
         assert code is not None
         size = os.fstat(self._errors.fileno()).st_size
@@ -161,22 +156,34 @@ class Worker:
         return WorkerDiedError(code=code, errors=errors, last_beat=last_beat, was_stalled=was_stalled)
 
 
-def preload(modules: Sequence[str]) -> None:
-    """Start the fork server, where none runs, and let it import modules while this process goes on."""
+def preload(modules: Sequence[str], *recipe: object) -> None:
+    """Start the fork server, where none runs, and let it import modules while this process goes on.
+
+    Args:
+        modules: their names.
+        recipe: name and overrides of one whose tokenizer workers are to share.
+    """
     _CONTEXT.set_forkserver_preload(list(modules))
-    with _starting():
+    with _starting({RECIPE_VARIABLE: json.dumps(recipe)} if recipe else {}):
         forkserver.ensure_running()
 
 
 def limit_memory(memory_bytes: int, _: Beat | None = None) -> None:
     """Let this process have so much more memory of its own than it has now."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = _private_bytes() + memory_bytes
+    num_data_pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5])
+    limit = num_data_pages * resource.getpagesize() + memory_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
+def _started(arguments: tuple[Any, ...]) -> Any:
+    process = _CONTEXT.Process(target=_serve, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
 @contextmanager
-def _starting() -> Iterator[None]:
+def _starting(variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Start processes that leave Ctrl-C to this one, start no threads, and do not run the caller's script again.
 
     A fork server's signal mask and environment are those of when it was started.
@@ -184,7 +191,7 @@ def _starting() -> Iterator[None]:
     with _LOCK:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        added = {name: text for name, text in ENVIRONMENT.items() if name not in os.environ}
+        added = {name: text for name, text in {**ENVIRONMENT, **variables}.items() if name not in os.environ}
         os.environ.update(added)
         try:
             yield
@@ -203,7 +210,8 @@ def _serve(connection: Connection, errors: Connection, folder: str, environment:
     gc.freeze()  # what workers share is not looked through again, which would also copy it
     collect_rarely()
     hide_frameworks()
-    _be_killed_first()
+    with suppress(OSError):  # workers, which can be replaced, go before the build itself when memory runs out
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="utf-8")
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -230,18 +238,3 @@ def _end_with_caller() -> None:
     assert caller is not None
     caller.join()
     os._exit(0)
-
-
-def _private_bytes() -> int:
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
-def _be_killed_first() -> None:
-    """Ask the system to end workers, which can be replaced, before the build itself when memory runs out."""
-    try:
-        Path("/proc/self/oom_score_adj").write_text("500", encoding="utf-8")
-    except OSError:
-        return

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,39 +113,32 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
-    """Be connected to a cluster; a connection that was there before stays."""
+    """Be connected to a cluster, in the end to none; a connection that was there before stays."""
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if settings.address is not None:
-        _refuse_silent_address(settings.address)
-        with _termination_kept():
-            _init(ray, settings.address, options)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-        return
-    with _environment(_QUIET), _short_folder() as folder:
-        options |= {
-            "num_cpus": settings.num_workers or len(os.sched_getaffinity(0)),
-            "num_gpus": 0,
-            "object_store_memory": _OBJECT_STORE_BYTES,
-            "include_dashboard": False,
-            "_temp_dir": folder,
-        }
-        try:
-            with _termination_kept():
-                _init(ray, "local", options)
-            yield
-        finally:
-            ray.shutdown()
+    with ExitStack() as stack:
+        options: dict[str, Any] = {}
+        if settings.address is not None:
+            _refuse_silent_address(settings.address)
+        else:
+            stack.enter_context(_environment(_QUIET))
+            options = {
+                "num_cpus": settings.num_workers or len(os.sched_getaffinity(0)),
+                "num_gpus": 0,
+                "object_store_memory": _OBJECT_STORE_BYTES,
+                "include_dashboard": False,
+                "_temp_dir": stack.enter_context(_short_folder()),
+            }
+        stack.callback(ray.shutdown)
+        _init(ray, settings.address or "local", options)
+        yield
 
 
 def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
     try:
-        ray.init(address=address, **options)
+        with _termination_kept():
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, SystemExit) as error:
         where = "Ray cannot be started on this machine" if address == "local" else f"Ray at {address!r} does not answer"
         raise ConfigError(
@@ -203,14 +196,11 @@ def _silenced(ray: Any) -> Iterator[None]:
         module.print_to_stdstream = before
 
 
-@contextmanager
-def _short_folder() -> Iterator[str]:
-    """Give a temporary folder with a short name."""
+def _short_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder with a short name."""
     place = tempfile.gettempdir()
-    with tempfile.TemporaryDirectory(
-        prefix="ray-", dir=place if len(place) <= _MAX_FOLDER_CHARACTERS else "/tmp", ignore_cleanup_errors=True
-    ) as folder:
-        yield folder
+    place = place if len(place) <= _MAX_FOLDER_CHARACTERS else "/tmp"
+    return tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
 
 
 @contextmanager
@@ -228,10 +218,9 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _termination_kept() -> Iterator[None]:
     """Keep how this process takes being asked to end; connecting to Ray changes that."""
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if is_main else None
+    before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

@@ -131,17 +131,21 @@ class RayRunner:
         return sum(map(num_cpus, self._nodes.values()))
 
     def _outcome(self, task: Any, future: Future[bytes]) -> Any:
-        """Return a result or a failure, or raise what the task raised.
+        """Return a result or a failure.
 
         Raises:
             BridgepackError, OSError: what the task raised.
-            ConfigError: when workers cannot run bridgepack.
+            ConfigError: a worker could not even begin, such as one without bridgepack.
         """
         exceptions = self.ray.exceptions
         try:
             kind, value = pickle.loads(future.result())  # noqa: S301 (Ray brought it from a worker of this build)
         except exceptions.RayTaskError as error:
-            raise cannot_run(error) from None
+            last_line = str(error).strip().splitlines()[-1].strip()
+            raise ConfigError(
+                f"a Ray worker cannot run bridgepack: {last_line[:300]}. Install the same bridgepack, with the same "
+                "libraries, on every node."
+            ) from None
         except exceptions.RayError as error:
             return TaskFailure(
                 task=task,
@@ -172,16 +176,6 @@ def num_cpus(node: Mapping[str, Any]) -> int:
     return int(node["Resources"].get("CPU", 0))
 
 
-def cannot_run(error: BaseException) -> ConfigError:
-    """Return the error for a worker that could not even begin, such as one without bridgepack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return ConfigError(
-        f"a Ray worker cannot run bridgepack: {lines[-1][:300] if lines else type(error).__name__}. Install the same "
-        "bridgepack, with the same libraries, on every node."
-    )
-
-
 def first_sentence(error: BaseException) -> str:
     """Return how an error begins: Ray's have pages."""
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return line.partition(". ")[0][:200]
+    return (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0][:200]

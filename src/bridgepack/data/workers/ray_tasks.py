@@ -17,8 +17,7 @@ from bridgepack.data.identity import library_versions
 from bridgepack.data.store.keys import code_digest
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, is_meant_for_users
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
-from bridgepack.data.workers.garbage import collect_rarely
-from bridgepack.data.workers.memory import MIN_WORKER_BYTES, memory_share
+from bridgepack.data.workers.memory import MIN_WORKER_BYTES, collect_rarely, memory_share
 from bridgepack.data.workers.pool import STALL_S, WorkerPool
 from bridgepack.data.workers.process import ENVIRONMENT, PACKING, TOKENISING, limit_memory, preload
 from bridgepack.errors import ConfigError
@@ -55,17 +54,32 @@ def run_task(setup: bytes, call: bytes, num_slots: int) -> bytes:
         call: function and task, pickled.
         num_slots: tasks that this machine runs at a time.
     """
-    return _pickled(partial(_run_here, setup, call, num_slots))
+
+    def run(function: Callable[[Any, Beat], Any], task: Any) -> Any:
+        _prepare(setup, num_slots)
+        try:
+            return InThisProcess().run_alone(partial(_watched, function), task)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    return _pickled(run, call)
 
 
 def run_task_apart(setup: bytes, call: bytes) -> bytes:
     """Return the same of a task that may end its process: in one of its own, so that its last sign of life is known."""
-    return _pickled(partial(_run_apart, setup, call))
+
+    def run(function: Callable[[Any, Beat], Any], task: Any) -> Any:
+        wanted = _checked(setup)
+        preload(PACKING if wanted.load is None else TOKENISING)
+        with WorkerPool(memory_bytes=memory_share(wanted.memory_bytes), warm_up=wanted.load) as pool:
+            return pool.run_alone(function, task)
+
+    return _pickled(run, call)
 
 
-def _pickled(run: Callable[[], Any]) -> bytes:
+def _pickled(run: Callable[..., Any], call: bytes) -> bytes:
     try:
-        outcome = run()
+        outcome = run(*pickle.loads(call))  # noqa: S301 (Ray brought it from the build itself)
     except Exception as error:
         if not is_meant_for_users(error):
             raise
@@ -73,23 +87,6 @@ def _pickled(run: Callable[[], Any]) -> bytes:
     if isinstance(outcome, TaskFailure):
         outcome = replace(outcome, task=None)
     return pickle.dumps(("done", outcome), protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def _run_here(setup: bytes, call: bytes, num_slots: int) -> Any:
-    function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
-    _prepare(setup, num_slots)
-    try:
-        return InThisProcess().run_alone(partial(_watched, function), task)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-def _run_apart(setup: bytes, call: bytes) -> Any:
-    function, task = pickle.loads(call)  # noqa: S301 (Ray brought it from the build itself)
-    wanted = _checked(setup)
-    preload(PACKING if wanted.load is None else TOKENISING)
-    with WorkerPool(memory_bytes=memory_share(wanted.memory_bytes), warm_up=wanted.load) as pool:
-        return pool.run_alone(function, task)
 
 
 def _watched(function: Callable[[Any, Beat], Any], task: Any, beat: Beat) -> Any:
@@ -116,8 +113,13 @@ def _prepare(setup: bytes, num_slots: int) -> None:
     wanted = _checked(setup)
     collect_rarely()
     hide_frameworks()
-    if wanted.load is not None:
-        _refuse_other_identity(wanted.load(), wanted.identity or {})
+    found, expected = wanted.load() if wanted.load else {}, wanted.identity or {}
+    names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    if names:
+        raise ConfigError(
+            f"the tokenizer is another one on {socket.gethostname()} than where the build began: {', '.join(names)} "
+            "differ. Install the same versions there, and name a tokenizer folder that all nodes share."
+        )
     limit_memory(max(memory_share(wanted.memory_bytes) // max(num_slots, 1), MIN_WORKER_BYTES))
 
 
@@ -163,12 +165,3 @@ def _is_seen(path: Path, text: str) -> bool:
         return path.read_text(encoding="utf-8") == text and os.access(path.parent, os.W_OK)
     except OSError:
         return False
-
-
-def _refuse_other_identity(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    if found != wanted:
-        names = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
-        raise ConfigError(
-            f"the tokenizer is another one on {socket.gethostname()} than where the build began: {', '.join(names)} "
-            "differ. Install the same versions there, and name a tokenizer folder that all nodes share."
-        )

@@ -20,39 +20,22 @@ class StageLoading:
 
     Attributes:
         workers: the processes of one build, or this process.
+        identity: waits for the tokenizer and returns its identity; raises a TokenizerError when it cannot be loaded.
+        engine: after `begin_engine`, waits for what encodes texts and returns which that is.
     """
+
+    engine: Callable[[], EngineReport]
 
     def __init__(self, workers: WorkerPool | InThisProcess, recipe: SFTRecipe) -> None:
         """Begin to load the tokenizer."""
         self.workers = workers
         self._recipe = recipe
-        self._engine: Callable[[], EngineReport] | None = None
-        self._identity = workers.begin(partial(_load, recipe.model_dump_json()))
+        self.identity: Callable[[], dict[str, Any]] = workers.begin(partial(_load, recipe.model_dump_json()))
 
     def begin_engine(self, files: Sequence[InputFile]) -> None:
-        """Go on with what encodes texts, which is compared with `tokenizers` on rows of the files.
-
-        Args:
-            files: all inputs.
-        """
-        num_bytes = sum(file.num_bytes for file in files)
-        engine = self._recipe.tokenizer.engine
-        self._engine = self.workers.begin(
-            partial(_checked_engine, self._recipe.model_dump_json(), engine, num_bytes, tuple(files))
-        )
-
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of the loaded tokenizer.
-
-        Raises:
-            TokenizerError: when it cannot be loaded or cannot do what the recipe asks.
-        """
-        return self._identity()
-
-    def engine(self) -> EngineReport:
-        """Return what encodes texts, after `begin_engine`."""
-        assert self._engine is not None
-        return self._engine()
+        """Go on with what encodes texts, which is compared with `tokenizers` on rows of all inputs."""
+        arguments = (self._recipe.model_dump_json(), self._recipe.tokenizer.engine, sum(one.num_bytes for one in files))
+        self.engine = self.workers.begin(partial(_checked_engine, *arguments, tuple(files)))
 
 
 def stage_load(recipe: SFTRecipe, engine: str, num_input_bytes: int) -> Callable[[], dict[str, Any]]:
@@ -61,9 +44,8 @@ def stage_load(recipe: SFTRecipe, engine: str, num_input_bytes: int) -> Callable
 
 
 def _load(recipe_json: str) -> dict[str, Any]:
-    from bridgepack.data.sequences.loading import forget_stage, load_tokenizer_of
+    from bridgepack.data.sequences.loading import load_tokenizer_of
 
-    forget_stage()
     return load_tokenizer_of(recipe_json).identity()
 
 
