@@ -22,49 +22,36 @@ PackFormat = Literal["parquet", "npy"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRelease:
-    """Names and habits of some versions of Megatron-Bridge; paths of settings are those of 0.6.2 unless said.
+    """Names and habits of some versions of Megatron-Bridge; paths of settings are those of 0.6.2 unless said."""
 
-    Attributes:
-        versions: as a specifier, e.g. `>=0.3,<0.4`.
-        core: version of megatron-core that its wheels resolve to.
-        engine: version of transformer-engine that it was released with.
-        pack_format: form of packs that it reads; `parquet` is a folder, a pattern or a file.
-        specs_class: dotted name of PackedSequenceSpecs.
-        dataset_class: dotted name of the dataset's config.
-        specs_path: where the specs are in the config, in this release's path.
-        reader_class: dotted name of the dataset over packs.
-        renamed: path -> path in this release; a path stands for all below it.
-        absent: path -> what this release does instead; a path stands for all below it.
-        takes_multiple: its reader of packs is told `pad_seq_to_mult`, so batches have logical offsets, too.
-        trims_offsets: offsets go to TransformerEngine's context-parallel slicing without the -1 that fill rows up.
-        pads_both_offsets: `pad_cu_seqlens` gives logical offsets the same length as the physical ones.
-        ramps_up_batches: `train.rampup_batch_size` counts.
-        checks_supply: it refuses fewer training packs than a global batch, whichever the loader.
-            Source: data/loaders.py (build_train_valid_test_data_loaders).
-        has_eval_sizes: evaluation has batch sizes, a context-parallel size and a first step of its own.
-        shuffles_batches: its `batch` loader shuffles, and begins each epoch at its start after a resumption.
-            Source: data/samplers.py (MegatronPretrainingBatchSampler).
-        has_drop_last: `dataset.drop_last` counts; without it the last partial batch is dropped.
-    """
-
-    versions: str
-    core: str = TARGET[CORE]
-    engine: str = TARGET[ENGINE]
-    pack_format: PackFormat = "parquet"
+    versions: str  #: as a specifier, e.g. `>=0.3,<0.4`.
+    core: str = TARGET[CORE]  #: version of megatron-core that its wheels resolve to
+    engine: str = TARGET[ENGINE]  #: version of transformer-engine that it was released with
+    pack_format: PackFormat = "parquet"  #: form of packs that it reads; `parquet` is a folder, a pattern or a file
+    #: dotted name of PackedSequenceSpecs
     specs_class: str = "megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs"
+    #: dotted name of the dataset's config
     dataset_class: str = "megatron.bridge.training.config.FinetuningDatasetConfig"
-    specs_path: str = "dataset.packed_sequence_specs"
+    specs_path: str = "dataset.packed_sequence_specs"  #: where the specs are in the config, in this release's path
+    #: dotted name of the dataset over packs
     reader_class: str = "megatron.bridge.data.datasets.packed_parquet.GPTSFTPackedParquetDataset"
+    #: path -> path in this release; a path stands for all below it
     renamed: Mapping[str, str] = field(default_factory=dict)
+    #: path -> what this release does instead; a path stands for all below it
     absent: Mapping[str, str] = field(default_factory=dict)
-    takes_multiple: bool = True
+    takes_multiple: bool = True  #: its reader of packs is told `pad_seq_to_mult`, so batches have logical offsets, too
+    #: offsets go to TransformerEngine's context-parallel slicing without the -1 that fill rows up
     trims_offsets: bool = True
-    pads_both_offsets: bool = False
-    ramps_up_batches: bool = False
+    pads_both_offsets: bool = False  #: `pad_cu_seqlens` gives logical offsets the same length as the physical ones
+    ramps_up_batches: bool = False  #: `train.rampup_batch_size` counts
+    #: it refuses fewer training packs than a global batch, whichever the loader. Source: data/loaders.py
+    #: (build_train_valid_test_data_loaders).
     checks_supply: bool = True
-    has_eval_sizes: bool = True
+    has_eval_sizes: bool = True  #: evaluation has batch sizes, a context-parallel size and a first step of its own
+    #: its `batch` loader shuffles, and begins each epoch at its start after a resumption. Source: data/samplers.py
+    #: (MegatronPretrainingBatchSampler).
     shuffles_batches: bool = False
-    has_drop_last: bool = False
+    has_drop_last: bool = False  #: `dataset.drop_last` counts; without it the last partial batch is dropped
 
     def __contains__(self, text: str) -> bool:
         """Say whether a version is of this release; 0.6.2rc1 and 0.6.2+abc count as 0.6.2."""

@@ -40,24 +40,16 @@ _FORMS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What is checked.
+    """What is checked."""
 
-    Attributes:
-        kind: a recipe of ours, a live ConfigContainer, a saved one, or an artifact alone.
-        config: the run's settings; None for an artifact alone.
-        recipe: the recipe; None for the other kinds.
-        artifact: the artifact; None for the other kinds.
-        file: the file that the settings come from; None where there is none.
-        function: the function in it, where it is Python.
-    """
-
+    #: a recipe of ours, a live ConfigContainer, a saved one, or an artifact alone
     kind: Literal["recipe", "container", "saved", "artifact"]
     place: str
-    config: RunConfig | None = None
-    recipe: SFTRecipe | None = None
-    artifact: Path | None = None
-    file: Path | None = None
-    function: str | None = None
+    config: RunConfig | None = None  #: the run's settings; None for an artifact alone
+    recipe: SFTRecipe | None = None  #: the recipe; None for the other kinds
+    artifact: Path | None = None  #: the artifact; None for the other kinds
+    file: Path | None = None  #: the file that the settings come from; None where there is none
+    function: str | None = None  #: the function in it, where it is Python
 
 
 def load_target(target: Any, overrides: Mapping[str, Any] | None = None, *, artifact: Path | None = None) -> Target:

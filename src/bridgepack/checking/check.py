@@ -93,17 +93,11 @@ def _check_agreement(loaded: Target, options: CheckOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedArtifact:
-    """An artifact after its own rules.
+    """An artifact after its own rules."""
 
-    Attributes:
-        report: what they say.
-        facts: what rules on runs see of it.
-        geometry: of the run, which its rows were judged by; None where its manifest has it.
-    """
-
-    report: CheckReport
-    facts: ArtifactFacts
-    geometry: Mapping[str, int] | None
+    report: CheckReport  #: what they say
+    facts: ArtifactFacts  #: what rules on runs see of it
+    geometry: Mapping[str, int] | None  #: of the run, which its rows were judged by; None where its manifest has it
 
 
 def checked_artifact(loaded: Target, options: CheckOptions) -> CheckedArtifact | None:

@@ -22,21 +22,13 @@ from bridgepack.rules.engine.text import value_text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed:
-    """What fixing does to a file.
+    """What fixing does to a file."""
 
-    Attributes:
-        edit: the file before and after; None where there is nothing to change.
-        changes: in the file's own paths, each path once.
-        report: what a check says with the changes.
-        by_hand: what cannot be written into the file, and what to type instead.
-        build_command: builds the packs again; empty where the target is no recipe of ours.
-    """
-
-    edit: FileEdit | None
-    changes: tuple[Change, ...]
-    report: CheckReport
-    by_hand: tuple[str, ...] = ()
-    build_command: str = ""
+    edit: FileEdit | None  #: the file before and after; None where there is nothing to change
+    changes: tuple[Change, ...]  #: in the file's own paths, each path once
+    report: CheckReport  #: what a check says with the changes
+    by_hand: tuple[str, ...] = ()  #: what cannot be written into the file, and what to type instead
+    build_command: str = ""  #: builds the packs again; empty where the target is no recipe of ours
 
     @property
     def needs_repack(self) -> bool:

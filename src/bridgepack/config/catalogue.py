@@ -29,23 +29,15 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueEntry:
-    """One recipe of the catalogue.
+    """One recipe of the catalogue."""
 
-    Attributes:
-        name: of its function, or of its file without the suffix.
-        family: name of the file it is in, without the suffix.
-        target: where it is, as `load_recipe` takes it.
-        recipe: the recipe; None where it cannot be loaded, or its Python file is not bridgepack's own and is not run.
-        summary: first line of its docstring; empty for a file.
-        error: why it cannot be loaded; empty otherwise.
-    """
-
-    name: str
-    family: str
-    target: str
+    name: str  #: of its function, or of its file without the suffix
+    family: str  #: name of the file it is in, without the suffix
+    target: str  #: where it is, as `load_recipe` takes it
+    #: the recipe; None where it cannot be loaded, or its Python file is not bridgepack's own and is not run
     recipe: SFTRecipe | None = None
-    summary: str = ""
-    error: str = ""
+    summary: str = ""  #: first line of its docstring; empty for a file
+    error: str = ""  #: why it cannot be loaded; empty otherwise
 
 
 def catalogue_folders() -> tuple[Path, ...]:

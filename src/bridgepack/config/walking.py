@@ -17,23 +17,15 @@ SHAPE_PREFIX = "as "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A field of a file.
+    """A field of a file."""
 
-    Attributes:
-        path: its dotted path, without the branches of unions.
-        kind: that of the section it is in, where sections of several kinds may stand there; else "".
-        fields_of_kinds: kind -> fields of its sections, for every kind that may stand there.
-        known: names of the fields beside it.
-        meaning: first sentence of its docstring, or "".
-        types: what may stand there.
-    """
-
-    path: str
-    kind: str
+    path: str  #: its dotted path, without the branches of unions
+    kind: str  #: that of the section it is in, where sections of several kinds may stand there; else ""
+    #: kind -> fields of its sections, for every kind that may stand there
     fields_of_kinds: Mapping[str, Collection[str]]
-    known: tuple[str, ...]
-    meaning: str
-    types: tuple[Any, ...]
+    known: tuple[str, ...]  #: names of the fields beside it
+    meaning: str  #: first sentence of its docstring, or ""
+    types: tuple[Any, ...]  #: what may stand there
 
 
 def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:

@@ -35,23 +35,14 @@ _BATCH_TOKENS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """An artifact in the form of another version.
+    """An artifact in the form of another version."""
 
-    Attributes:
-        output: its folder.
-        bridge_version: of megatron-bridge that it is for.
-        pack_format: `parquet`, the artifact as it is, or `npy`.
-        source: folder of the artifact it was made from.
-        source_fingerprint: of that artifact.
-        manifest: of the export; None where nothing has been written.
-    """
-
-    output: Path
-    bridge_version: str
-    pack_format: str
-    source: Path
-    source_fingerprint: str
-    manifest: Manifest | None = None
+    output: Path  #: its folder
+    bridge_version: str  #: of megatron-bridge that it is for
+    pack_format: str  #: `parquet`, the artifact as it is, or `npy`
+    source: Path  #: folder of the artifact it was made from
+    source_fingerprint: str  #: of that artifact
+    manifest: Manifest | None = None  #: of the export; None where nothing has been written
 
     def summary(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""

@@ -24,16 +24,11 @@ from bridgepack.records import Manifest
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactPlan:
-    """What would be made.
+    """What would be made."""
 
-    Attributes:
-        output: where the artifact goes.
-        existing: the manifest of the artifact at `output`, whole or not; None where there is none.
-    """
-
-    output: Path
+    output: Path  #: where the artifact goes
     spec: ArtifactSpec
-    existing: Manifest | None
+    existing: Manifest | None  #: the manifest of the artifact at `output`, whole or not; None where there is none
 
     @property
     def is_built(self) -> bool:
@@ -64,38 +59,24 @@ class ArtifactPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan(ArtifactPlan):
-    """What a build would do.
+    """What a build would do."""
 
-    Attributes:
-        files: split -> input files.
-        stamps: input file -> its stamp before it was hashed.
-        loading: the first worker, at work on the tokenizer and on what encodes texts.
-    """
-
-    files: Mapping[str, list[InputFile]]
-    stamps: Mapping[Readable, tuple[int, int]]
-    loading: StageLoading
+    files: Mapping[str, list[InputFile]]  #: split -> input files
+    stamps: Mapping[Readable, tuple[int, int]]  #: input file -> its stamp before it was hashed
+    loading: StageLoading  #: the first worker, at work on the tokenizer and on what encodes texts
 
 
 @dataclass(kw_only=True)
 class Kept:
-    """What a build has finished; all of it is on disk and is used when the same command is run again.
+    """What a build has finished; all of it is on disk and is used when the same command is run again."""
 
-    Attributes:
-        output: folder of the artifact.
-        store: folder of the token store.
-        num_ranges_found: ranges whose tokens were in the store.
-        num_shards_found: shards that an earlier build, which was ended, had written.
-        engine_message: what there is to say about the engine that encodes texts.
-    """
-
-    output: str = ""
-    store: str = ""
+    output: str = ""  #: folder of the artifact
+    store: str = ""  #: folder of the token store
     num_ranges_tokenized: int = 0
-    num_ranges_found: int = 0
+    num_ranges_found: int = 0  #: ranges whose tokens were in the store
     num_shards_written: int = 0
-    num_shards_found: int = 0
-    engine_message: str | None = None
+    num_shards_found: int = 0  #: shards that an earlier build, which was ended, had written
+    engine_message: str | None = None  #: what there is to say about the engine that encodes texts
 
     def add_range(self, result: RangeResult) -> None:
         """Count a range whose tokens are there."""

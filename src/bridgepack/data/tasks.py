@@ -48,23 +48,15 @@ class SilentProgress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskFailure:
-    """A task that gave nothing, through no error that a user is meant to see.
+    """A task that gave nothing, through no error that a user is meant to see."""
 
-    Attributes:
-        task: the task.
-        kind: its process `died`, did nothing for too long and was `stalled`, or the task `raised`.
-        detail: signal, exit code or exception, in a few words.
-        is_memory: memory ran out, as far as one can tell.
-        last_beat: number of the last beat; -1 where there was none.
-        trace: of an exception; empty otherwise.
-    """
-
-    task: Any
+    task: Any  #: the task
+    #: its process `died`, did nothing for too long and was `stalled`, or the task `raised`
     kind: Literal["died", "stalled", "raised"]
-    detail: str
-    is_memory: bool = False
-    last_beat: int = -1
-    trace: str = ""
+    detail: str  #: signal, exit code or exception, in a few words
+    is_memory: bool = False  #: memory ran out, as far as one can tell
+    last_beat: int = -1  #: number of the last beat; -1 where there was none
+    trace: str = ""  #: of an exception; empty otherwise
 
 
 class Runner(Protocol):

@@ -33,21 +33,13 @@ class BuildInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workplace:
-    """Where one artifact is made.
+    """Where one artifact is made."""
 
-    Attributes:
-        plan: what is made.
-        folder: working folder; nobody else uses it meanwhile.
-        store: open for reading and adding.
-        kept: takes note of what is finished.
-        progress: told how far it is.
-    """
-
-    plan: ArtifactPlan
-    folder: Path
-    store: TokenStore
-    kept: Kept
-    progress: Progress
+    plan: ArtifactPlan  #: what is made
+    folder: Path  #: working folder; nobody else uses it meanwhile
+    store: TokenStore  #: open for reading and adding
+    kept: Kept  #: takes note of what is finished
+    progress: Progress  #: told how far it is
 
     def finish(self, runner: Runner, results: Mapping[str, Sequence[RangeResult]]) -> BuildResult:
         """Write the artifact from what became of the ranges of each split's files, and put it in its place.

@@ -24,21 +24,13 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentedObject:
-    """A module, class, function or method and its docstring.
+    """A module, class, function or method and its docstring."""
 
-    Attributes:
-        kind: what it is.
-        name: full dotted name, e.g. `json.JSONEncoder.encode`.
-        owner: dotted name of what it is defined in; empty for a module.
-        signature: as a caller writes it, e.g. `json.JSONEncoder.encode(self, o)`; the name alone for a module.
-        text: the docstring, indentation cleaned; never empty.
-    """
-
-    kind: Kind
-    name: str
-    owner: str
-    signature: str
-    text: str
+    kind: Kind  #: what it is
+    name: str  #: full dotted name, e.g. `json.JSONEncoder.encode`.
+    owner: str  #: dotted name of what it is defined in; empty for a module
+    signature: str  #: as a caller writes it, e.g. `json.JSONEncoder.encode(self, o)`; the name alone for a module.
+    text: str  #: the docstring, indentation cleaned; never empty
 
     @property
     def short_name(self) -> str:

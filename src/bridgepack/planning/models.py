@@ -18,21 +18,13 @@ _COPIES_USED = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSize:
-    """How large a model is.
+    """How large a model is."""
 
-    Attributes:
-        billions: parameters.
-        active_billions: parameters that one token passes through; those of a dense model are all.
-        num_layers: None where it is not known.
-        num_query_groups: key-value heads; None where it is not known.
-        num_experts: 0 for a dense model, None where it is not known.
-    """
-
-    billions: float
-    active_billions: float
-    num_layers: int | None = None
-    num_query_groups: int | None = None
-    num_experts: int | None = None
+    billions: float  #: parameters
+    active_billions: float  #: parameters that one token passes through; those of a dense model are all
+    num_layers: int | None = None  #: None where it is not known
+    num_query_groups: int | None = None  #: key-value heads; None where it is not known
+    num_experts: int | None = None  #: 0 for a dense model, None where it is not known
 
     @property
     def is_dense(self) -> bool:

@@ -29,23 +29,14 @@ _LARGEST_CLUSTER = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """How a model is spread over GPUs.
+    """How a model is spread over GPUs."""
 
-    Attributes:
-        tensor: tensor_model_parallel_size, with sequence_parallel above 1.
-        pipeline: pipeline_model_parallel_size.
-        context: context_parallel_size.
-        expert: expert_model_parallel_size.
-        recomputes: whether whole layers are computed again in the backward pass.
-        estimated_gb: memory of one GPU.
-    """
-
-    tensor: int
-    pipeline: int
-    context: int
-    expert: int
-    recomputes: bool
-    estimated_gb: float
+    tensor: int  #: tensor_model_parallel_size, with sequence_parallel above 1
+    pipeline: int  #: pipeline_model_parallel_size
+    context: int  #: context_parallel_size
+    expert: int  #: expert_model_parallel_size
+    recomputes: bool  #: whether whole layers are computed again in the backward pass
+    estimated_gb: float  #: memory of one GPU
 
     @property
     def num_ranks(self) -> int:

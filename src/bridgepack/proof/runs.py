@@ -31,23 +31,15 @@ _PLACES = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Which run is meant.
+    """Which run is meant."""
 
-    Attributes:
-        recipe: a recipe or a config of Megatron-Bridge, or where one is; None for the recipe that the artifact was
-            built with.
-        overrides: dotted path -> value, changes to it.
-        world_size: processes of the run; None for what the recipe says.
-        context: context-parallel ranks; None for what the recipe says.
-        resume_step: steps that the loaded checkpoint had done.
-    """
-
+    #: a recipe or a config of Megatron-Bridge, or where one is; None for the recipe that the artifact was built with
     recipe: Any = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    world_size: int | None = None
-    context: int | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)  #: dotted path -> value, changes to it
+    world_size: int | None = None  #: processes of the run; None for what the recipe says
+    context: int | None = None  #: context-parallel ranks; None for what the recipe says
     bridge_version: str = TARGET[BRIDGE]
-    resume_step: int = 0
+    resume_step: int = 0  #: steps that the loaded checkpoint had done
 
 
 class TracedRun:

@@ -37,15 +37,10 @@ _FEWEST_TOKENS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundSources:
-    """The files that a recipe names, as they are now.
+    """The files that a recipe names, as they are now."""
 
-    Attributes:
-        files: split -> its files, in order; without those of a source that is gone.
-        gone: what is not there any more, as messages.
-    """
-
-    files: Mapping[str, tuple[InputFile, ...]]
-    gone: tuple[str, ...]
+    files: Mapping[str, tuple[InputFile, ...]]  #: split -> its files, in order; without those of a source that is gone
+    gone: tuple[str, ...]  #: what is not there any more, as messages
 
 
 @contextmanager
@@ -83,16 +78,11 @@ def tokenizer_identity(recipe: SFTRecipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRows:
-    """Gives the rows of a split from its input files.
-
-    Attributes:
-        names: of the inputs, as the manifest has them.
-        files: the inputs as they are now; None where one is gone.
-    """
+    """Gives the rows of a split from its input files."""
 
     recipe: SFTRecipe
-    names: tuple[str, ...]
-    files: tuple[InputFile | None, ...]
+    names: tuple[str, ...]  #: of the inputs, as the manifest has them
+    files: tuple[InputFile | None, ...]  #: the inputs as they are now; None where one is gone
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError]]:
         """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
@@ -120,17 +110,11 @@ class SourceRows:
 
 
 class EncodedRow(NamedTuple):
-    """A source row and what the stage that tokenises makes of it, nothing cut off.
+    """A source row and what the stage that tokenises makes of it, nothing cut off."""
 
-    Attributes:
-        row: of its file, from 1.
-        columns: as they were read; empty where they could not be.
-        encoded: its ids and mask, or why there are none.
-    """
-
-    row: int
-    columns: Mapping[str, Any]
-    encoded: Encoded | RowError
+    row: int  #: of its file, from 1
+    columns: Mapping[str, Any]  #: as they were read; empty where they could not be
+    encoded: Encoded | RowError  #: its ids and mask, or why there are none
 
 
 def encoded_rows(

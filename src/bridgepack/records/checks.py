@@ -45,52 +45,36 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFacts:
-    """One Parquet or `.npy` file as it lies on disk; nothing in it is checked.
+    """One Parquet or `.npy` file as it lies on disk; nothing in it is checked."""
 
-    Attributes:
-        path: relative to the artifact, as in `ShardRecord`.
-        num_bytes: its size; None where it is missing.
-        sha256: of its bytes, hexadecimal; None where it is missing or was not computed.
-        columns: column name -> Arrow type as text, e.g. `list<element: int32>`; empty where the footer is unreadable.
-            Of a `.npy` file: the keys that every row has, and the type their elements would have.
-        num_rows: from the footer; None where it is unreadable.
-        row_group_rows: rows of each row group, from the footer.
-        row_group_tokens: stored tokens of each row group, from the footer (`num_values` of `input_ids`).
-        read_error: why the footer could not be read, in one line; None where it could.
-        format: `parquet` or `npy`; the fields below are of `.npy` files.
-        value_types: key -> types of its values that are no list but could be read as one, e.g. `numpy.ndarray`.
-        layout_error: why it is no array of dicts of lists, in one line; `read_error` says the same.
-        forbidden_globals: what its pickle asks for beside lists, dicts and numbers, e.g. `os.system`; never run.
-    """
-
-    path: str
+    path: str  #: relative to the artifact, as in `ShardRecord`
     exists: bool
-    num_bytes: int | None = None
-    sha256: str | None = None
+    num_bytes: int | None = None  #: its size; None where it is missing
+    sha256: str | None = None  #: of its bytes, hexadecimal; None where it is missing or was not computed
+    #: column name -> Arrow type as text, e.g. `list<element: int32>`; empty where the footer is unreadable. Of a `.npy`
+    #: file: the keys that every row has, and the type their elements would have.
     columns: Mapping[str, str] = field(default_factory=dict)
-    num_rows: int | None = None
-    row_group_rows: tuple[int, ...] = ()
+    num_rows: int | None = None  #: from the footer; None where it is unreadable
+    row_group_rows: tuple[int, ...] = ()  #: rows of each row group, from the footer
+    #: stored tokens of each row group, from the footer (`num_values` of `input_ids`)
     row_group_tokens: tuple[int, ...] = ()
-    read_error: str | None = None
-    format: str = "parquet"
+    read_error: str | None = None  #: why the footer could not be read, in one line; None where it could
+    format: str = "parquet"  #: `parquet` or `npy`; the fields below are of `.npy` files
+    #: key -> types of its values that are no list but could be read as one, e.g. `numpy.ndarray`.
     value_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    layout_error: str | None = None
+    layout_error: str | None = None  #: why it is no array of dicts of lists, in one line; `read_error` says the same
+    #: what its pickle asks for beside lists, dicts and numbers, e.g. `os.system`; never run.
     forbidden_globals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetadataFacts:
-    """The host's metadata file as it lies on disk; nothing in it is checked.
-
-    Attributes:
-        content: the parsed JSON; None where the file is missing or is no JSON.
-        read_error: why it could not be parsed, in one line; None where it could.
-    """
+    """The host's metadata file as it lies on disk; nothing in it is checked."""
 
     path: str
     exists: bool
-    content: Any = None
-    read_error: str | None = None
+    content: Any = None  #: the parsed JSON; None where the file is missing or is no JSON
+    read_error: str | None = None  #: why it could not be parsed, in one line; None where it could
 
 
 class InspectableArtifact(Protocol):

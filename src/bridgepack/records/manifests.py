@@ -11,17 +11,12 @@ from bridgepack.records.sequences import Drop
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """One Parquet file of an artifact, as its manifest has it.
+    """One Parquet file of an artifact, as its manifest has it."""
 
-    Attributes:
-        path: relative to the artifact, e.g. `training/shard-00000-of-00008.idx.parquet`.
-        sha256: of the file's bytes, hexadecimal.
-    """
-
-    path: str
+    path: str  #: relative to the artifact, e.g. `training/shard-00000-of-00008.idx.parquet`.
     num_rows: int
     num_bytes: int
-    sha256: str
+    sha256: str  #: of the file's bytes, hexadecimal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,16 +57,11 @@ class SplitStatistics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRecord:
-    """One input file, as the manifest has it.
+    """One input file, as the manifest has it."""
 
-    Attributes:
-        path: as the recipe names it; for files found in a directory or by a glob, the file's own path.
-        sha256: of the file's bytes, hexadecimal.
-    """
-
-    path: str
+    path: str  #: as the recipe names it; for files found in a directory or by a glob, the file's own path
     num_bytes: int
-    sha256: str
+    sha256: str  #: of the file's bytes, hexadecimal
     num_rows: int
 
 

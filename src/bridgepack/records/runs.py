@@ -9,26 +9,21 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """The settings of a run, under the paths that Megatron-Bridge's ConfigContainer has for them.
+    """The settings of a run, under the paths that Megatron-Bridge's ConfigContainer has for them."""
 
-    Attributes:
-        values: nested mappings of plain values, as the host saves its config: None, bool, int, float, str, list, dict,
-            and `pathlib.Path` where the config holds a path object. A nested object is a mapping with `_target_`, its
-            class. Example: `values["model"]["context_parallel_size"]`.
-        is_complete: whether every field of the host's config is present. Then a path that is absent is a field that
-            this version of the host does not have; otherwise it is a value that nobody stated.
-        place: what the user named, e.g. `recipes/mine.yaml`.
-        user_paths: path here -> path in the user's own file, where they differ.
-        ignored: code of a rule -> why its findings do not matter, as the user wrote it.
-        world_size: number of GPUs, where the settings state it.
-    """
-
+    #: nested mappings of plain values, as the host saves its config: None, bool, int, float, str, list, dict, and
+    #: `pathlib.Path` where the config holds a path object. A nested object is a mapping with `_target_`, its class.
+    #: Example: `values["model"]["context_parallel_size"]`.
     values: Mapping[str, Any]
+    #: whether every field of the host's config is present. Then a path that is absent is a field that this version of
+    #: the host does not have; otherwise it is a value that nobody stated.
     is_complete: bool
-    place: str
+    place: str  #: what the user named, e.g. `recipes/mine.yaml`.
+    #: path here -> path in the user's own file, where they differ
     user_paths: Mapping[str, str] = field(default_factory=dict)
+    #: code of a rule -> why its findings do not matter, as the user wrote it
     ignored: Mapping[str, str] = field(default_factory=dict)
-    world_size: int | None = None
+    world_size: int | None = None  #: number of GPUs, where the settings state it
 
     def user_path(self, path: str) -> str:
         """Return the user's own name of a path."""

@@ -51,15 +51,10 @@ class DropReason(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """One source row before tokenisation.
+    """One source row before tokenisation."""
 
-    Attributes:
-        file_index: position of its file in the split's list of inputs.
-        row: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array.
-    """
-
-    file_index: int
-    row: int
+    file_index: int  #: position of its file in the split's list of inputs
+    row: int  #: 1-based; the line in a JSON Lines file, the row in a Parquet or Arrow file, the element of a JSON array
     columns: Mapping[str, Any]
 
 
@@ -90,15 +85,10 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
-    """One input row that gave no sequence.
+    """One input row that gave no sequence."""
 
-    Attributes:
-        file_index: position of its file in the split's list of inputs.
-        row: 1-based, as in `Example`.
-    """
-
-    file_index: int
-    row: int
+    file_index: int  #: position of its file in the split's list of inputs
+    row: int  #: 1-based, as in `Example`
     reason: DropReason
     detail: str
 

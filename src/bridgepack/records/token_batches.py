@@ -12,41 +12,26 @@ from bridgepack.records.sequences import MaskArray, TokenArray
 
 
 class RowDrop(NamedTuple):
-    """A row that gave no sequence.
+    """A row that gave no sequence."""
 
-    Attributes:
-        row_offset: 0-based row within its range.
-        reason: value of a `DropReason`.
-    """
-
-    row_offset: int
-    reason: str
+    row_offset: int  #: 0-based row within its range
+    reason: str  #: value of a `DropReason`
     detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBatch:
-    """Sequences of consecutive rows of a range, un-truncated, in row order.
+    """Sequences of consecutive rows of a range, un-truncated, in row order."""
 
-    Attributes:
-        input_ids: shape [num_tokens], int32, stored.
-        loss_mask: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target.
-        offsets: shape [num_sequences + 1], int64: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`.
-        row_offsets: shape [num_sequences], int64, 0-based row within the range.
-        num_context: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning.
-        drops: rows that gave no sequence, whatever the sizes of the recipe.
-        num_rows: rows read, drops included.
-        num_blank_lines: lines without anything on them.
-    """
-
-    input_ids: TokenArray
-    loss_mask: MaskArray
-    offsets: IntArray
-    row_offsets: IntArray
+    input_ids: TokenArray  #: shape [num_tokens], int32, stored
+    loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target
+    offsets: IntArray  #: shape [num_sequences + 1], int64: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`
+    row_offsets: IntArray  #: shape [num_sequences], int64, 0-based row within the range
+    #: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning
     num_context: IntArray
-    drops: tuple[RowDrop, ...]
-    num_rows: int
-    num_blank_lines: int
+    drops: tuple[RowDrop, ...]  #: rows that gave no sequence, whatever the sizes of the recipe
+    num_rows: int  #: rows read, drops included
+    num_blank_lines: int  #: lines without anything on them
 
     @property
     def num_sequences(self) -> int:

@@ -26,17 +26,11 @@ DEFAULT_PAD_SEQ_LENGTH_TO_MULT = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollateMetadata:
-    """What the host takes from `bridge_metadata.json` when `pad_cu_seqlens` is on.
+    """What the host takes from `bridge_metadata.json` when `pad_cu_seqlens` is on."""
 
-    Attributes:
-        max_samples_per_bin: most sequences in one pack, over all entries of the file.
-        dataset_max_seqlen: longest sequence, runtime tokens, over all entries.
-        min_packed_seqlen: runtime tokens of the emptiest pack, over all entries.
-    """
-
-    max_samples_per_bin: int
-    dataset_max_seqlen: int
-    min_packed_seqlen: int
+    max_samples_per_bin: int  #: most sequences in one pack, over all entries of the file
+    dataset_max_seqlen: int  #: longest sequence, runtime tokens, over all entries
+    min_packed_seqlen: int  #: runtime tokens of the emptiest pack, over all entries
 
     @classmethod
     def from_entries(cls, entries: Iterable[Mapping[str, Any]]) -> CollateMetadata:
@@ -53,26 +47,18 @@ class CollateMetadata:
 class CollateSettings:
     """What the host's packed dataset is constructed with.
 
-    Attributes:
-        packed_sequence_size: runtime tokens a pack can hold.
-        pad_seq_to_mult: multiple of physical runtime lengths; above 1 the host returns two offset arrays.
-        eos_token_id: the host tokenizer's `eos_id`: fills tails, is never trained as an input.
-        pad_to_max_length: every batch is packed_sequence_size wide.
-        pad_seq_length_to_mult: otherwise the widest row is rounded up to this multiple.
-        pad_cu_seqlens: offset arrays have the static shape that `metadata` gives.
-        metadata: of the artifact; None unless pad_cu_seqlens.
-
     Raises:
         ConfigError: pad_cu_seqlens without metadata or without pad_to_max_length.
     """
 
-    packed_sequence_size: int
-    pad_seq_to_mult: int
-    eos_token_id: int
-    pad_to_max_length: bool
+    packed_sequence_size: int  #: runtime tokens a pack can hold
+    pad_seq_to_mult: int  #: multiple of physical runtime lengths; above 1 the host returns two offset arrays
+    eos_token_id: int  #: the host tokenizer's `eos_id`: fills tails, is never trained as an input
+    pad_to_max_length: bool  #: every batch is packed_sequence_size wide
+    #: otherwise the widest row is rounded up to this multiple
     pad_seq_length_to_mult: int = DEFAULT_PAD_SEQ_LENGTH_TO_MULT
-    pad_cu_seqlens: bool = False
-    metadata: CollateMetadata | None = None
+    pad_cu_seqlens: bool = False  #: offset arrays have the static shape that `metadata` gives
+    metadata: CollateMetadata | None = None  #: of the artifact; None unless pad_cu_seqlens
 
     def __post_init__(self) -> None:
         """Reject what the host's constructor rejects."""
@@ -95,30 +81,20 @@ class CollateSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostBatch:
-    """A batch as the host's collate returns it, attention_mask (always None) and the _kv twins left out.
+    """A batch as the host's collate returns it, attention_mask (always None) and the _kv twins left out."""
 
-    Attributes:
-        tokens: shape [num_rows, width], int64, runtime.
-        labels: shape [num_rows, width], int64, runtime: the token after each of `tokens` in its sequence.
-        loss_mask: shape [num_rows, width], int64, runtime: 0 also wherever the input token is EOS.
-        position_ids: shape [num_rows, width], int64, runtime: from 0 in each physical sequence; tail 0.
-        cu_seqlens: shape [num_rows, num_boundaries], int32, runtime: logical offsets; with multiple 1 the
-            physical ones.
-        cu_seqlens_padded: shape [num_rows, num_boundaries], int32, runtime: physical offsets; with multiple 1
-            None.
-        max_seqlen: int32; shape [num_rows, 1], longest physical segment with the tail counted as one, or
-            shape [num_rows], one constant from the metadata, with pad_cu_seqlens.
-        token_count: shape [num_rows], int64: runtime tokens stored in each row, tail not counted.
-    """
-
-    tokens: IntArray
-    labels: IntArray
-    loss_mask: IntArray
-    position_ids: IntArray
+    tokens: IntArray  #: shape [num_rows, width], int64, runtime
+    labels: IntArray  #: shape [num_rows, width], int64, runtime: the token after each of `tokens` in its sequence
+    loss_mask: IntArray  #: shape [num_rows, width], int64, runtime: 0 also wherever the input token is EOS
+    position_ids: IntArray  #: shape [num_rows, width], int64, runtime: from 0 in each physical sequence; tail 0
+    #: shape [num_rows, num_boundaries], int32, runtime: logical offsets; with multiple 1 the physical ones
     cu_seqlens: OffsetTable
+    #: shape [num_rows, num_boundaries], int32, runtime: physical offsets; with multiple 1 None
     cu_seqlens_padded: OffsetTable | None
+    #: int32; shape [num_rows, 1], longest physical segment with the tail counted as one, or shape [num_rows], one
+    #: constant from the metadata, with pad_cu_seqlens
     max_seqlen: npt.NDArray[np.int32]
-    token_count: IntArray
+    token_count: IntArray  #: shape [num_rows], int64: runtime tokens stored in each row, tail not counted
 
     @property
     def physical_offsets(self) -> OffsetTable:

@@ -11,17 +11,12 @@ class EvaluationSchedule:
 
     Source: megatron-bridge 0.6.2, training/train.py (after consumed_train_samples), training/eval.py
     (consumed_valid_samples), training/pretrain.py (evaluation after training).
-
-    Attributes:
-        eval_interval: steps between evaluations; None for none during training.
-        start_eval_at_iter: first step after which there may be one; None for any.
-        num_steps: steps of the run; None where that is not known.
     """
 
-    eval_interval: int | None
+    eval_interval: int | None  #: steps between evaluations; None for none during training
     eval_iters: int
-    start_eval_at_iter: int | None = None
-    num_steps: int | None = None
+    start_eval_at_iter: int | None = None  #: first step after which there may be one; None for any
+    num_steps: int | None = None  #: steps of the run; None where that is not known
     skips_training: bool = False
 
     def evaluates_after(self, step: int) -> bool:

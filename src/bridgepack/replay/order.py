@@ -23,21 +23,13 @@ __all__ = ["FILLER", "PackOrder", "Sighting", "replay_order"]
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Sighting:
-    """Where a run reads a pack.
+    """Where a run reads a pack."""
 
-    Attributes:
-        step: as the host logs it, from 1.
-        data_parallel_rank: which copy of the model.
-        micro_batch: of the step, from 0.
-        position: in the micro batch, from 0.
-        is_filler: the pack only fills a batch up, with a loss mask of zeros.
-    """
-
-    step: int
-    data_parallel_rank: int
-    micro_batch: int
-    position: int
-    is_filler: bool
+    step: int  #: as the host logs it, from 1
+    data_parallel_rank: int  #: which copy of the model
+    micro_batch: int  #: of the step, from 0
+    position: int  #: in the micro batch, from 0
+    is_filler: bool  #: the pack only fills a batch up, with a loss mask of zeros
 
 
 def replay_order(settings: ReplaySettings) -> PackOrder:

@@ -29,15 +29,10 @@ _NUM_CACHED_EPOCHS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
-    """One pass of one rank's sampler.
+    """One pass of one rank's sampler."""
 
-    Attributes:
-        consumed: samples that the sampler had counted when it began.
-        first_draw: number of draws before it, since the loader was made.
-    """
-
-    consumed: int
-    first_draw: int
+    consumed: int  #: samples that the sampler had counted when it began
+    first_draw: int  #: number of draws before it, since the loader was made
     num_draws: int
 
     @property

@@ -18,41 +18,29 @@ _MAX_NUMPY_SEED = 2**32 - 1
 class ReplaySettings:
     """What one split's loader is built from. The order of packs depends on nothing else.
 
-    Attributes:
-        topology: of training, or of evaluation where that has another context parallelism.
-        loader: `dataset.dataloader_type`.
-        micro_batch_size: packs per forward on one data-parallel rank.
-        seed: `dataset.seed`.
-        drop_last: whether packs that fill no global batch are left out; before 0.6 the host always does.
-        data_sharding: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`.
-        max_samples: `dataset.max_train_samples`, counted in packs; None for every pack once per epoch.
-        decrease_batch_size_if_needed: a global batch that ranks do not share evenly is made smaller.
-        ramp_up: `train.rampup_batch_size`: first batch, increment, packs over which it grows; None from megatron-core
-            0.18 on, which ignores it.
-        is_evaluation: whether this is the loader of evaluation.
-        num_steps: steps of the run, for evaluation: batches; None where the loader decides.
-        resume_step: steps that the loaded checkpoint had done; 0 for a run from the start.
-        consumed_packs: packs that it had counted; None for what `resume_step` steps with these settings count.
-
     Raises:
         ConfigError: values with which the host does not get to its first step.
     """
 
     version: str
     num_packs: int
-    topology: Topology
-    micro_batch_size: int
+    topology: Topology  #: of training, or of evaluation where that has another context parallelism
+    micro_batch_size: int  #: packs per forward on one data-parallel rank
     global_batch_size: int
-    loader: Loader = "batch"
-    seed: int = 1234
-    drop_last: bool = True
+    loader: Loader = "batch"  #: `dataset.dataloader_type`
+    seed: int = 1234  #: `dataset.seed`
+    drop_last: bool = True  #: whether packs that fill no global batch are left out; before 0.6 the host always does
+    #: `dataset.data_sharding`: each data-parallel rank draws from its own part; for `cyclic`
     data_sharding: bool = True
-    max_samples: int | None = None
-    decrease_batch_size_if_needed: bool = False
+    max_samples: int | None = None  #: `dataset.max_train_samples`, counted in packs; None for every pack once per epoch
+    decrease_batch_size_if_needed: bool = False  #: a global batch that ranks do not share evenly is made smaller
+    #: `train.rampup_batch_size`: first batch, increment, packs over which it grows; None from megatron-core 0.18 on,
+    #: which ignores it
     ramp_up: tuple[int, int, int] | None = None
-    is_evaluation: bool = False
-    num_steps: int | None = None
-    resume_step: int = 0
+    is_evaluation: bool = False  #: whether this is the loader of evaluation
+    num_steps: int | None = None  #: steps of the run, for evaluation: batches; None where the loader decides
+    resume_step: int = 0  #: steps that the loaded checkpoint had done; 0 for a run from the start
+    #: packs that it had counted; None for what `resume_step` steps with these settings count
     consumed_packs: int | None = None
 
     def __post_init__(self) -> None:

@@ -22,19 +22,12 @@ from bridgepack.replay.collate import HostBatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSlices:
-    """What each context-parallel rank gets of one row, in its own order.
+    """What each context-parallel rank gets of one row, in its own order."""
 
-    Attributes:
-        positions: shape [ranks, tokens per rank], int64, runtime: where in the row.
-        tokens: the same shape, int64; so `labels`, `loss_mask` and `position_ids`.
-        labels: the token after each of `tokens` in its sequence.
-        loss_mask: 1 where the label is trained.
-    """
-
-    positions: IntArray
-    tokens: IntArray
-    labels: IntArray
-    loss_mask: IntArray
+    positions: IntArray  #: shape [ranks, tokens per rank], int64, runtime: where in the row
+    tokens: IntArray  #: the same shape, int64; so `labels`, `loss_mask` and `position_ids`
+    labels: IntArray  #: the token after each of `tokens` in its sequence
+    loss_mask: IntArray  #: 1 where the label is trained
     position_ids: IntArray
 
     @property

@@ -10,17 +10,11 @@ from bridgepack.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCoordinates:
-    """Where one process of a run is.
+    """Where one process of a run is."""
 
-    Attributes:
-        tensor: rank among those that share each layer's weights.
-        context: rank among those that share each sequence.
-        data: data-parallel rank: which copy of the model, so which packs.
-    """
-
-    tensor: int
-    context: int
-    data: int
+    tensor: int  #: rank among those that share each layer's weights
+    context: int  #: rank among those that share each sequence
+    data: int  #: data-parallel rank: which copy of the model, so which packs
     pipeline: int
 
 
@@ -34,20 +28,15 @@ class Topology:
     Source: megatron-bridge 0.3.0 to 0.6.2, training/initialize.py (`order` of initialize_model_parallel, and
     _create_pg_collection); megatron-core 0.19.2, core/parallel_state.py (RankGenerator).
 
-    Attributes:
-        tensor_model_parallel_size: ranks that share each layer's weights.
-        context_parallel_size: ranks that share each sequence.
-        pipeline_before_data: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`.
-
     Raises:
         ConfigError: a size below 1, or a world that is not a whole number of models.
     """
 
     world_size: int
-    tensor_model_parallel_size: int = 1
+    tensor_model_parallel_size: int = 1  #: ranks that share each layer's weights
     pipeline_model_parallel_size: int = 1
-    context_parallel_size: int = 1
-    pipeline_before_data: bool = False
+    context_parallel_size: int = 1  #: ranks that share each sequence
+    pipeline_before_data: bool = False  #: `dist.use_tp_pp_dp_mapping`; without effect with `dist.use_decentralized_pg`
 
     def __post_init__(self) -> None:
         """Reject sizes that the host cannot lay out."""

@@ -13,19 +13,12 @@ from bridgepack.rules.engine.rule import ERROR, WARNING, Decorator, Found, Rule,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressions:
-    """What a rule on suppressions sees.
+    """What a rule on suppressions sees."""
 
-    Attributes:
-        ignored: code -> reason, as the user wrote them.
-        known_codes: every rule's code.
-        judged_codes: codes of the rules that judged.
-        found_codes: codes that something was found for.
-    """
-
-    ignored: Mapping[str, str]
-    known_codes: Collection[str]
-    judged_codes: Collection[str]
-    found_codes: Collection[str]
+    ignored: Mapping[str, str]  #: code -> reason, as the user wrote them
+    known_codes: Collection[str]  #: every rule's code
+    judged_codes: Collection[str]  #: codes of the rules that judged
+    found_codes: Collection[str]  #: codes that something was found for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

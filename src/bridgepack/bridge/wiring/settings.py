@@ -13,32 +13,22 @@ SPECS = "dataset.offline_packing_specs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packs:
-    """Packs that a run will read, as their manifest has them.
-
-    Attributes:
-        num_packs: split -> rows.
-    """
+    """Packs that a run will read, as their manifest has them."""
 
     folder: str
-    num_packs: Mapping[str, int]
+    num_packs: Mapping[str, int]  #: split -> rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One value in the host's config.
+    """One value in the host's config."""
 
-    Attributes:
-        path: dotted, in the ConfigContainer.
-        origin: the recipe says so, a default of the recipe's schema, or derived from other values.
-        field: field of the recipe that decides it; empty where none does alone.
-        because: how it follows, for derived values.
-    """
-
-    path: str
+    path: str  #: dotted, in the ConfigContainer
     value: Any
+    #: the recipe says so, a default of the recipe's schema, or derived from other values
     origin: Literal["recipe", "default", "derived"]
-    field: str = ""
-    because: str = ""
+    field: str = ""  #: field of the recipe that decides it; empty where none does alone
+    because: str = ""  #: how it follows, for derived values
 
 
 def derived(path: str, value: Any, because: str, field: str = "") -> Setting:
@@ -48,14 +38,10 @@ def derived(path: str, value: Any, because: str, field: str = "") -> Setting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """What settings are made from.
-
-    Attributes:
-        packs: what the run will read; None where that is not known.
-    """
+    """What settings are made from."""
 
     recipe: SFTRecipe
-    packs: Packs | None
+    packs: Packs | None  #: what the run will read; None where that is not known
 
     @property
     def has_validation(self) -> bool:

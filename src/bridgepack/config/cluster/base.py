@@ -18,37 +18,22 @@ TASKS: tuple[Task, ...] = ("build", "check", "train")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What launches know of a class of nemo-run's.
+    """What launches know of a class of nemo-run's."""
 
-    Attributes:
-        class_name: its name in nemo_run, or its dotted path.
-        title: what it is, for people.
-        extra: of nemo-run, with what the class needs besides nemo-run itself; or None.
-        launchers: kinds that have an effect; nemo-run ignores others in silence or fails.
-        packagers: kinds that nemo-run accepts.
-        nodes: field that says how many nodes; "" for none.
-        processes: field that says how many processes on each.
-        gpus: field that says how many GPUs on each.
-        gpu_only: more fields that a task without GPUs leaves out.
-        needs: fields without which a launch cannot work, besides those that the class itself needs.
-        job_folder: field with the folder of the jobs, which lies on a volume; "" for none.
-        exports_env_vars: whether nemo-run writes env_vars into a shell script, unquoted.
-        no_launch: why no launch can use it, or "".
-    """
-
-    class_name: str
-    title: str
-    extra: str | None = None
+    class_name: str  #: its name in nemo_run, or its dotted path
+    title: str  #: what it is, for people
+    extra: str | None = None  #: of nemo-run, with what the class needs besides nemo-run itself; or None
+    #: kinds that have an effect; nemo-run ignores others in silence or fails
     launchers: tuple[str, ...] = ("none", "torchrun", "fault_tolerance")
-    packagers: tuple[str, ...] = ("none", "git_archive", "pattern", "hybrid")
-    nodes: str = ""
-    processes: str = ""
-    gpus: str = ""
-    gpu_only: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    job_folder: str = ""
-    exports_env_vars: bool = False
-    no_launch: str = ""
+    packagers: tuple[str, ...] = ("none", "git_archive", "pattern", "hybrid")  #: kinds that nemo-run accepts
+    nodes: str = ""  #: field that says how many nodes; "" for none
+    processes: str = ""  #: field that says how many processes on each
+    gpus: str = ""  #: field that says how many GPUs on each
+    gpu_only: tuple[str, ...] = ()  #: more fields that a task without GPUs leaves out
+    needs: tuple[str, ...] = ()  #: fields without which a launch cannot work, besides those that the class itself needs
+    job_folder: str = ""  #: field with the folder of the jobs, which lies on a volume; "" for none
+    exports_env_vars: bool = False  #: whether nemo-run writes env_vars into a shell script, unquoted
+    no_launch: str = ""  #: why no launch can use it, or ""
 
     @property
     def counts(self) -> frozenset[str]:

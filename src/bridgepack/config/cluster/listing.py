@@ -25,54 +25,33 @@ _NAMES: Mapping[Any, str] = types.MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedField:
-    """One field.
+    """One field."""
 
-    Attributes:
-        name: as in the file.
-        type: what it takes, in words.
-        default: as in YAML; None where it is required or empty.
-        is_required: whether the file must have it.
-        meaning: its docstring on one line.
-    """
-
-    name: str
-    type: str
-    default: Any
-    is_required: bool
-    meaning: str
+    name: str  #: as in the file
+    type: str  #: what it takes, in words
+    default: Any  #: as in YAML; None where it is required or empty
+    is_required: bool  #: whether the file must have it
+    meaning: str  #: its docstring on one line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedSection:
-    """One kind of a section: an executor, launcher, packager or tunnel.
+    """One kind of a section: an executor, launcher, packager or tunnel."""
 
-    Attributes:
-        kind: its name in the file.
-        title: what it is.
-        nemo_run_class: class of nemo-run that it becomes, or "" for a part.
-        needs: extra of nemo-run that it needs, or None.
-        no_launch: why no launch can use it, or "".
-        fields: in the file's order.
-    """
-
-    kind: str
-    title: str
-    nemo_run_class: str
-    needs: str | None
-    no_launch: str
-    fields: tuple[ListedField, ...]
+    kind: str  #: its name in the file
+    title: str  #: what it is
+    nemo_run_class: str  #: class of nemo-run that it becomes, or "" for a part
+    needs: str | None  #: extra of nemo-run that it needs, or None
+    no_launch: str  #: why no launch can use it, or ""
+    fields: tuple[ListedField, ...]  #: in the file's order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorListing:
-    """Every executor and every part that an executor's field can be.
+    """Every executor and every part that an executor's field can be."""
 
-    Attributes:
-        executors: one for each kind, then one for each class that `kind: nemo_run` can name.
-        parts: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one.
-    """
-
-    executors: tuple[ListedSection, ...]
+    executors: tuple[ListedSection, ...]  #: one for each kind, then one for each class that `kind: nemo_run` can name
+    #: `launcher`, `packager`, `tunnel` -> one for each kind; `job_details` -> the one
     parts: dict[str, tuple[ListedSection, ...]]
 
     def to_json(self) -> dict[str, Any]:

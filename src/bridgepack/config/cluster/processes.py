@@ -18,19 +18,12 @@ MOST_GPUS_OF_A_NODE = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Processes:
-    """Nodes and processes of a task.
+    """Nodes and processes of a task."""
 
-    Attributes:
-        num_nodes: nodes, or None where neither file nor recipe says.
-        num_per_node: processes on each, or None.
-        gpus_per_node: GPUs to ask for on each node; None to ask for none, -1 for all.
-        has_process_launcher: whether torchrun or ft_launcher starts the processes of a node.
-    """
-
-    num_nodes: int | None
-    num_per_node: int | None
-    gpus_per_node: int | None
-    has_process_launcher: bool
+    num_nodes: int | None  #: nodes, or None where neither file nor recipe says
+    num_per_node: int | None  #: processes on each, or None
+    gpus_per_node: int | None  #: GPUs to ask for on each node; None to ask for none, -1 for all
+    has_process_launcher: bool  #: whether torchrun or ft_launcher starts the processes of a node
 
     @property
     def world_size(self) -> int | None:

@@ -28,15 +28,10 @@ REMOVE: Final = _Remove.REMOVE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """One change of a recipe file.
+    """One change of a recipe file."""
 
-    Attributes:
-        path: dotted path in the file's own terms, e.g. `packing.pad_seq_to_mult`.
-        value: None, bool, int, float, str, Path, list or dict of these; or `REMOVE`.
-    """
-
-    path: str
-    value: Any
+    path: str  #: dotted path in the file's own terms, e.g. `packing.pad_seq_to_mult`.
+    value: Any  #: None, bool, int, float, str, Path, list or dict of these; or `REMOVE`
 
     @property
     def keys(self) -> tuple[str, ...]:

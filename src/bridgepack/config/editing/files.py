@@ -19,17 +19,11 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileEdit:
-    """A file before and after edits.
+    """A file before and after edits."""
 
-    Attributes:
-        path: of the file, as the user gave it.
-        old_text: as read, with its byte order mark and line endings.
-        new_text: after the edits.
-    """
-
-    path: Path
-    old_text: str
-    new_text: str
+    path: Path  #: of the file, as the user gave it
+    old_text: str  #: as read, with its byte order mark and line endings
+    new_text: str  #: after the edits
 
     def diff(self) -> str:
         """Return the change as a unified diff; empty when there is none."""

@@ -30,15 +30,10 @@ from bridgepack.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """A value that `resolve` worked out.
+    """A value that `resolve` worked out."""
 
-    Attributes:
-        value: in the unit of the field it stands for.
-        because: how it was derived, with the numbers.
-    """
-
-    value: int
-    because: str
+    value: int  #: in the unit of the field it stands for
+    because: str  #: how it was derived, with the numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

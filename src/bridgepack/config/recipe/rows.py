@@ -34,33 +34,19 @@ _DOCSTRING_COLUMNS = 112
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model on the hub, and what all its recipes have in common.
+    """A model on the hub, and what all its recipes have in common."""
 
-    Attributes:
-        module: `__name__` of the file that has the rows; its functions are found there again.
-        stem: what the names of the recipes begin with.
-        title: name of the model in docstrings.
-        hub_id: of the model and its tokenizer.
-        full: base of full SFT: a recipe that Megatron-Bridge ships, or a hub id.
-        lora: base of LoRA.
-        lora_targets: linear layers that get an adapter; empty for the host's own choice.
-        cp_comm_type: how context-parallel ranks exchange; None for the host's own choice.
-        step_factor: an optimiser step has this many times 524288 tokens, or 16 packs if that is more.
-        tokenizer: further fields of that section.
-        sections: further sections.
-    """
-
-    module: str
-    stem: str
-    title: str
-    hub_id: str
-    full: str
-    lora: str
-    lora_targets: tuple[str, ...] = ()
-    cp_comm_type: str | None = None
-    step_factor: int = 1
-    tokenizer: Mapping[str, Any] = field(default_factory=dict)
-    sections: Mapping[str, Any] = field(default_factory=dict)
+    module: str  #: `__name__` of the file that has the rows; its functions are found there again
+    stem: str  #: what the names of the recipes begin with
+    title: str  #: name of the model in docstrings
+    hub_id: str  #: of the model and its tokenizer
+    full: str  #: base of full SFT: a recipe that Megatron-Bridge ships, or a hub id
+    lora: str  #: base of LoRA
+    lora_targets: tuple[str, ...] = ()  #: linear layers that get an adapter; empty for the host's own choice
+    cp_comm_type: str | None = None  #: how context-parallel ranks exchange; None for the host's own choice
+    step_factor: int = 1  #: an optimiser step has this many times 524288 tokens, or 16 packs if that is more
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)  #: further fields of that section
+    sections: Mapping[str, Any] = field(default_factory=dict)  #: further sections
 
     def row(
         self,

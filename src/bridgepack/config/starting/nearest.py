@@ -26,25 +26,15 @@ _PREFIX, _CONFIG_SUFFIX = "bridge:", "_config"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """What a new recipe is for.
+    """What a new recipe is for."""
 
-    Attributes:
-        name: of the recipe.
-        model: id on the hub, folder, recipe of Megatron-Bridge or of the catalogue.
-        num_gpus: of the run.
-        seq_length: runtime tokens of a pack.
-        method: what is trained; None for what the model's name says, else every weight.
-        data: training data.
-        tokenizer: id on the hub or folder; None for the model's.
-    """
-
-    name: str
-    model: str
-    num_gpus: int
-    seq_length: int
-    method: MethodKind | None = None
-    data: str = "data/chats.jsonl"
-    tokenizer: str | None = None
+    name: str  #: of the recipe
+    model: str  #: id on the hub, folder, recipe of Megatron-Bridge or of the catalogue
+    num_gpus: int  #: of the run
+    seq_length: int  #: runtime tokens of a pack
+    method: MethodKind | None = None  #: what is trained; None for what the model's name says, else every weight
+    data: str = "data/chats.jsonl"  #: training data
+    tokenizer: str | None = None  #: id on the hub or folder; None for the model's
 
     @property
     def kind(self) -> MethodKind:

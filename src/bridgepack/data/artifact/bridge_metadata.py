@@ -25,23 +25,14 @@ type _Mean = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 @with_config(ConfigDict(extra="allow"))
 class BridgeMetadataEntry(TypedDict):
-    """One split, under the host's names; lengths are runtime tokens with alignment padding.
+    """One split, under the host's names; lengths are runtime tokens with alignment padding."""
 
-    Attributes:
-        dataset_max_seqlen: longest sequence.
-        max_samples_per_bin: most sequences in one pack.
-        packing_factor: mean number of sequences in a pack, two decimals.
-        packing_efficiency: percent of the capacity used, two decimals.
-        pack_size: packed_sequence_size.
-        min_packed_seqlen: tokens of the emptiest pack.
-    """
-
-    dataset_max_seqlen: _Count
-    max_samples_per_bin: _Count
-    packing_factor: _Mean
-    packing_efficiency: _Mean
-    pack_size: _Count
-    min_packed_seqlen: _Count
+    dataset_max_seqlen: _Count  #: longest sequence
+    max_samples_per_bin: _Count  #: most sequences in one pack
+    packing_factor: _Mean  #: mean number of sequences in a pack, two decimals
+    packing_efficiency: _Mean  #: percent of the capacity used, two decimals
+    pack_size: _Count  #: packed_sequence_size
+    min_packed_seqlen: _Count  #: tokens of the emptiest pack
 
 
 _ENTRIES = TypeAdapter(Annotated[list[BridgeMetadataEntry], Field(min_length=1)])

@@ -34,17 +34,11 @@ _MULTIPLE = re.compile(r"pad_seq_to_mult(?P<multiple>[1-9]\d*|None)(?:_|$)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundShards:
-    """Packed files of a target without a manifest.
+    """Packed files of a target without a manifest."""
 
-    Attributes:
-        folder: what the paths are relative to.
-        splits: split -> paths, sorted; training first.
-        is_whole: they are all the packed files that `folder` has, so the metadata file there is theirs.
-    """
-
-    folder: Path
-    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    is_whole: bool = False
+    folder: Path  #: what the paths are relative to
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: split -> paths, sorted; training first
+    is_whole: bool = False  #: they are all the packed files that `folder` has, so the metadata file there is theirs
 
     @property
     def paths(self) -> tuple[str, ...]:

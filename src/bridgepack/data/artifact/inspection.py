@@ -17,43 +17,26 @@ from bridgepack.geometry import seq_boundaries
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSpan:
-    """A stretch of text whose tokens are all trained, or all not.
+    """A stretch of text whose tokens are all trained, or all not."""
 
-    Attributes:
-        text: decoded, special tokens included; ids in square brackets where the tokenizer cannot be loaded.
-        is_trained: the model learns to write it.
-        num_tokens: in it.
-    """
-
-    text: str
-    is_trained: bool
-    num_tokens: int
+    text: str  #: decoded, special tokens included; ids in square brackets where the tokenizer cannot be loaded
+    is_trained: bool  #: the model learns to write it
+    num_tokens: int  #: in it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceView:
-    """One sequence of a pack.
-
-    Attributes:
-        file: it came from; None where the artifact does not say.
-        row: of that file, 1-based.
-        start: first token, stored coordinates.
-        runtime_length: tokens the model sees, alignment padding not counted.
-        num_alignment_tokens: padding to the multiple.
-        num_trained_tokens: ones of the stored mask.
-        num_skipped_tokens: ones of the stored mask that the host does not train, because the input before is EOS.
-        spans: its text, alignment padding left out.
-    """
+    """One sequence of a pack."""
 
     position: int
-    file: str | None
-    row: int | None
-    start: int
-    runtime_length: int
-    num_alignment_tokens: int
-    num_trained_tokens: int
-    num_skipped_tokens: int
-    spans: tuple[TextSpan, ...]
+    file: str | None  #: it came from; None where the artifact does not say
+    row: int | None  #: of that file, 1-based
+    start: int  #: first token, stored coordinates
+    runtime_length: int  #: tokens the model sees, alignment padding not counted
+    num_alignment_tokens: int  #: padding to the multiple
+    num_trained_tokens: int  #: ones of the stored mask
+    num_skipped_tokens: int  #: ones of the stored mask that the host does not train, because the input before is EOS
+    spans: tuple[TextSpan, ...]  #: its text, alignment padding left out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,23 +25,14 @@ _PACKS_PER_FILTER = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanEntry:
-    """One sequence of an artifact.
+    """One sequence of an artifact."""
 
-    Attributes:
-        pack: row of the split, from 0.
-        position: in the pack, from 0.
-        file_index: position of its file in the split's list of inputs.
-        row: of that file, from 1.
-        runtime_length: without alignment padding.
-        is_truncated: it was cut.
-    """
-
-    pack: int
-    position: int
-    file_index: int
-    row: int
-    runtime_length: int
-    is_truncated: bool
+    pack: int  #: row of the split, from 0
+    position: int  #: in the pack, from 0
+    file_index: int  #: position of its file in the split's list of inputs
+    row: int  #: of that file, from 1
+    runtime_length: int  #: without alignment padding
+    is_truncated: bool  #: it was cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,18 +36,12 @@ _BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFile:
-    """One file with rows.
-
-    Attributes:
-        label: what the manifest and the ledger call it.
-        kind: `jsonl`, `json` (an array of objects), `parquet` or `arrow`.
-        compression: `gz`, `zst` or None; only for the first two kinds.
-    """
+    """One file with rows."""
 
     path: Readable
-    label: str
-    kind: str
-    compression: str | None = None
+    label: str  #: what the manifest and the ledger call it
+    kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
+    compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
 
     @property
     def num_bytes(self) -> int:

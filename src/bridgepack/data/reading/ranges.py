@@ -23,31 +23,18 @@ _RANGES_PER_FILE = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputRange:
-    """Consecutive rows of one file; every row of a file lies in exactly one range.
+    """Consecutive rows of one file; every row of a file lies in exactly one range."""
 
-    Attributes:
-        file_index: position of the file in the split's list of inputs.
-        first_row: 1-based number of its first row (line, array element or row of a table).
-        num_rows: rows in it, blank lines among them.
-        sha256: names its content; equal hashes mean equal rows.
-        start: first byte of its lines, after decompression; 0-based first row of a table.
-        stop: one past the last of them.
-        payload: the lines themselves, where a file cannot be entered in the middle.
-        is_oversized: it is one row that is larger than the recipe allows, and is not read.
-        max_row_bytes: largest row of a table, whose rows are measured when they are read.
-        num_bytes: its share of the file's size, for showing progress; 0 where that is not known.
-    """
-
-    file_index: int
-    first_row: int
-    num_rows: int
-    sha256: str
-    start: int = 0
-    stop: int = 0
-    payload: bytes | None = None
-    is_oversized: bool = False
-    max_row_bytes: int = 0
-    num_bytes: int = 0
+    file_index: int  #: position of the file in the split's list of inputs
+    first_row: int  #: 1-based number of its first row (line, array element or row of a table)
+    num_rows: int  #: rows in it, blank lines among them
+    sha256: str  #: names its content; equal hashes mean equal rows
+    start: int = 0  #: first byte of its lines, after decompression; 0-based first row of a table
+    stop: int = 0  #: one past the last of them
+    payload: bytes | None = None  #: the lines themselves, where a file cannot be entered in the middle
+    is_oversized: bool = False  #: it is one row that is larger than the recipe allows, and is not read
+    max_row_bytes: int = 0  #: largest row of a table, whose rows are measured when they are read
+    num_bytes: int = 0  #: its share of the file's size, for showing progress; 0 where that is not known
 
 
 def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:

@@ -15,17 +15,11 @@ from bridgepack.records import Example, MaskArray, TokenArray
 
 
 class Encoded(NamedTuple):
-    """Ids and token-aligned mask of one example.
+    """Ids and token-aligned mask of one example."""
 
-    Attributes:
-        ids: shape [stored_length].
-        mask: shape [stored_length], 1 where the token is trained as a target.
-        num_context: leading tokens before the completion; -1 where that has no meaning.
-    """
-
-    ids: list[int]
-    mask: list[int]
-    num_context: int = -1
+    ids: list[int]  #: shape [stored_length]
+    mask: list[int]  #: shape [stored_length], 1 where the token is trained as a target
+    num_context: int = -1  #: leading tokens before the completion; -1 where that has no meaning
 
 
 class Prepared(NamedTuple):
@@ -37,20 +31,13 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlatBatch:
-    """Tokens and masks of several rows.
+    """Tokens and masks of several rows."""
 
-    Attributes:
-        input_ids: shape [num_tokens], int32, stored.
-        loss_mask: shape [num_tokens], int8, token-aligned.
-        offsets: shape [num_rows + 1], int64.
-        num_context: shape [num_rows], int32, as in `Encoded`.
-        errors: position of a row -> why it has no mask; its tokens do not count.
-    """
-
-    input_ids: TokenArray
-    loss_mask: MaskArray
-    offsets: IntArray
-    num_context: npt.NDArray[Any]
+    input_ids: TokenArray  #: shape [num_tokens], int32, stored
+    loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned
+    offsets: IntArray  #: shape [num_rows + 1], int64
+    num_context: npt.NDArray[Any]  #: shape [num_rows], int32, as in `Encoded`
+    #: position of a row -> why it has no mask; its tokens do not count
     errors: Mapping[int, RowError] = field(default_factory=dict)
 
 

@@ -19,16 +19,11 @@ from bridgepack.records import DropReason
 
 
 class RenderedChat(NamedTuple):
-    """A conversation with its text.
+    """A conversation with its text."""
 
-    Attributes:
-        conversation: as it was read.
-        text: what the chat template gives.
-        spans: (first, one past the last) characters of the template's generation blocks; None where it has none.
-    """
-
-    conversation: Conversation
-    text: str
+    conversation: Conversation  #: as it was read
+    text: str  #: what the chat template gives
+    #: (first, one past the last) characters of the template's generation blocks; None where it has none
     spans: list[tuple[int, int]] | None
 
 

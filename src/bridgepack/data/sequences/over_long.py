@@ -20,32 +20,20 @@ _OVER_LONG, _NO_TRAINED_TOKEN = 1, 2
 
 
 class Judgement(NamedTuple):
-    """What becomes of each sequence of a range.
+    """What becomes of each sequence of a range."""
 
-    Attributes:
-        codes: shape [num_sequences], int8, position in `REASONS`; 0 where it stays or is cut.
-        needs_cut: shape [num_sequences], bool.
-    """
-
-    codes: npt.NDArray[np.int8]
-    needs_cut: npt.NDArray[np.bool_]
+    codes: npt.NDArray[np.int8]  #: shape [num_sequences], int8, position in `REASONS`; 0 where it stays or is cut
+    needs_cut: npt.NDArray[np.bool_]  #: shape [num_sequences], bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverLongPolicy:
-    """The part of a recipe that acts on whole sequences.
+    """The part of a recipe that acts on whole sequences."""
 
-    Attributes:
-        action: `drop`, `truncate` or `error`.
-        max_runtime_length: longest sequence, in runtime tokens.
-        eos_token_id: of the tokenizer.
-        pairs: how a prompt with its completion is cut; None for other rows.
-    """
-
-    action: str
-    max_runtime_length: int
-    eos_token_id: int
-    pairs: PromptCompletionPreprocessing | None
+    action: str  #: `drop`, `truncate` or `error`
+    max_runtime_length: int  #: longest sequence, in runtime tokens
+    eos_token_id: int  #: of the tokenizer
+    pairs: PromptCompletionPreprocessing | None  #: how a prompt with its completion is cut; None for other rows
 
     @classmethod
     def of(cls, resolved: ResolvedRecipe, tokenizer: Mapping[str, Any]) -> OverLongPolicy:

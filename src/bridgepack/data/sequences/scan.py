@@ -18,16 +18,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class ScannedTurns(NamedTuple):
-    """What a scan of several conversations found.
+    """What a scan of several conversations found."""
 
-    Attributes:
-        mask: shape [num_tokens], int8, the assistant's tokens; zero throughout where `is_found` is false.
-        is_found: shape [num_texts], the markers agree with the roles.
-        ends_with_only_answer: shape [num_texts], there is one assistant marker, and no other turn begins after it.
-    """
-
-    mask: MaskArray
-    is_found: BoolArray
+    mask: MaskArray  #: shape [num_tokens], int8, the assistant's tokens; zero throughout where `is_found` is false
+    is_found: BoolArray  #: shape [num_texts], the markers agree with the roles
+    #: shape [num_texts], there is one assistant marker, and no other turn begins after it
     ends_with_only_answer: BoolArray
 
 

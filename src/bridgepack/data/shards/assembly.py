@@ -20,27 +20,17 @@ _BATCH_TOKENS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPlan:
-    """One shard to be written: its packs, and where each of their sequences lies in the token store.
-
-    Attributes:
-        name: relative to the artifact.
-        pack_offsets: shape [num_packs + 1]: pack `p` has sequences `pack_offsets[p]:pack_offsets[p + 1]`.
-        store_files: shape [num_sequences], position of the store file.
-        store_indices: shape [num_sequences], position inside that file.
-        stored_lengths: shape [num_sequences], before alignment.
-        pad_seq_to_mult: multiple of every runtime length.
-        packed_sequence_size: runtime tokens a pack can hold.
-    """
+    """One shard to be written: its packs, and where each of their sequences lies in the token store."""
 
     path: Path
-    name: str
-    pack_offsets: IntArray
-    store_files: IntArray
-    store_indices: IntArray
-    stored_lengths: IntArray
-    pad_seq_to_mult: int
+    name: str  #: relative to the artifact
+    pack_offsets: IntArray  #: shape [num_packs + 1]: pack `p` has sequences `pack_offsets[p]:pack_offsets[p + 1]`
+    store_files: IntArray  #: shape [num_sequences], position of the store file
+    store_indices: IntArray  #: shape [num_sequences], position inside that file
+    stored_lengths: IntArray  #: shape [num_sequences], before alignment
+    pad_seq_to_mult: int  #: multiple of every runtime length
     pad_token_id: int
-    packed_sequence_size: int
+    packed_sequence_size: int  #: runtime tokens a pack can hold
 
 
 def assemble_rows(plan: ShardPlan, tokens: TokenFiles, *, rows_per_group: int) -> Iterator[RowBatch]:

@@ -31,23 +31,14 @@ _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishSettings:
-    """What acts on a split's sequences after they were tokenised.
+    """What acts on a split's sequences after they were tokenised."""
 
-    Attributes:
-        policy: for sequences that are too long.
-        split: name of the split that the files are of.
-        validation_fraction: of the rows (0-1), set aside for validation; 0 where the split is not parted.
-        seed: of the build.
-        stops_at_bad_rows: a row that gives no sequence stops the build.
-        folder: of the build, for sequences that were cut and for parts of the ledger.
-    """
-
-    policy: OverLongPolicy
-    split: str
-    validation_fraction: float
-    seed: int
-    stops_at_bad_rows: bool
-    folder: Path
+    policy: OverLongPolicy  #: for sequences that are too long
+    split: str  #: name of the split that the files are of
+    validation_fraction: float  #: of the rows (0-1), set aside for validation; 0 where the split is not parted
+    seed: int  #: of the build
+    stops_at_bad_rows: bool  #: a row that gives no sequence stops the build
+    folder: Path  #: of the build, for sequences that were cut and for parts of the ledger
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -57,69 +48,41 @@ class FinishSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangePlace:
-    """Where a range's rows come from, and where its tokens are.
+    """Where a range's rows come from, and where its tokens are."""
 
-    Attributes:
-        file_index: position of its file in the split's list of inputs.
-        label: what the ledger calls the file.
-        first_row: 1-based number of its first row.
-        token_file: its tokens; there, or to be made.
-    """
-
-    file_index: int
-    label: str
-    first_row: int
-    token_file: Path
+    file_index: int  #: position of its file in the split's list of inputs
+    label: str  #: what the ledger calls the file
+    first_row: int  #: 1-based number of its first row
+    token_file: Path  #: its tokens; there, or to be made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangePart:
-    """The rows of a range that go to one split; arrays are in row order, shape [num_sequences].
+    """The rows of a range that go to one split; arrays are in row order, shape [num_sequences]."""
 
-    Attributes:
-        is_cut: bool, the sequence was cut, and lies in the file of cut sequences.
-        indices: int32, position in its file.
-        stored_lengths: int32, stored.
-        row_offsets: int32, 0-based row within the range.
-        num_rows: rows read, drops included.
-        num_trained: ones of the label-aligned masks.
-        drops: reason -> drops, in the order in which the reasons first occur.
-        examples: the first few drops of each reason.
-        ledger: file with a line for every drop; None where there is none.
-    """
-
-    is_cut: npt.NDArray[np.bool_]
-    indices: Int32Array
-    stored_lengths: Int32Array
-    row_offsets: Int32Array
-    num_rows: int
-    num_trained: int
-    drops: Mapping[str, int]
-    examples: tuple[Drop, ...]
-    ledger: Path | None
+    is_cut: npt.NDArray[np.bool_]  #: bool, the sequence was cut, and lies in the file of cut sequences
+    indices: Int32Array  #: int32, position in its file
+    stored_lengths: Int32Array  #: int32, stored
+    row_offsets: Int32Array  #: int32, 0-based row within the range
+    num_rows: int  #: rows read, drops included
+    num_trained: int  #: ones of the label-aligned masks
+    drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
+    examples: tuple[Drop, ...]  #: the first few drops of each reason
+    ledger: Path | None  #: file with a line for every drop; None where there is none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangeResult:
-    """What became of a range.
+    """What became of a range."""
 
-    Attributes:
-        place: where its rows come from, and its tokens.
-        parts: split -> its rows; empty where the tokens are not there and cannot be made from the task.
-        cut_file: sequences that were cut; None where there is none.
-        num_rows: rows read, drops included.
-        num_blank_lines: lines without anything on them.
-        was_tokenized: now; otherwise the tokens were in the store.
-        num_bytes: its share of the input file's size; 0 where that is not known.
-    """
-
-    place: RangePlace
+    place: RangePlace  #: where its rows come from, and its tokens
+    #: split -> its rows; empty where the tokens are not there and cannot be made from the task
     parts: Mapping[str, RangePart] = field(default_factory=dict)
-    cut_file: Path | None = None
-    num_rows: int = 0
-    num_blank_lines: int = 0
-    was_tokenized: bool = False
-    num_bytes: int = 0
+    cut_file: Path | None = None  #: sequences that were cut; None where there is none
+    num_rows: int = 0  #: rows read, drops included
+    num_blank_lines: int = 0  #: lines without anything on them
+    was_tokenized: bool = False  #: now; otherwise the tokens were in the store
+    num_bytes: int = 0  #: its share of the input file's size; 0 where that is not known
 
 
 def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:

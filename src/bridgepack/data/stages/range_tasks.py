@@ -29,21 +29,13 @@ _DEPENDS_ON_MACHINE = frozenset({DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenization:
-    """How rows become tokens; the same for all ranges of a build.
+    """How rows become tokens; the same for all ranges of a build."""
 
-    Attributes:
-        key: its name in the store.
-        recipe_json: the recipe.
-        engine: what encodes texts.
-        num_input_bytes: of all inputs; a fast engine pays for its start only where there is much.
-        max_text_bytes: text of the rows that are tokenised together.
-    """
-
-    key: str
-    recipe_json: str
-    engine: str
-    num_input_bytes: int
-    max_text_bytes: int
+    key: str  #: its name in the store
+    recipe_json: str  #: the recipe
+    engine: str  #: what encodes texts
+    num_input_bytes: int  #: of all inputs; a fast engine pays for its start only where there is much
+    max_text_bytes: int  #: text of the rows that are tokenised together
 
     def stage(self) -> LoadedStage:
         """Return the loaded stage; loaded once per process."""
@@ -54,24 +46,15 @@ class Tokenization:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizeTask:
-    """One input range whose tokens are wanted.
+    """One input range whose tokens are wanted."""
 
-    Attributes:
-        how: rows become tokens.
-        file: the input file.
-        part: the range; without its rows where the file is streamed and its tokens were seen in the store.
-        place: where the rows come from, and where the tokens go.
-        settings: what happens after tokenising.
-        one_by_one: tokenise each row alone, with a beat before it; what it raises drops the row.
-        skips: rows that are not touched, by their 0-based position in the range -> their drop.
-    """
-
-    how: Tokenization
-    file: InputFile
-    part: InputRange
-    place: RangePlace
-    settings: FinishSettings
-    one_by_one: bool = False
+    how: Tokenization  #: rows become tokens
+    file: InputFile  #: the input file
+    part: InputRange  #: the range; without its rows where the file is streamed and its tokens were seen in the store
+    place: RangePlace  #: where the rows come from, and where the tokens go
+    settings: FinishSettings  #: what happens after tokenising
+    one_by_one: bool = False  #: tokenise each row alone, with a beat before it; what it raises drops the row
+    #: rows that are not touched, by their 0-based position in the range -> their drop
     skips: Mapping[int, RowDrop] = field(default_factory=dict)
 
 

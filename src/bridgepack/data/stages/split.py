@@ -33,38 +33,24 @@ _PROVENANCE_ROWS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedSplit:
-    """The sequences of one split, in input order; arrays have shape [num_sequences].
-
-    Attributes:
-        token_files: files that hold its sequences, maybe among others.
-        file_indices: shape [num_token_files], int64: position in `inputs`.
-        first_rows: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for.
-        store_files: int32, position in `token_files`.
-        store_indices: int32, position inside that file.
-        row_offsets: int32, row of the input, counted from the file's first row.
-        stored_lengths: int32, stored tokens, before alignment.
-        num_trained: trained labels.
-        drops: reason -> rows that gave no sequence, most frequent first.
-        drop_examples: the first few of each reason, in input order.
-        ledgers: files with a line for every drop, in input order; there may be millions.
-    """
+    """The sequences of one split, in input order; arrays have shape [num_sequences]."""
 
     name: str
     inputs: tuple[InputRecord, ...]
-    token_files: tuple[Path, ...]
-    file_indices: IntArray
-    first_rows: IntArray
-    store_files: Int32Array
-    store_indices: Int32Array
-    row_offsets: Int32Array
-    stored_lengths: Int32Array
+    token_files: tuple[Path, ...]  #: files that hold its sequences, maybe among others
+    file_indices: IntArray  #: shape [num_token_files], int64: position in `inputs`
+    first_rows: IntArray  #: shape [num_token_files], int64: 1-based row of that input that a row offset of 0 stands for
+    store_files: Int32Array  #: int32, position in `token_files`
+    store_indices: Int32Array  #: int32, position inside that file
+    row_offsets: Int32Array  #: int32, row of the input, counted from the file's first row
+    stored_lengths: Int32Array  #: int32, stored tokens, before alignment
     is_truncated: npt.NDArray[np.bool_]
-    num_trained: int
+    num_trained: int  #: trained labels
     num_rows_in: int
     num_blank_lines: int
-    drops: Mapping[str, int]
-    drop_examples: tuple[Drop, ...]
-    ledgers: tuple[Path, ...]
+    drops: Mapping[str, int]  #: reason -> rows that gave no sequence, most frequent first
+    drop_examples: tuple[Drop, ...]  #: the first few of each reason, in input order
+    ledgers: tuple[Path, ...]  #: files with a line for every drop, in input order; there may be millions
 
     @property
     def num_sequences(self) -> int:

@@ -35,19 +35,13 @@ _MAX_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactSpec:
-    """What an artifact is to be.
-
-    Attributes:
-        tokenizer: its identity.
-        versions: of what makes its rows.
-        inputs: split that files are of -> their records.
-    """
+    """What an artifact is to be."""
 
     resolved: ResolvedRecipe
     fingerprint: str
-    tokenizer: Mapping[str, Any]
-    versions: Mapping[str, str]
-    inputs: Mapping[str, tuple[InputRecord, ...]]
+    tokenizer: Mapping[str, Any]  #: its identity
+    versions: Mapping[str, str]  #: of what makes its rows
+    inputs: Mapping[str, tuple[InputRecord, ...]]  #: split that files are of -> their records
 
     @property
     def num_input_bytes(self) -> int:

@@ -18,33 +18,21 @@ _FINGERPRINT_CHARACTERS, _PLACE_CHARACTERS = 16, 8
 
 
 class RangeRecord(NamedTuple):
-    """One range of an artifact's inputs.
+    """One range of an artifact's inputs."""
 
-    Attributes:
-        token_file: its name in the store.
-        file_index: position of its file in the split's list of inputs.
-        first_row: 1-based number of its first row.
-    """
-
-    token_file: str
-    file_index: int
-    first_row: int
+    token_file: str  #: its name in the store
+    file_index: int  #: position of its file in the split's list of inputs
+    first_row: int  #: 1-based number of its first row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRecord:
-    """Which token files an artifact was made of.
-
-    Attributes:
-        output: where it was built.
-        ranges: split that files are of -> their ranges, in order.
-        path: of the record.
-    """
+    """Which token files an artifact was made of."""
 
     fingerprint: str
-    output: Path
-    ranges: Mapping[str, Sequence[RangeRecord]]
-    path: Path
+    output: Path  #: where it was built
+    ranges: Mapping[str, Sequence[RangeRecord]]  #: split that files are of -> their ranges, in order
+    path: Path  #: of the record
 
     @property
     def is_there(self) -> bool:

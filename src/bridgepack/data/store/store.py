@@ -34,14 +34,10 @@ _STORE_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenStore:
-    """A store's folder and the names of what lies in it; everything in it is whole or not there.
+    """A store's folder and the names of what lies in it; everything in it is whole or not there."""
 
-    Attributes:
-        folder: absolute.
-        begun: tokenisations that were begun, or gone on with, since the store was opened.
-    """
-
-    folder: Path
+    folder: Path  #: absolute
+    #: tokenisations that were begun, or gone on with, since the store was opened
     begun: set[str] = field(default_factory=set, compare=False)
 
     def token_file(self, tokenization: str, part: InputRange) -> Path:

@@ -57,46 +57,28 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenIndex:
-    """What is known of a range's rows without reading tokens; arrays are in row order.
+    """What is known of a range's rows without reading tokens; arrays are in row order."""
 
-    Attributes:
-        stored_lengths: shape [num_sequences], int32, stored.
-        row_offsets: shape [num_sequences], int32, 0-based row within the range.
-        num_trained: shape [num_sequences], int32, ones of the label-aligned mask.
-        num_learned: shape [num_sequences], int32, labels trained at run time: those whose input is not EOS.
-        num_context: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning.
-        drop_rows: shape [num_drops], int32, 0-based row within the range of every row that gave no sequence.
-        drop_kinds: shape [num_drops], int32, position in `kinds`.
-        kinds: (reason, detail) of drops.
-        num_rows: rows read, drops included.
-        num_blank_lines: lines without anything on them.
-    """
-
-    stored_lengths: Int32Array
-    row_offsets: Int32Array
-    num_trained: Int32Array
-    num_learned: Int32Array
+    stored_lengths: Int32Array  #: shape [num_sequences], int32, stored
+    row_offsets: Int32Array  #: shape [num_sequences], int32, 0-based row within the range
+    num_trained: Int32Array  #: shape [num_sequences], int32, ones of the label-aligned mask
+    num_learned: Int32Array  #: shape [num_sequences], int32, labels trained at run time: those whose input is not EOS
+    #: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning
     num_context: Int32Array
-    drop_rows: Int32Array
-    drop_kinds: Int32Array
-    kinds: tuple[tuple[str, str], ...]
-    num_rows: int
-    num_blank_lines: int
+    drop_rows: Int32Array  #: shape [num_drops], int32, 0-based row within the range of every row that gave no sequence
+    drop_kinds: Int32Array  #: shape [num_drops], int32, position in `kinds`
+    kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops
+    num_rows: int  #: rows read, drops included
+    num_blank_lines: int  #: lines without anything on them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenArrays:
-    """The tokens of a file: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`, and so is its mask.
+    """The tokens of a file: sequence `i` is `input_ids[offsets[i]:offsets[i + 1]]`, and so is its mask."""
 
-    Attributes:
-        input_ids: shape [num_tokens], int32, stored.
-        loss_mask: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target.
-        offsets: shape [num_sequences + 1], int64, stored.
-    """
-
-    input_ids: TokenArray
-    loss_mask: MaskArray
-    offsets: IntArray
+    input_ids: TokenArray  #: shape [num_tokens], int32, stored
+    loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target
+    offsets: IntArray  #: shape [num_sequences + 1], int64, stored
 
 
 class TokenFileWriter:

@@ -32,27 +32,17 @@ UNUSED, OLD, OVER_SIZE, UNFINISHED = "unused", "old", "over_size", "unfinished"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizationEntry:
-    """One tokenisation of a store.
+    """One tokenisation of a store."""
 
-    Attributes:
-        key: its name in the store.
-        tokenizer: what the first recipe called its tokenizer.
-        preprocessing: kind of preprocessing.
-        last_used_s: seconds since the epoch when one of its files was last used.
-        num_ranges: token files.
-        num_tokens: stored tokens in them.
-        num_broken: files that are not whole, as far as their footers tell.
-    """
-
-    key: str
-    tokenizer: str
-    preprocessing: str
-    last_used_s: float
-    num_ranges: int
+    key: str  #: its name in the store
+    tokenizer: str  #: what the first recipe called its tokenizer
+    preprocessing: str  #: kind of preprocessing
+    last_used_s: float  #: seconds since the epoch when one of its files was last used
+    num_ranges: int  #: token files
     num_sequences: int
-    num_tokens: int
+    num_tokens: int  #: stored tokens in them
     num_bytes: int
-    num_broken: int
+    num_broken: int  #: files that are not whole, as far as their footers tell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,17 +67,11 @@ class StoreListing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PruneRules:
-    """What may go.
+    """What may go."""
 
-    Attributes:
-        is_unused: files that no artifact was made of which is still there.
-        older_than_s: files that were not used for so many seconds.
-        max_bytes: those not used for longest, until the rest is not larger.
-    """
-
-    is_unused: bool = False
-    older_than_s: float | None = None
-    max_bytes: int | None = None
+    is_unused: bool = False  #: files that no artifact was made of which is still there
+    older_than_s: float | None = None  #: files that were not used for so many seconds
+    max_bytes: int | None = None  #: those not used for longest, until the rest is not larger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

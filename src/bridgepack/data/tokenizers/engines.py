@@ -16,15 +16,10 @@ REFERENCE = "tokenizers"
 
 
 class FlatIds(NamedTuple):
-    """Ids of several texts, one after the other.
+    """Ids of several texts, one after the other."""
 
-    Attributes:
-        input_ids: shape [num_tokens], int32.
-        offsets: shape [num_texts + 1], int64; text i has `input_ids[offsets[i]:offsets[i + 1]]`.
-    """
-
-    input_ids: TokenArray
-    offsets: IntArray
+    input_ids: TokenArray  #: shape [num_tokens], int32
+    offsets: IntArray  #: shape [num_texts + 1], int64; text i has `input_ids[offsets[i]:offsets[i + 1]]`
 
 
 class Engine(NamedTuple):

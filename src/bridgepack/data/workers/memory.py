@@ -32,17 +32,11 @@ _CGROUP_LIMITS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPlan:
-    """What a build's memory is used for.
+    """What a build's memory is used for."""
 
-    Attributes:
-        num_workers: at most as many as asked for.
-        workers_bytes: what all workers together may use beyond what they share.
-        text_bytes: text of the rows that a worker tokenises together.
-    """
-
-    num_workers: int
-    workers_bytes: int
-    text_bytes: int
+    num_workers: int  #: at most as many as asked for
+    workers_bytes: int  #: what all workers together may use beyond what they share
+    text_bytes: int  #: text of the rows that a worker tokenises together
 
 
 def parse_size(text: str, option: str) -> int:

@@ -35,15 +35,11 @@ _MAX_FOLDER_CHARACTERS = 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RaySettings:
-    """Which cluster a build runs on.
+    """Which cluster a build runs on."""
 
-    Attributes:
-        address: `HOST:PORT` of its head, or `auto` for the one that runs on this machine; None starts one here.
-        num_workers: most tasks at a time; by default the cluster's CPUs.
-    """
-
+    #: `HOST:PORT` of its head, or `auto` for the one that runs on this machine; None starts one here
     address: str | None
-    num_workers: int | None = None
+    num_workers: int | None = None  #: most tasks at a time; by default the cluster's CPUs
 
 
 def ray_settings(address: str | None, num_workers: int | None = None) -> RaySettings:

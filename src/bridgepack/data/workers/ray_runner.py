@@ -26,19 +26,12 @@ _NO_CPU_S = 300.0
 
 @dataclass(kw_only=True, eq=False)
 class RayRunner:
-    """Runs tasks on the cluster that this process is connected to.
+    """Runs tasks on the cluster that this process is connected to."""
 
-    Attributes:
-        ray: the module.
-        setup: what processes need before they run tasks.
-        num_workers: most tasks at a time; None for as many as the cluster has CPUs.
-        slots_per_node: tasks that a machine runs at a time, at most.
-    """
-
-    ray: Any
-    setup: WorkerSetup
-    num_workers: int | None
-    slots_per_node: int
+    ray: Any  #: the module
+    setup: WorkerSetup  #: what processes need before they run tasks
+    num_workers: int | None  #: most tasks at a time; None for as many as the cluster has CPUs
+    slots_per_node: int  #: tasks that a machine runs at a time, at most
     _in_flight: dict[Future[bytes], Any] = field(default_factory=dict)
     _nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _looked_s: float = float("-inf")

@@ -25,22 +25,15 @@ from bridgepack.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSetup:
-    """What a process needs before it runs tasks.
+    """What a process needs before it runs tasks."""
 
-    Attributes:
-        folder: that relative paths start at.
-        memory_bytes: that a build may use on each machine; by default a share of what is free there.
-        load: loads what tasks need and returns the tokenizer's identity; None where tasks need nothing.
-        identity: what it must return, so that every node makes the same tokens.
-        marks: file in a folder that all nodes must share -> its text.
-        software: what a node must have, too: library -> version, Python's, and a digest of bridgepack's source.
-    """
-
-    folder: str
-    memory_bytes: int | None
+    folder: str  #: that relative paths start at
+    memory_bytes: int | None  #: that a build may use on each machine; by default a share of what is free there
+    #: loads what tasks need and returns the tokenizer's identity; None where tasks need nothing
     load: Callable[[], Mapping[str, Any]] | None = None
-    identity: Mapping[str, Any] | None = None
-    marks: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, Any] | None = None  #: what it must return, so that every node makes the same tokens
+    marks: Mapping[str, str] = field(default_factory=dict)  #: file in a folder that all nodes must share -> its text
+    #: what a node must have, too: library -> version, Python's, and a digest of bridgepack's source
     software: Mapping[str, str] = field(default_factory=lambda: _software())
 
 

@@ -12,101 +12,63 @@ Fate = Literal["lost", "gained", "retokenized", "mask_moved", "moved"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequencePlace:
-    """Where a sequence lies in one artifact.
-
-    Attributes:
-        row: of that file, from 1.
-        pack: row of the split, from 0.
-        runtime_length: without alignment padding.
-    """
+    """Where a sequence lies in one artifact."""
 
     file: str
-    row: int
-    pack: int
+    row: int  #: of that file, from 1
+    pack: int  #: row of the split, from 0
     position: int
-    runtime_length: int
+    runtime_length: int  #: without alignment padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedTokens:
-    """Neighbouring tokens that only one of two masks trains.
+    """Neighbouring tokens that only one of two masks trains."""
 
-    Attributes:
-        start: first token, stored, counted from the sequence's first.
-        stop: one past the last.
-        is_trained_now: the second artifact trains them.
-    """
-
-    start: int
-    stop: int
-    is_trained_now: bool
+    start: int  #: first token, stored, counted from the sequence's first
+    stop: int  #: one past the last
+    is_trained_now: bool  #: the second artifact trains them
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceDifference:
-    """One sequence that is not the same in both.
-
-    Attributes:
-        first: in the first artifact; None where it was gained.
-        second: in the second artifact; None where it was lost.
-        is_same_input: its file has the same bytes in both.
-        token: first token that differs, stored, counted from the sequence's first; None where ids are the same.
-        text: its first tokens; of a re-tokenised one, those around the first that differs, in both.
-        masks: what moved of the loss mask.
-        num_mask_tokens: tokens that only one of the masks trains.
-    """
+    """One sequence that is not the same in both."""
 
     fate: Fate
-    first: SequencePlace | None
-    second: SequencePlace | None
-    is_same_input: bool
+    first: SequencePlace | None  #: in the first artifact; None where it was gained
+    second: SequencePlace | None  #: in the second artifact; None where it was lost
+    is_same_input: bool  #: its file has the same bytes in both
+    #: first token that differs, stored, counted from the sequence's first; None where ids are the same
     token: int | None = None
-    text: tuple[str, ...] = ()
-    masks: tuple[MovedTokens, ...] = ()
-    num_mask_tokens: int = 0
+    text: tuple[str, ...] = ()  #: its first tokens; of a re-tokenised one, those around the first that differs, in both
+    masks: tuple[MovedTokens, ...] = ()  #: what moved of the loss mask
+    num_mask_tokens: int = 0  #: tokens that only one of the masks trains
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueDifference:
-    """A setting or a statistic in both artifacts.
+    """A setting or a statistic in both artifacts."""
 
-    Attributes:
-        name: dotted.
-        first: in the first artifact; None where it has none.
-    """
-
-    name: str
-    first: Any
+    name: str  #: dotted
+    first: Any  #: in the first artifact; None where it has none
     second: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitDiff:
-    """One split in both artifacts.
+    """One split in both artifacts."""
 
-    Attributes:
-        name: `training` or `validation`.
-        num_unchanged: sequences of the same source row with the same content.
-        num_moved: sequences with the same content under another source row.
-        num_masks_moved: sequences with the same tokens and another mask.
-        num_retokenized: sequences of the same source row with other tokens.
-        num_lost: sequences that only the first has.
-        num_gained: sequences that only the second has.
-        num_repacked: unchanged ones that lie elsewhere: in another pack, or at another place in it.
-        differences: the first few of each fate.
-    """
-
-    name: str
-    num_unchanged: int
-    num_moved: int
-    num_masks_moved: int
-    num_retokenized: int
-    num_lost: int
-    num_gained: int
-    num_repacked: int
+    name: str  #: `training` or `validation`
+    num_unchanged: int  #: sequences of the same source row with the same content
+    num_moved: int  #: sequences with the same content under another source row
+    num_masks_moved: int  #: sequences with the same tokens and another mask
+    num_retokenized: int  #: sequences of the same source row with other tokens
+    num_lost: int  #: sequences that only the first has
+    num_gained: int  #: sequences that only the second has
+    num_repacked: int  #: unchanged ones that lie elsewhere: in another pack, or at another place in it
     statistics: tuple[ValueDifference, ...]
-    differences: tuple[SequenceDifference, ...]
+    differences: tuple[SequenceDifference, ...]  #: the first few of each fate
 
     @property
     def counts(self) -> Mapping[str, int]:

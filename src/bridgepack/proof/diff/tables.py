@@ -24,25 +24,15 @@ HashArray = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTable:
-    """The sequences of a split in pack order; every array has shape [num_sequences]. About 48 bytes a sequence.
+    """The sequences of a split in pack order; every array has shape [num_sequences]. About 48 bytes a sequence."""
 
-    Attributes:
-        packs: int64, row of the split.
-        positions: int32, in the pack.
-        files: int32, position in the split's list of inputs.
-        rows: int64, of that file, from 1.
-        lengths: int32, runtime, without alignment padding.
-        token_hashes: uint64, of the ids without alignment padding.
-        content_hashes: uint64, of ids and loss mask.
-    """
-
-    packs: IntArray
-    positions: npt.NDArray[np.int32]
-    files: npt.NDArray[np.int32]
-    rows: IntArray
-    lengths: npt.NDArray[np.int32]
-    token_hashes: HashArray
-    content_hashes: HashArray
+    packs: IntArray  #: int64, row of the split
+    positions: npt.NDArray[np.int32]  #: int32, in the pack
+    files: npt.NDArray[np.int32]  #: int32, position in the split's list of inputs
+    rows: IntArray  #: int64, of that file, from 1
+    lengths: npt.NDArray[np.int32]  #: int32, runtime, without alignment padding
+    token_hashes: HashArray  #: uint64, of the ids without alignment padding
+    content_hashes: HashArray  #: uint64, of ids and loss mask
 
     def __len__(self) -> int:
         """Return the number of sequences."""
@@ -140,23 +130,14 @@ def _misfit(artifact: Artifact, split: str) -> ArtifactError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """Sequences of two tables that belong together, as pairs of indices; arrays of shape [pairs], int64.
+    """Sequences of two tables that belong together, as pairs of indices; arrays of shape [pairs], int64."""
 
-    Attributes:
-        unchanged: same source row, same content.
-        moved: same content under another source row.
-        masks: same tokens, another mask.
-        retokenized: same source row, other tokens.
-        lost: indices of the first table without a partner.
-        gained: indices of the second table without a partner.
-    """
-
-    unchanged: tuple[IntArray, IntArray]
-    moved: tuple[IntArray, IntArray]
-    masks: tuple[IntArray, IntArray]
-    retokenized: tuple[IntArray, IntArray]
-    lost: IntArray
-    gained: IntArray
+    unchanged: tuple[IntArray, IntArray]  #: same source row, same content
+    moved: tuple[IntArray, IntArray]  #: same content under another source row
+    masks: tuple[IntArray, IntArray]  #: same tokens, another mask
+    retokenized: tuple[IntArray, IntArray]  #: same source row, other tokens
+    lost: IntArray  #: indices of the first table without a partner
+    gained: IntArray  #: indices of the second table without a partner
 
 
 class _Left:

@@ -170,16 +170,12 @@ class ChatJudge:
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A conversation with its text.
-
-    Attributes:
-        bounds: first and one past the last character of each token, shape [num_tokens, 2], int64.
-    """
+    """A conversation with its text."""
 
     conversation: Conversation
     text: str
     renders: Renders
-    bounds: IntArray
+    bounds: IntArray  #: first and one past the last character of each token, shape [num_tokens, 2], int64
 
     @property
     def roles(self) -> list[str]:

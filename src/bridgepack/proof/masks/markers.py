@@ -54,21 +54,13 @@ END_NOT_FOUND = "an assistant turn has no known end"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedMarks:
-    """What a template writes around an assistant's turn.
+    """What a template writes around an assistant's turn."""
 
-    Attributes:
-        opening: right before the turn's own text.
-        closings: one of them ends the turn; they are the assistant's to write.
-        doubt: why `opening` may be more than the header of a turn; empty where it is the generation prompt.
-        others: right before the text of turns of others, as far as they are known.
-        ends_calls: a closing ends turns with tool calls, too.
-    """
-
-    opening: str
-    closings: tuple[str, ...]
-    doubt: str = ""
-    others: tuple[str, ...] = ()
-    ends_calls: bool = True
+    opening: str  #: right before the turn's own text
+    closings: tuple[str, ...]  #: one of them ends the turn; they are the assistant's to write
+    doubt: str = ""  #: why `opening` may be more than the header of a turn; empty where it is the generation prompt
+    others: tuple[str, ...] = ()  #: right before the text of turns of others, as far as they are known
+    ends_calls: bool = True  #: a closing ends turns with tool calls, too
 
     def closing_at(self, text: str, position: int) -> int:
         """Return where a closing at a character and white space after it end; the position itself where none is."""

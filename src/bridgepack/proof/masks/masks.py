@@ -26,22 +26,16 @@ _MADE_ANEW = "masks were made anew from the sources; `bridgepack verify` compare
 
 @dataclass(frozen=True, kw_only=True)
 class MaskOptions:
-    """How masks are compared.
+    """How masks are compared."""
 
-    Attributes:
-        num_rows: size of the sample over all files; None for every row.
-        split: `training` or `validation`; None for both.
-        overrides: of the recipe; of an artifact's recipe only where its sources are.
-        limit: most findings that are kept, besides the first of each kind; all are counted. 0 keeps none.
-        progress: told how far it is.
-    """
-
-    num_rows: int | None = DEFAULT_SAMPLE
+    num_rows: int | None = DEFAULT_SAMPLE  #: size of the sample over all files; None for every row
     seed: int = DEFAULT_SEED
-    split: str | None = None
+    split: str | None = None  #: `training` or `validation`; None for both
+    #: of the recipe; of an artifact's recipe only where its sources are
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    #: most findings that are kept, besides the first of each kind; all are counted. 0 keeps none.
     limit: int = DEFAULT_LIMIT
-    progress: Progress = field(default_factory=SilentProgress)
+    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 def check_masks(target: str | Path | SFTRecipe, options: MaskOptions | None = None) -> MaskReport:

@@ -93,15 +93,10 @@ def _with_other_words(render: Render, messages: Messages, index: int) -> tuple[s
 
 
 class _Start(NamedTuple):
-    """Where a turn begins.
+    """Where a turn begins."""
 
-    Attributes:
-        floor: what comes before is not of this turn; None where not even that is known.
-        first: first character of the assistant; what lies between is not judged. None where it is not known.
-    """
-
-    floor: int | None
-    first: int | None
+    floor: int | None  #: what comes before is not of this turn; None where not even that is known
+    first: int | None  #: first character of the assistant; what lies between is not judged. None where it is not known.
 
 
 def derive_from_prefixes(text: str, roles: Sequence[str], renders: Renders) -> Derivation:

@@ -22,37 +22,26 @@ Outcome = Literal["agree", "disagree", "could not run"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowFinding:
-    """One thing that is wrong with a row.
-
-    Attributes:
-        detail: what was found, in words.
-        derivations: that disagree with the mask; empty where it is no matter of one.
-        message: it is in, from 1; None where that is not known.
-        token: first token it is about, from 0; None where it is about none.
-        texts: `mask` or a derivation -> the text around it, with what is trained between ⟦ and ⟧.
-    """
+    """One thing that is wrong with a row."""
 
     kind: Kind
-    detail: str
+    detail: str  #: what was found, in words
     advice: str
-    derivations: tuple[str, ...] = ()
-    message: int | None = None
-    token: int | None = None
+    derivations: tuple[str, ...] = ()  #: that disagree with the mask; empty where it is no matter of one
+    message: int | None = None  #: it is in, from 1; None where that is not known
+    token: int | None = None  #: first token it is about, from 0; None where it is about none
     num_tokens: int = 0
+    #: `mask` or a derivation -> the text around it, with what is trained between ⟦ and ⟧
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowVerdict:
-    """What derivations say of a row.
+    """What derivations say of a row."""
 
-    Attributes:
-        reasons: derivation -> why it could not judge all of the row; nothing where it judged every turn.
-        silent: derivations that judged nothing of it.
-    """
-
+    #: derivation -> why it could not judge all of the row; nothing where it judged every turn
     reasons: Mapping[str, tuple[str, ...]]
-    silent: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()  #: derivations that judged nothing of it
     findings: tuple[RowFinding, ...] = ()
 
     @classmethod
@@ -69,32 +58,23 @@ class RowVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskFinding:
-    """A finding and where it is.
-
-    Attributes:
-        row: of that file, from 1.
-    """
+    """A finding and where it is."""
 
     split: str
     file: str
-    row: int
+    row: int  #: of that file, from 1
     finding: RowFinding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivationCount:
-    """How many sequences a derivation judged.
-
-    Attributes:
-        num_in_part: some turns, or all but their headers.
-        reasons: why not -> sequences.
-    """
+    """How many sequences a derivation judged."""
 
     name: str
     num_judged: int
-    num_in_part: int
+    num_in_part: int  #: some turns, or all but their headers
     num_not_judged: int
-    reasons: Mapping[str, int]
+    reasons: Mapping[str, int]  #: why not -> sequences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

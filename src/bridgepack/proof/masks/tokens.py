@@ -21,38 +21,24 @@ MASK = "mask"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedTurn:
-    """The tokens of an assistant turn that is to be trained; those that are never trained are left out.
+    """The tokens of an assistant turn that is to be trained; those that are never trained are left out."""
 
-    Attributes:
-        message: from 1.
-        end: those of them that end the turn.
-    """
-
-    message: int
+    message: int  #: from 1
     tokens: IntArray
-    end: IntArray
+    end: IntArray  #: those of them that end the turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCase:
-    """A row's tokens and mask, and what derivations say of them.
+    """A row's tokens and mask, and what derivations say of them."""
 
-    Attributes:
-        input_ids: shape [num_tokens], int32.
-        mask: shape [num_tokens], int8, token-aligned.
-        votes: derivation -> shape [num_tokens], int8.
-        decode: ids -> text.
-        advice: what to do about a mask that is wrong.
-        turns: of the assistant, that are to be trained.
-        message_of: token -> the message it is of, from 1, and its role; None where that is not known.
-    """
-
-    input_ids: TokenArray
-    mask: MaskArray
-    votes: Mapping[str, VoteArray]
-    decode: Callable[[Sequence[int]], str]
-    advice: str
-    turns: Sequence[TrainedTurn] = ()
+    input_ids: TokenArray  #: shape [num_tokens], int32
+    mask: MaskArray  #: shape [num_tokens], int8, token-aligned
+    votes: Mapping[str, VoteArray]  #: derivation -> shape [num_tokens], int8
+    decode: Callable[[Sequence[int]], str]  #: ids -> text
+    advice: str  #: what to do about a mask that is wrong
+    turns: Sequence[TrainedTurn] = ()  #: of the assistant, that are to be trained
+    #: token -> the message it is of, from 1, and its role; None where that is not known
     message_of: Callable[[int], tuple[int, str] | None] = lambda _: None
 
     def findings(self) -> Iterator[RowFinding]:

@@ -27,18 +27,13 @@ _MOST_BLANKS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derivation:
-    """What one derivation says of a rendered conversation.
+    """What one derivation says of a rendered conversation."""
 
-    Attributes:
-        votes: shape [num_characters], int8.
-        turns: (first, one past the last) characters that each assistant turn writes, its end included, in order; None
-            where that is not known.
-        reasons: why some of it, or all, cannot be judged.
-    """
-
-    votes: VoteArray
+    votes: VoteArray  #: shape [num_characters], int8
+    #: (first, one past the last) characters that each assistant turn writes, its end included, in order; None where
+    #: that is not known
     turns: tuple[Span | None, ...] = ()
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  #: why some of it, or all, cannot be judged
 
     @property
     def is_silent(self) -> bool:
@@ -48,17 +43,11 @@ class Derivation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """Where a mask is not what a derivation says, as token indices, ascending.
+    """Where a mask is not what a derivation says, as token indices, ascending."""
 
-    Attributes:
-        is_shifted: the mask moved by one token is what the derivation says.
-        trained: the mask trains these, the derivation does not.
-        untrained: the derivation trains these, the mask does not.
-    """
-
-    is_shifted: bool = False
-    trained: tuple[int, ...] = ()
-    untrained: tuple[int, ...] = ()
+    is_shifted: bool = False  #: the mask moved by one token is what the derivation says
+    trained: tuple[int, ...] = ()  #: the mask trains these, the derivation does not
+    untrained: tuple[int, ...] = ()  #: the derivation trains these, the mask does not
 
 
 def no_votes(num_characters: int) -> VoteArray:

@@ -28,20 +28,14 @@ _CHUNK_TOKENS = 1 << 24
 
 @dataclass(kw_only=True, slots=True)
 class DerivedPacks:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        num_packs: compared, with all of their sequences.
-        num_packs_different: of all packs that were compared.
-        differences: of sequences and packs, in the order of packs; maybe not all.
-        unread: inputs that could not be read, as messages.
-    """
-
-    num_packs: int = 0
+    num_packs: int = 0  #: compared, with all of their sequences
     num_sequences: int = 0
-    num_packs_different: int = 0
+    num_packs_different: int = 0  #: of all packs that were compared
+    #: of sequences and packs, in the order of packs; maybe not all
     differences: list[RowDifference] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  #: inputs that could not be read, as messages
     num_unread_sequences: int = 0
 
     def add(self, other: DerivedPacks) -> None:

@@ -27,16 +27,11 @@ _PLAN_COLUMNS = ("pack", "position", "file_index", "row")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """What an artifact's files say of it.
-
-    Attributes:
-        changed_shards: names of shards that are not what the manifest says, in order.
-        is_manifest_changed: the manifest is not the one that the build wrote.
-    """
+    """What an artifact's files say of it."""
 
     checks: tuple[Check, ...]
-    changed_shards: tuple[str, ...]
-    is_manifest_changed: bool
+    changed_shards: tuple[str, ...]  #: names of shards that are not what the manifest says, in order
+    is_manifest_changed: bool  #: the manifest is not the one that the build wrote
 
 
 def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:

@@ -26,30 +26,19 @@ _SAMPLE = "--sample compares what can be derived without them"
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What packs are derived from.
+    """What packs are derived from."""
 
-    Attributes:
-        name: `sources` or `store`.
-        gives: what it does, for messages: `the sources give`.
-        giver: split -> what gives its rows.
-        whole: folder, most processes, progress -> the folder of the whole artifact, made anew.
-        changed: what of it is not what it was.
-        why_nothing: why nothing can be derived; None where something can.
-        why_not_whole: why the whole artifact cannot be; None where it can.
-        no_other_cause: what is left where nothing else explains a difference.
-        space_factor: space that deriving everything takes, as a multiple of the artifact.
-    """
-
-    name: Literal["sources", "store"]
-    gives: str
-    giver: Callable[[str], RowGiver]
+    name: Literal["sources", "store"]  #: `sources` or `store`
+    gives: str  #: what it does, for messages: `the sources give`
+    giver: Callable[[str], RowGiver]  #: split -> what gives its rows
+    #: folder, most processes, progress -> the folder of the whole artifact, made anew
     whole: Callable[[Path, int, Progress], Path]
     checks: tuple[Check, ...]
-    changed: tuple[Ingredient, ...] = ()
-    why_nothing: str | None = None
-    why_not_whole: str | None = None
-    no_other_cause: str
-    space_factor: int
+    changed: tuple[Ingredient, ...] = ()  #: what of it is not what it was
+    why_nothing: str | None = None  #: why nothing can be derived; None where something can
+    why_not_whole: str | None = None  #: why the whole artifact cannot be; None where it can
+    no_other_cause: str  #: what is left where nothing else explains a difference
+    space_factor: int  #: space that deriving everything takes, as a multiple of the artifact
 
 
 @contextmanager

@@ -14,60 +14,39 @@ Cause = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One thing that was compared.
-
-    Attributes:
-        outcome: `same`, `differs`, or `could not run`.
-    """
+    """One thing that was compared."""
 
     name: str
-    outcome: Outcome
+    outcome: Outcome  #: `same`, `differs`, or `could not run`
     detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowDifference:
-    """A sequence that the sources do not give as the artifact has it.
-
-    Attributes:
-        pack: row of the split, from 0.
-        shard_row: of that shard, from 0.
-        sequence: position in the pack; None where the pack as a whole differs.
-        file: the sequence came from; None where that is not known.
-        row: of that file, from 1.
-        column: of the shard that differs; `plan` where the plan does.
-        token: first stored token that differs, counted from the sequence's first; None where there is none.
-        in_artifact: what the artifact has there.
-        causes: what can be the reason, most likely first.
-    """
+    """A sequence that the sources do not give as the artifact has it."""
 
     split: str
-    pack: int
+    pack: int  #: row of the split, from 0
     shard: str
-    shard_row: int
-    sequence: int | None
-    file: str | None
-    row: int | None
-    column: str
-    token: int | None
-    in_artifact: Any
+    shard_row: int  #: of that shard, from 0
+    sequence: int | None  #: position in the pack; None where the pack as a whole differs
+    file: str | None  #: the sequence came from; None where that is not known
+    row: int | None  #: of that file, from 1
+    column: str  #: of the shard that differs; `plan` where the plan does
+    token: int | None  #: first stored token that differs, counted from the sequence's first; None where there is none
+    in_artifact: Any  #: what the artifact has there
     from_source: Any
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Cause, ...] = ()  #: what can be the reason, most likely first
     cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ingredient:
-    """Something that rows depend on and that is not what it was.
-
-    Attributes:
-        name: of the file, the library, or the setting.
-        then: as the manifest has it.
-    """
+    """Something that rows depend on and that is not what it was."""
 
     cause: Cause
-    name: str
-    then: str | None
+    name: str  #: of the file, the library, or the setting
+    then: str | None  #: as the manifest has it
     now: str | None
 
 

@@ -34,16 +34,12 @@ _NO_END = 1 << 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRows:
-    """Gives the rows of a split from the token store.
-
-    Attributes:
-        policy: what becomes of sequences in the light of the recipe's sizes.
-    """
+    """Gives the rows of a split from the token store."""
 
     store: TokenStore
     names: tuple[str, ...]
     ranges: tuple[RangeRecord, ...]
-    policy: OverLongPolicy
+    policy: OverLongPolicy  #: what becomes of sequences in the light of the recipe's sizes
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
         """Yield some rows of an input as sequences, or why they give none; those that are not there are not.

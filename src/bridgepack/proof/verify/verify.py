@@ -27,27 +27,18 @@ _DIFFERENCES_KEPT = 10
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """How an artifact is verified.
+    """How an artifact is verified."""
 
-    Attributes:
-        origin: what packs are derived from, `sources` or `store`.
-        store: folder of the token store; by default that of the artifact.
-        num_packs: size of the sample; None for everything, by building it anew.
-        overrides: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`,
-            `tokenizer.revision`, `tokenizer.chat_template`.
-        num_workers: most processes of the build.
-        scratch: folder for the build; by default the system's own.
-        progress: told how far it is.
-    """
-
-    origin: Literal["sources", "store"] = "sources"
-    store: Path | None = None
-    num_packs: int | None = DEFAULT_SAMPLE
+    origin: Literal["sources", "store"] = "sources"  #: what packs are derived from, `sources` or `store`
+    store: Path | None = None  #: folder of the token store; by default that of the artifact
+    num_packs: int | None = DEFAULT_SAMPLE  #: size of the sample; None for everything, by building it anew
     seed: int = DEFAULT_SEED
+    #: where sources are now: `data.train`, `data.validation`, `tokenizer.name_or_path`, `tokenizer.revision`,
+    #: `tokenizer.chat_template`
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    num_workers: int = 1
-    scratch: Path | None = None
-    progress: Progress = field(default_factory=SilentProgress)
+    num_workers: int = 1  #: most processes of the build
+    scratch: Path | None = None  #: folder for the build; by default the system's own
+    progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
 
 
 def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:

@@ -15,30 +15,19 @@ class CannotJudgeError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckContext:
-    """What rows are judged against; None is "not known", and rules that need it are skipped.
+    """What rows are judged against; None is "not known", and rules that need it are skipped."""
 
-    Attributes:
-        packed_sequence_size: runtime tokens a pack can hold.
-        pad_seq_to_mult: multiple of every sequence's physical runtime length.
-        eos_token_id: token that ends a sequence and pads it to the multiple.
-        vocab_size: number of ids the tokenizer can produce, added tokens included.
-        padded_vocab_size: rows of the model's embedding, at least `vocab_size`.
-        loss_mode: what the recipe trains, e.g. `assistant` or `full`.
-        end_of_turn_ids: tokens that end what the model is to write, e.g. `<|im_end|>`; empty where it is plain text.
-        never_trained: text -> id of the tokens that the host never trains.
-        bos_token_id: token that a text begins with, where the tokenizer has one.
-        expects_bos: whether sequences are texts without a chat template, which the tokenizer by itself begins with it.
-    """
-
-    packed_sequence_size: int | None = None
-    pad_seq_to_mult: int | None = None
-    eos_token_id: int | None = None
-    vocab_size: int | None = None
-    padded_vocab_size: int | None = None
-    loss_mode: str | None = None
+    packed_sequence_size: int | None = None  #: runtime tokens a pack can hold
+    pad_seq_to_mult: int | None = None  #: multiple of every sequence's physical runtime length
+    eos_token_id: int | None = None  #: token that ends a sequence and pads it to the multiple
+    vocab_size: int | None = None  #: number of ids the tokenizer can produce, added tokens included
+    padded_vocab_size: int | None = None  #: rows of the model's embedding, at least `vocab_size`
+    loss_mode: str | None = None  #: what the recipe trains, e.g. `assistant` or `full`.
+    #: tokens that end what the model is to write, e.g. `<|im_end|>`; empty where it is plain text.
     end_of_turn_ids: tuple[int, ...] | None = None
-    never_trained: Mapping[str, int] | None = None
-    bos_token_id: int | None = None
+    never_trained: Mapping[str, int] | None = None  #: text -> id of the tokens that the host never trains
+    bos_token_id: int | None = None  #: token that a text begins with, where the tokenizer has one
+    #: whether sequences are texts without a chat template, which the tokenizer by itself begins with it
     expects_bos: bool | None = None
 
 

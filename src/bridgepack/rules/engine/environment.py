@@ -16,15 +16,10 @@ from bridgepack.releases import TARGET, release_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
-    """Distribution -> version, and where it comes from.
+    """Distribution -> version, and where it comes from."""
 
-    Attributes:
-        versions: of megatron-bridge, megatron-core and transformer-engine.
-        origin: where they come from, in words.
-    """
-
-    versions: Mapping[str, Version]
-    origin: str
+    versions: Mapping[str, Version]  #: of megatron-bridge, megatron-core and transformer-engine
+    origin: str  #: where they come from, in words
 
     def __getitem__(self, distribution: str) -> Version:
         return self.versions[distribution]
@@ -78,16 +73,9 @@ def _is_version(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The environment that a run will use.
+    """The environment that a run will use."""
 
-    Attributes:
-        versions: distribution, in lower case with dashes -> version.
-        python: version of Python; None where it is not known.
-        has_gpu: whether it was looked at on a machine with a GPU; None where it is not known.
-        origin: where this comes from, in words.
-    """
-
-    versions: Mapping[str, str]
-    origin: str
-    python: str | None = None
-    has_gpu: bool | None = None
+    versions: Mapping[str, str]  #: distribution, in lower case with dashes -> version
+    origin: str  #: where this comes from, in words
+    python: str | None = None  #: version of Python; None where it is not known
+    has_gpu: bool | None = None  #: whether it was looked at on a machine with a GPU; None where it is not known

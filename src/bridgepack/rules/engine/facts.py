@@ -20,27 +20,16 @@ _LIST = re.compile(r"^(?:large_|fixed_size_)?list<\w+: (?P<element>\w+)(?: not n
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactFacts:
-    """Everything known about an artifact once its rows have been streamed.
+    """Everything known about an artifact once its rows have been streamed."""
 
-    Attributes:
-        context: what it is judged against.
-        manifest: its manifest; None where it has none.
-        shards: split -> its shards, training first.
-        unlisted_shards: Parquet files that the manifest does not list.
-        unreadable_shards: path -> why its rows could not be read to the end.
-        metadata: the host's metadata file.
-        truths: split -> what its rows really hold.
-        shared: sequences that lie in two splits.
-    """
-
-    context: CheckContext
-    manifest: Manifest | None
-    shards: Mapping[str, tuple[ShardFacts, ...]]
-    unlisted_shards: tuple[str, ...]
-    unreadable_shards: Mapping[str, str]
-    metadata: MetadataFacts
-    truths: Mapping[str, SplitTruth]
-    shared: tuple[SharedSequences, ...]
+    context: CheckContext  #: what it is judged against
+    manifest: Manifest | None  #: its manifest; None where it has none
+    shards: Mapping[str, tuple[ShardFacts, ...]]  #: split -> its shards, training first
+    unlisted_shards: tuple[str, ...]  #: Parquet files that the manifest does not list
+    unreadable_shards: Mapping[str, str]  #: path -> why its rows could not be read to the end
+    metadata: MetadataFacts  #: the host's metadata file
+    truths: Mapping[str, SplitTruth]  #: split -> what its rows really hold
+    shared: tuple[SharedSequences, ...]  #: sequences that lie in two splits
 
     @property
     def all_shards(self) -> tuple[ShardFacts, ...]:

@@ -20,17 +20,11 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceHashes:
-    """Hashes of the sequences of some rows of one shard, in order.
+    """Hashes of the sequences of some rows of one shard, in order."""
 
-    Attributes:
-        hashes: shape [num_sequences], uint64.
-        row_numbers: each row's 0-based index in its shard; shape [num_rows], int64.
-        start_offsets: where each row lies in `hashes`; shape [num_rows + 1], int64, from 0.
-    """
-
-    hashes: HashArray
-    row_numbers: IntArray
-    start_offsets: IntArray
+    hashes: HashArray  #: shape [num_sequences], uint64
+    row_numbers: IntArray  #: each row's 0-based index in its shard; shape [num_rows], int64
+    start_offsets: IntArray  #: where each row lies in `hashes`; shape [num_rows + 1], int64, from 0
 
     def place(self, index: int) -> str:
         """Return where the sequence of a hash lies in its shard."""
@@ -74,21 +68,13 @@ def _mixed(hashes: HashArray) -> HashArray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedSequences:
-    """Sequences that two splits have in common.
+    """Sequences that two splits have in common."""
 
-    Attributes:
-        split: the smaller split.
-        other: the larger split.
-        num_sequences: distinct sequences of `split` that `other` holds as well.
-        num_distinct: distinct sequences of `split`.
-        where: first place in `other`.
-    """
-
-    split: str
-    other: str
-    num_sequences: int
-    num_distinct: int
-    where: str
+    split: str  #: the smaller split
+    other: str  #: the larger split
+    num_sequences: int  #: distinct sequences of `split` that `other` holds as well
+    num_distinct: int  #: distinct sequences of `split`
+    where: str  #: first place in `other`
 
     @property
     def found(self) -> str:

@@ -24,23 +24,14 @@ from bridgepack.rules.engine.truth import SplitTruth, truth_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardPart:
-    """Consecutive rows of one shard, to be judged; or its file, to be hashed.
+    """Consecutive rows of one shard, to be judged; or its file, to be hashed."""
 
-    Attributes:
-        split: of the shard.
-        shard: its path, relative to the artifact.
-        num_bytes: of the file, or the part's share of it.
-        row_groups: row groups of the part; None for a whole shard, whatever its row groups.
-        first_row: 0-based index of its first row in the shard.
-        is_file: the file is hashed, and no row read.
-    """
-
-    split: str
-    shard: str
-    num_bytes: int
-    row_groups: range | None = None
-    first_row: int = 0
-    is_file: bool = False
+    split: str  #: of the shard
+    shard: str  #: its path, relative to the artifact
+    num_bytes: int  #: of the file, or the part's share of it
+    row_groups: range | None = None  #: row groups of the part; None for a whole shard, whatever its row groups
+    first_row: int = 0  #: 0-based index of its first row in the shard
+    is_file: bool = False  #: the file is hashed, and no row read
 
 
 def parts_of(split: str, shard: ShardFacts, *, part_tokens: int | None) -> Iterator[ShardPart]:
@@ -83,52 +74,31 @@ class PartReader(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class PartScan:
-    """What a part gave.
+    """What a part gave."""
 
-    Attributes:
-        part: which rows, or which file.
-        sha256: of the file, hexadecimal; empty where rows were judged.
-        num_rows: rows read.
-        num_tokens: stored tokens read.
-        tallies: code -> offenders.
-        skipped: code -> why; rules that did not judge.
-        truth: totals over the sound rows.
-        sequences: hashes of the sequences of the sound rows, batch by batch; none where they are not asked for.
-        read_error: why the part could not be read to its end; None where it could.
-    """
-
-    part: ShardPart
-    sha256: str = ""
-    num_rows: int = 0
-    num_tokens: int = 0
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    truth: SplitTruth = field(default_factory=SplitTruth)
+    part: ShardPart  #: which rows, or which file
+    sha256: str = ""  #: of the file, hexadecimal; empty where rows were judged
+    num_rows: int = 0  #: rows read
+    num_tokens: int = 0  #: stored tokens read
+    tallies: dict[str, Tally] = field(default_factory=dict)  #: code -> offenders
+    skipped: dict[str, str] = field(default_factory=dict)  #: code -> why; rules that did not judge
+    truth: SplitTruth = field(default_factory=SplitTruth)  #: totals over the sound rows
+    #: hashes of the sequences of the sound rows, batch by batch; none where they are not asked for
     sequences: list[SequenceHashes] = field(default_factory=list)
-    read_error: str | None = None
+    read_error: str | None = None  #: why the part could not be read to its end; None where it could
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartJudge:
-    """Judges a part; it can be pickled, so it runs in any process.
+    """Judges a part; it can be pickled, so it runs in any process."""
 
-    Attributes:
-        reader: reads rows and hashes files.
-        context: what rows are judged against.
-        structure: rules that say which rows are sound.
-        rows: rules on sound rows.
-        max_examples: places kept per rule.
-        max_tokens: stored tokens per batch; bounds memory.
-        hashes_sequences: hash the sequences as well.
-    """
-
-    reader: PartReader
-    context: CheckContext
-    structure: tuple[StructureRule, ...]
-    rows: tuple[RowRule, ...]
-    max_examples: int
-    max_tokens: int
-    hashes_sequences: bool
+    reader: PartReader  #: reads rows and hashes files
+    context: CheckContext  #: what rows are judged against
+    structure: tuple[StructureRule, ...]  #: rules that say which rows are sound
+    rows: tuple[RowRule, ...]  #: rules on sound rows
+    max_examples: int  #: places kept per rule
+    max_tokens: int  #: stored tokens per batch; bounds memory
+    hashes_sequences: bool  #: hash the sequences as well
 
     def __call__(self, part: ShardPart) -> PartScan:
         """Return what a part gives.

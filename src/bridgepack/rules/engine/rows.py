@@ -19,19 +19,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offenders:
-    """Rows or sequences of one batch that break a rule.
+    """Rows or sequences of one batch that break a rule."""
 
-    Attributes:
-        rows: positions of rows in the batch, one per offence; shape [num_offences], int64.
-        sequences: 0-based position of the sequence in its row, one per offence; None where rows offend.
-        found: what offence number `i` holds, as text.
-        allowed: what it may be.
-    """
-
-    rows: IntArray
+    rows: IntArray  #: positions of rows in the batch, one per offence; shape [num_offences], int64
+    #: 0-based position of the sequence in its row, one per offence; None where rows offend
     sequences: IntArray | None = None
-    found: Callable[[int], str]
-    allowed: str
+    found: Callable[[int], str]  #: what offence number `i` holds, as text
+    allowed: str  #: what it may be
 
 
 def rows_where(is_bad: BoolArray, found: Callable[[int], str], allowed: str) -> Offenders:
@@ -64,26 +58,16 @@ class Rows:
 
     In sound rows the columns agree: each token lies in exactly one sequence of at least two stored tokens. What is
     about sequences in `input_ids` holds for them only.
-
-    Attributes:
-        context: what they are judged against.
-        numbers: each row's 0-based index in its shard; shape [num_rows], int64.
-        input_ids: shape [num_stored_tokens], integer, stored.
-        stored_mask: shape [num_mask_elements], number, label-aligned, as stored.
-        starts: starts of all sequences, relative to their row; shape [num_sequences], int64, stored.
-        row_lengths: stored tokens of each row; shape [num_rows], int64.
-        mask_lengths: mask elements of each row; shape [num_rows], int64.
-        sequences_per_row: number of sequences of each row; shape [num_rows], int64.
     """
 
-    context: CheckContext
-    numbers: IntArray
-    input_ids: npt.NDArray[Any]
-    stored_mask: npt.NDArray[Any]
-    starts: IntArray
-    row_lengths: IntArray
-    mask_lengths: IntArray
-    sequences_per_row: IntArray
+    context: CheckContext  #: what they are judged against
+    numbers: IntArray  #: each row's 0-based index in its shard; shape [num_rows], int64
+    input_ids: npt.NDArray[Any]  #: shape [num_stored_tokens], integer, stored
+    stored_mask: npt.NDArray[Any]  #: shape [num_mask_elements], number, label-aligned, as stored
+    starts: IntArray  #: starts of all sequences, relative to their row; shape [num_sequences], int64, stored
+    row_lengths: IntArray  #: stored tokens of each row; shape [num_rows], int64
+    mask_lengths: IntArray  #: mask elements of each row; shape [num_rows], int64
+    sequences_per_row: IntArray  #: number of sequences of each row; shape [num_rows], int64
 
     @property
     def num_rows(self) -> int:

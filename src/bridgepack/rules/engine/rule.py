@@ -49,40 +49,24 @@ EXECUTED, INFERRED = "executed with the real 0.6.2", "read in the source; the ef
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What every rule has.
+    """What every rule has."""
 
-    Attributes:
-        code: `BP` and three digits; never reused. `rules.groups` says what the first digits mean.
-        name: of the wrong thing, e.g. `row-wider-than-pack`.
-        severity: of its findings.
-        source: numbers in the rule catalogue and places in the host's code that it follows from.
-        summary: the wrong thing in one sentence.
-        why: what happens otherwise; begins with `Crash`, `Silent` or `Slow`.
-        bad: a small example that it reports.
-        good: the same, right.
-        fix: what to do.
-        noticed: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ...
-        evidence: how it is known: executed, read in the source, or a public issue.
-        versions: distribution -> versions that it applies to, as a version specifier; all where it is not named.
-        check: takes the subject and gives what is wrong.
-        judges: its subject, in words.
-    """
+    judges: ClassVar[str] = ""  #: its subject, in words
 
-    judges: ClassVar[str] = ""
-
-    code: str
-    name: str
-    severity: Severity
-    source: str
-    summary: str
-    why: str
-    bad: str
-    good: str
-    fix: str
-    noticed: str = ""
-    evidence: str = ""
+    code: str  #: `BP` and three digits; never reused. `rules.groups` says what the first digits mean.
+    name: str  #: of the wrong thing, e.g. `row-wider-than-pack`.
+    severity: Severity  #: of its findings
+    source: str  #: numbers in the rule catalogue and places in the host's code that it follows from
+    summary: str  #: the wrong thing in one sentence
+    why: str  #: what happens otherwise; begins with `Crash`, `Silent` or `Slow`
+    bad: str  #: a small example that it reports
+    good: str  #: the same, right
+    fix: str  #: what to do
+    noticed: str = ""  #: when the host itself notices: `validate()`, `dataset build`, `first step`, `never`, ..
+    evidence: str = ""  #: how it is known: executed, read in the source, or a public issue
+    #: distribution -> versions that it applies to, as a version specifier; all where it is not named
     versions: Mapping[str, str] = field(default_factory=dict)
-    check: Callable[..., Any]
+    check: Callable[..., Any]  #: takes the subject and gives what is wrong
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
         """Pickle a rule by name: it stands where its function was."""
@@ -173,20 +157,16 @@ Guard = Callable[[Run], object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRule(Rule):
-    """A rule on a run: its settings, with its topology, artifact, files and environment where they are given.
-
-    Attributes:
-        check: yields violations of a run that it is about.
-        when: guards, asked in this order, that say whether a run is one of those that it is about.
-        instead_of: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one.
-    """
+    """A rule on a run: its settings, with its topology, artifact, files and environment where they are given."""
 
     judges: ClassVar[str] = "the run"
 
-    check: Callable[[Run], Found]
+    check: Callable[[Run], Found]  #: yields violations of a run that it is about
     noticed: str = "never."
     evidence: str = "read in the source."
+    #: guards, asked in this order, that say whether a run is one of those that it is about
     when: Guard | tuple[Guard, ...] = ()
+    #: code of a rule on artifacts that says the same with less at hand; its finding gives way to this one
     instead_of: str = ""
 
     def violations(self, run: Run) -> Found:

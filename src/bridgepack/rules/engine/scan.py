@@ -44,22 +44,17 @@ class ScanProgress(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Execution:
-    """How a scan reads and runs; none of it changes the outcome.
+    """How a scan reads and runs; none of it changes the outcome."""
 
-    Attributes:
-        reader: reads parts and hashes files; None reads whole shards from the artifact and hashes nothing.
-        run_tasks: gives the function's result for each part, in order; None runs them one after the other here.
-        progress: told how far it is.
-        max_tokens: stored tokens per batch: small enough for the caches to help, large enough for numpy's overhead
-            to vanish.
-        part_tokens: stored tokens of a part where `reader` is given: a tenth of a second's work, so that progress
-            moves and cores stay busy to the end.
-    """
-
+    #: reads parts and hashes files; None reads whole shards from the artifact and hashes nothing
     reader: PartReader | None = None
+    #: gives the function's result for each part, in order; None runs them one after the other here
     run_tasks: RunTasks | None = None
-    progress: ScanProgress | None = None
+    progress: ScanProgress | None = None  #: told how far it is
+    #: stored tokens per batch: small enough for the caches to help, large enough for numpy's overhead to vanish
     max_tokens: int = 1 << 20
+    #: stored tokens of a part where `reader` is given: a tenth of a second's work, so that progress moves and cores
+    #: stay busy to the end
     part_tokens: int = 1 << 23
 
 

@@ -29,74 +29,45 @@ class SplitTruth:
 
     A sequence is padded where its last input is EOS: there the host's logical length is less than the physical one.
     Where EOS is not known no sequence counts as padded.
-
-    Attributes:
-        split: its name.
-        is_complete: every row was read and is sound.
-        num_rows: sound rows.
-        num_sequences: sequences in them.
-        num_tokens: runtime tokens.
-        num_trained_tokens: ones of the stored mask.
-        num_effective_tokens: labels that the host trains: it clears the mask wherever the input is EOS.
-        min_trained_tokens_per_row: fewest ones of the stored mask in a row.
-        min_effective_tokens_per_row: fewest labels of a row that the host trains.
-        min_runtime_length: shortest sequence.
-        max_runtime_length: longest sequence.
-        runtime_length_gcd: greatest common divisor of the lengths of all sequences: every multiple they are padded
-            to divides it.
-        max_sequences_per_row: most sequences in a row.
-        min_row_width: narrowest row.
-        max_row_width: widest row.
-        row_width_gcd: greatest common divisor of the widths of all rows.
-        num_full_rows: rows exactly as wide as packed_sequence_size; 0 where that is not known.
-        num_unpadded_rows: rows without a padded sequence.
-        num_end_padded_rows: rows whose last sequence is padded and no other.
-        num_blind_rows: rows that, filled up to packed_sequence_size, have cu_seqlens and cu_seqlens_padded that
-            differ in the last entry only: full rows that are end-padded, and narrower ones that are unpadded. 0
-            where packed_sequence_size or EOS is not known.
-        max_token_id: largest token id.
-        max_alignment_tokens: most padding there can be: untrained EOS ids at the end of sequences.
-        num_misaligned_runtime: sequences whose runtime length is no multiple of pad_seq_to_mult.
-        num_misaligned_stored: sequences whose stored length is no multiple of it.
-        num_trained_eos: trained labels that are EOS.
-        num_fully_trained: sequences that train every label but the padding.
-        num_trained_ends: runs of trained positions, counted by their last position.
-        num_trained_ends_on_eos: those whose last position holds EOS as input.
-        trained_begins: token at the first position of a run that begins inside a sequence -> runs.
-        before_trained: token one position before such a run -> runs.
-        repeated_tails: token -> sequences that end with it at least twice, untrained, where it is not EOS.
     """
 
-    split: str = ""
-    is_complete: bool = True
-    num_rows: int = _total(_SUM)
-    num_sequences: int = _total(_SUM)
-    num_tokens: int = _total(_SUM)
-    num_trained_tokens: int = _total(_SUM)
+    split: str = ""  #: its name
+    is_complete: bool = True  #: every row was read and is sound
+    num_rows: int = _total(_SUM)  #: sound rows
+    num_sequences: int = _total(_SUM)  #: sequences in them
+    num_tokens: int = _total(_SUM)  #: runtime tokens
+    num_trained_tokens: int = _total(_SUM)  #: ones of the stored mask
+    #: labels that the host trains: it clears the mask wherever the input is EOS
     num_effective_tokens: int = _total(_SUM)
-    min_trained_tokens_per_row: int = _total(_MIN)
-    min_effective_tokens_per_row: int = _total(_MIN)
-    min_runtime_length: int = _total(_MIN)
-    max_runtime_length: int = _total(_MAX)
+    min_trained_tokens_per_row: int = _total(_MIN)  #: fewest ones of the stored mask in a row
+    min_effective_tokens_per_row: int = _total(_MIN)  #: fewest labels of a row that the host trains
+    min_runtime_length: int = _total(_MIN)  #: shortest sequence
+    max_runtime_length: int = _total(_MAX)  #: longest sequence
+    #: greatest common divisor of the lengths of all sequences: every multiple they are padded to divides it
     runtime_length_gcd: int = _total(_GCD)
-    max_sequences_per_row: int = _total(_MAX)
-    min_row_width: int = _total(_MIN)
-    max_row_width: int = _total(_MAX)
-    row_width_gcd: int = _total(_GCD)
-    num_full_rows: int = _total(_SUM)
-    num_unpadded_rows: int = _total(_SUM)
-    num_end_padded_rows: int = _total(_SUM)
+    max_sequences_per_row: int = _total(_MAX)  #: most sequences in a row
+    min_row_width: int = _total(_MIN)  #: narrowest row
+    max_row_width: int = _total(_MAX)  #: widest row
+    row_width_gcd: int = _total(_GCD)  #: greatest common divisor of the widths of all rows
+    num_full_rows: int = _total(_SUM)  #: rows exactly as wide as packed_sequence_size; 0 where that is not known
+    num_unpadded_rows: int = _total(_SUM)  #: rows without a padded sequence
+    num_end_padded_rows: int = _total(_SUM)  #: rows whose last sequence is padded and no other
+    #: rows that, filled up to packed_sequence_size, have cu_seqlens and cu_seqlens_padded that differ in the last entry
+    #: only: full rows that are end-padded, and narrower ones that are unpadded. 0 where packed_sequence_size or EOS is
+    #: not known.
     num_blind_rows: int = _total(_SUM)
-    max_token_id: int = _total(_MAX)
-    max_alignment_tokens: int = _total(_SUM)
-    num_misaligned_runtime: int = _total(_SUM)
-    num_misaligned_stored: int = _total(_SUM)
-    num_trained_eos: int = _total(_SUM)
-    num_fully_trained: int = _total(_SUM)
-    num_trained_ends: int = _total(_SUM)
-    num_trained_ends_on_eos: int = _total(_SUM)
+    max_token_id: int = _total(_MAX)  #: largest token id
+    max_alignment_tokens: int = _total(_SUM)  #: most padding there can be: untrained EOS ids at the end of sequences
+    num_misaligned_runtime: int = _total(_SUM)  #: sequences whose runtime length is no multiple of pad_seq_to_mult
+    num_misaligned_stored: int = _total(_SUM)  #: sequences whose stored length is no multiple of it
+    num_trained_eos: int = _total(_SUM)  #: trained labels that are EOS
+    num_fully_trained: int = _total(_SUM)  #: sequences that train every label but the padding
+    num_trained_ends: int = _total(_SUM)  #: runs of trained positions, counted by their last position
+    num_trained_ends_on_eos: int = _total(_SUM)  #: those whose last position holds EOS as input
+    #: token at the first position of a run that begins inside a sequence -> runs
     trained_begins: Counter[int] = field(default_factory=Counter)
-    before_trained: Counter[int] = field(default_factory=Counter)
+    before_trained: Counter[int] = field(default_factory=Counter)  #: token one position before such a run -> runs
+    #: token -> sequences that end with it at least twice, untrained, where it is not EOS
     repeated_tails: Counter[int] = field(default_factory=Counter)
 
     @property

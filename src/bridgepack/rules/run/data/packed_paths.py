@@ -20,17 +20,11 @@ METADATA_SETTING = f"{SPECS}.packed_metadata_path"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedPath:
-    """A path to packs that the settings name.
+    """A path to packs that the settings name."""
 
-    Attributes:
-        split: `training` or `validation`.
-        setting: dotted path of the setting.
-        text: the path: a file, a folder or a pattern.
-    """
-
-    split: str
-    setting: str
-    text: str
+    split: str  #: `training` or `validation`
+    setting: str  #: dotted path of the setting
+    text: str  #: the path: a file, a folder or a pattern
 
     @property
     def is_npy(self) -> bool:

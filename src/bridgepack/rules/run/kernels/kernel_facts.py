@@ -50,23 +50,14 @@ def has_constant_width(run: Run) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphCapture:
-    """What CUDA graphs capture.
+    """What CUDA graphs capture."""
 
-    Attributes:
-        setting: `model.cuda_graph_impl` as it is set.
-        impl: what acts: `none`, `local`, `transformer_engine` or `full_iteration`.
-        modules: modules of a layer, as they are set; none means whole layers.
-        scopes: every entry, those that name no module too.
-        path: setting that turns graphs on.
-        off: value that turns them off.
-    """
-
-    setting: str
-    impl: str
-    modules: tuple[str, ...]
-    scopes: tuple[str, ...]
-    path: str
-    off: Any
+    setting: str  #: `model.cuda_graph_impl` as it is set
+    impl: str  #: what acts: `none`, `local`, `transformer_engine` or `full_iteration`
+    modules: tuple[str, ...]  #: modules of a layer, as they are set; none means whole layers
+    scopes: tuple[str, ...]  #: every entry, those that name no module too
+    path: str  #: setting that turns graphs on
+    off: Any  #: value that turns them off
 
     @property
     def is_on(self) -> bool:
