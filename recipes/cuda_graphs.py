@@ -8,8 +8,6 @@ copies the rows' max_seqlen from the GPU while it captures (get_batch_from_itera
 megatron-core does with the boundaries for rotary embeddings that are not fused; CUDA refuses both.
 """
 
-from __future__ import annotations
-
 from bridgepack import SFTRecipe
 
 

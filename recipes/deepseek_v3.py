@@ -9,8 +9,6 @@ weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data
 experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack.config.recipe.rows import Model

@@ -9,8 +9,6 @@ weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data
 Activations and logits come on top.
 """
 
-from __future__ import annotations
-
 from bridgepack.config.recipe.rows import Model, more_tp
 
 _GEMMA_3_1B = Model(

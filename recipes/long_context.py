@@ -4,8 +4,6 @@ State per GPU, as the docstrings name it: 8.03e9 parameters / TP of 2 + 4 + 12 /
 gradients, fp32 weights and both moments of Adam, spread over data-parallel ranks). Activations and logits come on top.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack import SFTRecipe

@@ -7,8 +7,6 @@ weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data
 Activations and logits come on top.
 """
 
-from __future__ import annotations
-
 from bridgepack.config.recipe.rows import Model, more_gpus, more_tp
 
 _QWEN25_7B = Model(

@@ -8,8 +8,6 @@ weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data
 experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
 
-from __future__ import annotations
-
 from bridgepack.config.recipe.rows import Model, more_ep
 
 _QWEN3_30B_A3B = Model(

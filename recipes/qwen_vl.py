@@ -9,8 +9,6 @@ gradients, fp32 weights and both moments of Adam, spread over data-parallel rank
 logits come on top; whole layers are recomputed for full SFT.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack import SFTRecipe

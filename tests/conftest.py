@@ -1,7 +1,5 @@
 """Environment and fixtures of every test."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

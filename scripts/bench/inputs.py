@@ -1,7 +1,5 @@
 """Chats, lengths and tokenised rows of the benchmarks; none of it is bridgepack's: every checkout gets the same."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Runs a command as a fresh process and measures it with all it starts: time, CPU, memory; from Linux's /proc."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """Medians, ratios, what is wrong beyond time, and the table of a benchmark."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

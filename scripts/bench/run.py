@@ -5,8 +5,6 @@ Every measurement is a fresh process; all take turns, every other round backward
 falls on all of them. The exit code is 1 where two sides did not do the same work, never because of time.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

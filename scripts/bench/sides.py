@@ -3,8 +3,6 @@
 Only commands, `bridgepack.api` and one function that is looked for are used, so that any checkout can be measured.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

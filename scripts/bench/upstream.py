@@ -4,8 +4,6 @@ Source: Megatron-Bridge 0.6.2, data/packing/offline.py, algorithms.py and parque
 scripts/training/prepare_gpt_sft_packed_data.py, whose imports of every recipe are left out.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Reference pages of the documentation, as Markdown: recipe fields, commands, rules. From the code, never by hand."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A page per rule and an index of all, as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

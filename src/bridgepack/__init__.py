@@ -1,7 +1,5 @@
 """bridgepack: packed SFT datasets for NVIDIA Megatron-Bridge, built exactly and checked before training."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

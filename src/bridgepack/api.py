@@ -1,7 +1,5 @@
 """bridgepack from Python: one function for each command, and the configs of Megatron-Bridge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path

@@ -5,8 +5,6 @@ Coordinates. *Stored* counts the tokens on disk; a sequence of `n` stored tokens
 Source: megatron-bridge 0.6.2, `data/packing/gpt_sft.py` (collate_fn) and `docs/training/packed-sequences.md`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

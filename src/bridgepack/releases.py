@@ -3,8 +3,6 @@
 Source: the wheels of megatron-bridge 0.3.0 to 0.6.2, each compared with the one before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

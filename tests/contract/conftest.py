@@ -1,7 +1,5 @@
 """The real megatron-bridge, imported once for all contract tests."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Configs of the real megatron-bridge are read back as recipes, and corrected for packed rows."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

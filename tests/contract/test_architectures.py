@@ -1,7 +1,5 @@
 """What a family's architecture is said to have is what the host's own providers have for every recipe of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

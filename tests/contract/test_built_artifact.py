@@ -1,7 +1,5 @@
 """Artifacts that `bridgepack.build` makes of conversations: the real host takes them and collates as predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

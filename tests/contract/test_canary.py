@@ -3,8 +3,6 @@
 Steps are forked off one process, as importing the host takes longer than they do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

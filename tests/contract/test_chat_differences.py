@@ -14,8 +14,6 @@
   `test_chat_tokenization.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -7,8 +7,6 @@ every row in every mode.
 Where both differ on purpose is in `test_chat_differences.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The predicted batch is the one that the real megatron-bridge collates, for every value, shape and dtype."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

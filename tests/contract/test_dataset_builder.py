@@ -1,7 +1,5 @@
 """The real dataset builder takes an artifact as it is: it loads it, packs nothing and writes nothing."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

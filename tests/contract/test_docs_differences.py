@@ -1,7 +1,5 @@
 """What docs/preprocessing.md says about Megatron-Bridge's own preparation, run with it and with bridgepack."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

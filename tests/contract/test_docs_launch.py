@@ -1,7 +1,5 @@
 """The Python of docs/launch.md, with the real nemo-run and the plugins of the real megatron-bridge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The scripts of docs/recipes.md work with the real megatron-bridge, and new recipes become configs that it accepts."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Iterator

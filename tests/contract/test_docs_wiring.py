@@ -1,7 +1,5 @@
 """The wiring that the documentation shows works with the real megatron-bridge."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

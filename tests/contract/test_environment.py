@@ -1,7 +1,5 @@
 """The test environment is the one its lock files describe, and the host in it imports and knows what it lacks."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import tomllib
 from pathlib import Path

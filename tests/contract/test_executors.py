@@ -1,7 +1,5 @@
 """Cluster files against the real nemo-run 0.11: every field has its counterpart, and its value arrives."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -4,8 +4,6 @@ Each run is processes of its own without a launcher, so what ends one of them ha
 that hangs is killed after a while and has no exit code. One more run is under torchrun.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The guard as a callback: when it looks on, what it says, and that it never is what ends a healthy run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any

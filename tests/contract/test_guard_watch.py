@@ -1,7 +1,5 @@
 """What the guard sees of one step: hooks on torch modules that are called as the host's schedules call a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType, SimpleNamespace

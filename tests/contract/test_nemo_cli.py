@@ -1,7 +1,5 @@
 """Recipes in the real nemo-run: as configs, as factories, on its command line, in its jobs."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

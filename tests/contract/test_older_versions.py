@@ -4,8 +4,6 @@
 environment's; 0.6.2 is that environment. 0.3.0, 0.4.1 and 0.6.0 have, byte for byte, the modules of another version.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from itertools import pairwise

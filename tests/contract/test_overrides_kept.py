@@ -1,7 +1,5 @@
 """An override that the real megatron-bridge would ignore or write over in silence is refused; the others are kept."""
 
-from __future__ import annotations
-
 import copy
 import enum
 import os

@@ -16,8 +16,6 @@ the completion, EOS among it, and bridgepack's one cut spares it. Rows without a
 the host packs them, bridgepack drops them. The data here has none.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PreflightPlugin with the real nemo-run and the real recipes and plugins of Megatron-Bridge."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,8 +12,6 @@ Where both differ on purpose:
   `test_special_tokens_that_do_not_fit`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Mapping

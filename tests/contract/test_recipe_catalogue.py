@@ -1,7 +1,5 @@
 """Every recipe of `recipes/` against the real megatron-bridge, at its own number of GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType

@@ -3,8 +3,6 @@
 `BRIDGEPACK_REGENERATE=1 pytest tests/contract/test_recipe_findings.py` writes it anew.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

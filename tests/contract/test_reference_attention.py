@@ -1,7 +1,5 @@
 """The reference attention against an oracle that goes token by token, on one rank and cut over context ranks."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

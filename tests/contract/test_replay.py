@@ -4,8 +4,6 @@ The samplers are each version's own; they import nothing but torch, so their fil
 environment. Datasets, collate and the split into micro batches are those of 0.6.2; the older ones are compared as code.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.util

@@ -5,8 +5,6 @@ reading of it, so the host's choice of offsets and of what is cut is still compa
 it is installed, and Megatron-Core's own cuts, which need no kernel, everywhere.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Packed files that megatron-bridge wrote, or that users write by hand, are judged as the host takes them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

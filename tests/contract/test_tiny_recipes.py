@@ -12,8 +12,6 @@ TransformerEngine (TE) stops, and what is done about it here:
 - MoE: the dispatcher waits for an event of a CUDA stream: it gets one that is always over.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

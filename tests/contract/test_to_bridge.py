@@ -1,7 +1,5 @@
 """Recipes become configs that the real megatron-bridge accepts, and nothing in them is ignored in silence."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator
 from pathlib import Path, PosixPath

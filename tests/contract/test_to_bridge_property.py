@@ -1,7 +1,5 @@
 """Any recipe that a check finds nothing wrong with becomes a config that the real `validate()` accepts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType

@@ -3,8 +3,6 @@
 Only transformers and `tokenizers` are the reference here; the host is not needed.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

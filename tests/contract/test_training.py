@@ -1,7 +1,5 @@
 """megatron-bridge's own training loop learns from the packed artifacts: pretrain() and finetune(), THD, on CPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

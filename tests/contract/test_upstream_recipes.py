@@ -1,7 +1,5 @@
 """Every SFT and PEFT recipe of megatron-bridge 0.6.2 loads here, and the host's validation runs on it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

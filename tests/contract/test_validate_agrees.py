@@ -1,7 +1,5 @@
 """`check` and the real `validate()` agree: what the host rejects is reported, and what is said of the host is true."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from typing import Any

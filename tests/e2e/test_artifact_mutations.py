@@ -1,7 +1,5 @@
 """A real artifact: broken in every way we know, the right rule refuses it; unbroken it passes, however it was made."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

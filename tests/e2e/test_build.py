@@ -1,7 +1,5 @@
 """The command as users run it: a process of its own, pipes, other encodings, Python recipes, several workers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

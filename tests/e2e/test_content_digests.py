@@ -4,8 +4,6 @@ Only contents count, not the bytes of files. `BRIDGEPACK_REGENERATE=1 pytest tes
 the digests anew; then tokens, masks, packs or their order are others than before.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

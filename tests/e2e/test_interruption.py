@@ -1,7 +1,5 @@
 """Builds that are killed, interrupted, doubled, or out of space leave nothing half-written, and go on."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

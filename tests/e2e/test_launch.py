@@ -3,8 +3,6 @@
 What CPUs cannot do is replaced inside the training processes, as tests/support/launched_training.py says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Inputs from a real object store give the bytes of a disk, and artifacts arrive there whole."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

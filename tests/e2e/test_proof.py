@@ -1,7 +1,5 @@
 """Proofs of a built artifact as users ask for them: chats are built, traced, verified, changed and compared."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Builds on a Ray cluster of two nodes write the bytes of one machine, although a worker and a node are killed."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The cluster file has no container image, as there is no pyxis; CPUs stand for GP
 partition `cpu` is down its jobs wait, which gives a test time to look.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

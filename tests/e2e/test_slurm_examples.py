@@ -3,8 +3,6 @@
 Only sizes and folders of the scripts are others. Both nodes are this machine, and so are the nodes of Ray.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

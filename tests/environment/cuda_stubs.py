@@ -8,8 +8,6 @@ belongs to the driver.
 Usage: python cuda_stubs.py SITE_PACKAGES     (needs gcc and readelf)
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What holds for the artifact of any rows, against the rows themselves."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """What holds for the predicted batch of any valid rows; the comparison with the real host is a contract test."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whatever a file's layout: after edits it says what it said, with the edits, and other lines are as they were."""
 
-from __future__ import annotations
-
 import copy
 import random
 import tomllib

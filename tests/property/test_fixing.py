@@ -1,7 +1,5 @@
 """After --fix nothing that was fixable is found, and the file keeps its comments and says nothing else anew."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Role markers in a user's text, empty turns, emoji, very long words, right-to-left text: see tests/support/conversations.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

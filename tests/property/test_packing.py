@@ -1,7 +1,5 @@
 """What holds for every plan, and a slow, obvious packer that the fast ones equal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

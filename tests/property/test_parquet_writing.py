@@ -1,7 +1,5 @@
 """Whatever the rows and wherever they are cut, Arrow reads them back."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

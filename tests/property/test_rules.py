@@ -1,7 +1,5 @@
 """Vectorised rules against a slow, obvious oracle; mutations of good rows; batches do not matter."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Whatever the settings hold, and whatever else is known of a run, its rules judge or say why they do not."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import math

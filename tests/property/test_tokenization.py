@@ -1,7 +1,5 @@
 """Masks of ChatML conversations against an oracle that knows who wrote each character; any row is taken or refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ Mutations of files leave the manifest as it is: the checksums give them away. Mu
 rule on what the rows hold can tell.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

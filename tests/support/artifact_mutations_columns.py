@@ -1,7 +1,5 @@
 """Mutations of an artifact's columns: missing, renamed, of other types. The manifest's checksums fit them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

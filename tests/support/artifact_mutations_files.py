@@ -1,7 +1,5 @@
 """Mutations of an artifact's files: bytes, and shards that are missing, swapped, copied, renamed, moved."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Mutations of what an artifact's manifest claims."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mutations of loss masks. The manifest's checksums fit them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mutations of the host's metadata file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mutations of an artifact's rows: boundaries, tokens, lengths. The manifest's checksums fit them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mutations after which an artifact's manifest cannot be read: the check ends with an error that says why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Small recipes on bases of megatron-bridge, and quiet around the host's own functions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack.bridge.targets import quiet

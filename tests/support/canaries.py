@@ -1,7 +1,5 @@
 """Artifacts and recipes for the canary, and comparisons that share one process with the host in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The recipe functions of `recipes/*.py`, found without importing them."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

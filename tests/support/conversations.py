@@ -1,7 +1,5 @@
 """Conversations for hypothesis: multi-turn, tool calls, null content, and text that looks like a chat template's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Counts how attention is called where megatron-bridge trains on a machine without a GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack.canary.cpu.reference_attention import ReferenceAttention, local_spec_with

@@ -1,7 +1,5 @@
 """Rows through an encoder and through what a recipe does to sequences that are too long."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

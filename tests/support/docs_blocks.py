@@ -1,7 +1,5 @@
 """Fenced blocks of the documentation's pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

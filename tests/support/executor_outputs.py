@@ -1,7 +1,5 @@
 """What an executor of nemo-run's sends to its platform, caught before it leaves: scripts, manifests, requests."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

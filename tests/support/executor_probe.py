@@ -3,8 +3,6 @@
 Reads a JSON file with `made` (name -> values, task, num_gpus) and writes what came out to another.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

@@ -3,8 +3,6 @@
 usage: python -m tests.support.format_cases
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One executor of each kind with a value in every field that a cluster file can set; they are in full_clusters.yaml."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

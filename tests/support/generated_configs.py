@@ -1,7 +1,5 @@
 """Makes configurations of packed runs out of shipped recipes: a sound topology, then a few faults, from a seed."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Only what the checks read is replaced, and only inside `pretend_gpu_host()`: not
 `torch.cuda.is_available()` stays False. Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ The requests are a list of `RunRequest`, the results a list of `RunResult`. Ther
 has to end the others by itself. A process that does not end in time is killed, and its exit code is None.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import faulthandler
 import json

@@ -1,7 +1,5 @@
 """The real host's tokenizers, packed datasets and dataset builder; its fixture `bridge` must be in use."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

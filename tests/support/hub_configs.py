@@ -8,8 +8,6 @@ Not checked against a published file: the expert and Mamba sizes of Nemotron-3 U
 GLM-5.2 (the numbers of GLM-5, a longer context), the positions of Kimi-K2.5 and Step-3.7, vision and audio towers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

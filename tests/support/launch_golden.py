@@ -3,8 +3,6 @@
 usage: python -m tests.support.launch_golden
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@
 torch, which it does not need and which takes seconds to import.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import sys

@@ -1,7 +1,5 @@
 """A small recipe that passes the check on this machine, with the files that it names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

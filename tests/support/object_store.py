@@ -1,7 +1,5 @@
 """A real object store with S3's API on this machine: OpenStack Swift, from an overlay of the test environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

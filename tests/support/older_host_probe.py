@@ -3,8 +3,6 @@
 usage: python -m tests.support.older_host_probe REQUEST.json ANSWER.json   in a process that has imported no megatron
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Runs the probe on versions of the host that lie beside the test environment, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Valid packed rows, drawn and random, and Parquet shards of them in the artifact's layout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs the probe of executors with the packages that nemo-run needs for SkyPilot and Kubernetes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A Ray cluster of two nodes on this machine: two raylets with a CPU each, and processes to end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

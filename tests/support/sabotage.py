@@ -1,7 +1,5 @@
 """Ways to break a run of the host that trains packed rows, one process at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A Slurm on this machine for the tests: started with tests/environment/slurm, asked through its own commands."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

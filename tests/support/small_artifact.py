@@ -1,7 +1,5 @@
 """Small chats and a packed artifact made of them, for a training run on two CPU cores."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny inputs, recipes and builds, checkable by hand; and the command as a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ The requests are a list of `TinyRequest`, the results a list of `TinyResult`. On
 Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -4,8 +4,6 @@ The templates are ours: each has the turn markers and the habits of its family (
 the user's, dropping old thoughts), nothing more. The vocabulary is a few hundred byte-level merges.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

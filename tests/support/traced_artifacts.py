@@ -1,7 +1,5 @@
 """A tiny artifact that traces, verifications and comparisons are tried on, and ways to change one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

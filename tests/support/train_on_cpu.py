@@ -3,8 +3,6 @@
 Usage: torchrun --nproc-per-node 2 tests/support/train_on_cpu.py --recipe FILE --run-folder FOLDER
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

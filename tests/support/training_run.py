@@ -6,8 +6,6 @@ The requests are a list of `TrainingRequest`, the results a list of {entry point
 serves them all, because importing megatron-bridge takes longer than training.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -3,8 +3,6 @@
 The fixture `bridge` must be in use. A row that the host refuses must be a RowError for bridgepack.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Loads the SFT and PEFT recipes that megatron-bridge ships, offline, and runs the host's own validation on them."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

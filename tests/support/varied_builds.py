@@ -1,7 +1,5 @@
 """Artifacts built in many ways from the same few hundred rows, every one of which is different."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The benchmarks: their help installs nothing, and one tiny run measures, compares and reports; no time is asserted."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

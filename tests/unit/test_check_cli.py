@@ -1,7 +1,5 @@
 """`bridgepack check` on the command line: mistakes, forms, fixes, and nothing lost or half written."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """The command: exit codes, what goes to standard output and to standard error, and never a traceback."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

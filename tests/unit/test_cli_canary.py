@@ -1,7 +1,5 @@
 """`bridgepack canary`: mistakes, what it says without the host, and its page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`bridgepack export`: what it says, its exit codes, and that a dry run writes nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

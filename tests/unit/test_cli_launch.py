@@ -1,7 +1,5 @@
 """`bridgepack launch` on the command line: mistakes, refusals, dry runs, JSON, exit codes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

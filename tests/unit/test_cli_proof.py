@@ -1,7 +1,5 @@
 """`bridgepack trace`, `verify` and `diff`: what they print, their exit codes, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The `recipes` commands: what they print and write, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands on stored tokens, with every option and every mistake that one can make with them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

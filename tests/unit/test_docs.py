@@ -1,7 +1,5 @@
 """The documentation says what the code does: snippets run, recipes load, commands parse, pages are current."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Sizes and contents that the house rules limit."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The package and the command line load without the heavy libraries, and fast."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The recipes of `recipes/`: their names and what their docstrings say."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pickle

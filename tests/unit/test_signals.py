@@ -1,7 +1,5 @@
 """Tests pass whatever signals are ignored where they are started: by `nohup`, in the background of a script."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

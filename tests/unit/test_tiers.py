@@ -1,7 +1,5 @@
 """scripts/test: what it installs and runs for a contributor, for CI and for one test; by programs that say so."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

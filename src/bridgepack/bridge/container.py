@@ -1,7 +1,5 @@
 """A ConfigContainer of Megatron-Bridge, live or saved as YAML, as the settings that rules judge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """The file system of this machine, as rules on runs look at it."""
 
-from __future__ import annotations
-
 import glob
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment that a run will use: of this interpreter, or from a file that lists installed distributions."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -1,7 +1,5 @@
 """The forward step that Megatron-Bridge has for a model: what `finetune(config, forward_step)` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where in a user's YAML file a field is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path

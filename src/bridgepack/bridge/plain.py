@@ -1,7 +1,5 @@
 """A ConfigContainer as plain values, in the form in which the host saves it; path objects stay path objects."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import enum

@@ -1,7 +1,5 @@
 """A recipe as settings in the host's paths, for the rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path

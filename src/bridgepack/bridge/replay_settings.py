@@ -1,7 +1,5 @@
 """Replay settings of a recipe, or of a run's settings in the host's paths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

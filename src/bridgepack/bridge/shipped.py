@@ -1,7 +1,5 @@
 """The recipes that Megatron-Bridge ships, found and called by name."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What `bridgepack check` is pointed at: a recipe, a ConfigContainer, a saved one, or an artifact."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import warnings

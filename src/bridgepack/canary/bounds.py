@@ -18,8 +18,6 @@ trained tokens as the host divides. The loss is a sum of positive terms, and is 
 In bfloat16 the kernels add in float32 and round what they store, so n counts stored tensors; lambda is 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

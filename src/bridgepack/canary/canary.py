@@ -1,7 +1,5 @@
 """Runs the canary: chooses packs and layouts, and has packed and unpacked steps compared."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

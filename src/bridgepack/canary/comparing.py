@@ -1,7 +1,5 @@
 """Puts the ranks of a step together, measures how far it is from the unpacked step, and judges that."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

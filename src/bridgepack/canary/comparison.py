@@ -1,7 +1,5 @@
 """Packed steps in several layouts against the unpacked step, over one process that has the host loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The ConfigContainer of one step: of the recipe what the step's arithmetic depends on."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults that are planted in a run's inputs, to show that the canary finds and names them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recipe on the installed host, for the canary: its ConfigContainer with a tiny model, and what follows from it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Mapping

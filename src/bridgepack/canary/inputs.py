@@ -1,7 +1,5 @@
 """Writes what a step reads: packs laid out for its topology, or its sequences one by one."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which layouts the canary compares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bridgepack.canary.records import HostFacts, Layout

@@ -1,7 +1,5 @@
 """Names what is wrong with a step: what every rank saw, against what it should have seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Chooses real packs, cuts them where they are long, renumbers their tokens, and lays them out for a topology."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What the canary reports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

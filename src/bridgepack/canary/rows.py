@@ -1,7 +1,5 @@
 """The rows that a rank's step trains: packs through the host's loader, or each sequence in a row of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

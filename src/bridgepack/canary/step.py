@@ -5,8 +5,6 @@ and sampler, megatron-core's forward and backward schedule, its distributed data
 What is not: the optimiser, which changes nothing; and on a machine without TransformerEngine the attention kernel.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

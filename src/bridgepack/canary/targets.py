@@ -1,7 +1,5 @@
 """What the canary is pointed at: an artifact, or a recipe and its artifact; or made-up packs where there is none."""
 
-from __future__ import annotations
-
 import glob
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ experts and how they are chosen. What depends on how tokens are grouped into bat
 unpacked training differ by design: auxiliary losses of experts, and their capacity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any

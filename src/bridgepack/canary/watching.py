@@ -1,7 +1,5 @@
 """Notes what every rank of a step gets and computes: the model's inputs, attention's boundaries, losses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Tensor-parallel ranks split a dimension into equal parts. A gated MLP's first ma
 each rank has a part of both, so its parts are interleaved: whole [g0 g1 v0 v1] -> rank 0 [g0 v0], rank 1 [g1 v1].
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

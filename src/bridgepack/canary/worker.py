@@ -4,8 +4,6 @@ Usage: python -m bridgepack.canary.worker, with one JSON request a line on stand
 standard output. It ends when standard input does, or the process that started it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import faulthandler

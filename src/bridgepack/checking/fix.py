@@ -1,7 +1,5 @@
 """Writes the safe changes that a check proposes back into the user's file."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The command that compares packed with unpacked training."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

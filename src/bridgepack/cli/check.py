@@ -1,7 +1,5 @@
 """The commands on rules: check, rules, explain."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

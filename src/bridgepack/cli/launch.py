@@ -1,7 +1,5 @@
 """The `bridgepack launch` command."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """The `bridgepack` command: finds the command that is called, runs it, returns an exit code."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from io import TextIOWrapper

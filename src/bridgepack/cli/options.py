@@ -1,7 +1,5 @@
 """Kinds of values that options of several commands take."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

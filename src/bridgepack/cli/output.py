@@ -1,7 +1,5 @@
 """What the commands have in common: exit codes, printing, and how a command ends that is told to."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The commands that prove: trace, verify, diff, masks."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

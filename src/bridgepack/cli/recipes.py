@@ -1,7 +1,5 @@
 """The `bridgepack recipes` commands: list, show, new, schema."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

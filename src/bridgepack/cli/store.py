@@ -1,7 +1,5 @@
 """The commands on stored tokens: `store list | prune | verify`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Names are read from the text of Python files. Only bridgepack's own files are ru
 folder here runs when one of its recipes is asked for.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """What a whole file holds, a recipe or a cluster: read from plain values, changed by dotted path, written again."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self

@@ -1,7 +1,5 @@
 """Turns pydantic's errors into bridgepack's: field, value found, what is allowed, what to do."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a name in the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

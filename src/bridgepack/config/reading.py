@@ -1,7 +1,5 @@
 """Reads what users wrote: sections of YAML and TOML files, `path=value` texts, objects that Python code gives."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The JSON Schemas (Draft 2020-12) of files, for editors and for other programs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

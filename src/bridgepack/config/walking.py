@@ -1,7 +1,5 @@
 """Follows a location in pydantic's words through the sections to the field that it means."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Writes a recipe as YAML or TOML: what its author said and what differs from the defaults, in the order of fields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any

@@ -1,7 +1,5 @@
 """Builds an artifact: inputs, tokens in the store, plan, shards, manifest; goes on where a build was ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace

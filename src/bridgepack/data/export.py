@@ -5,8 +5,6 @@ and each reader takes runtime tokens in the same way. So only the container diff
 before 0.4, Parquet shards from then on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping

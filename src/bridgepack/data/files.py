@@ -1,7 +1,5 @@
 """Files that are whole or not there: written to a temporary name, synced, renamed, and the folder synced."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator

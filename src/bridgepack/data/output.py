@@ -1,7 +1,5 @@
 """A build's working folder beside its output: locked, kept where a build was ended, and moved into place as a whole."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Packs an artifact's sequences anew from the token store: other sizes, another topology, and no tokenisation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a build is asked for, what it would do, and what it did."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether the disks have room for a build: guessed before it begins, worked out from what its first ranges took."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable
 from pathlib import Path

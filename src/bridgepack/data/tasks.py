@@ -1,7 +1,5 @@
 """Runs a list of tasks and gives what became of them, in the order of the tasks: the interface, and this process."""
 
-from __future__ import annotations
-
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Writes a finished artifact to an object store: every file whole and verified, the manifest last."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping, Set

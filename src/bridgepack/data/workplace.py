@@ -1,7 +1,5 @@
 """Where an artifact is made: its working folder, locked, the open token store, and what runs the tasks."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

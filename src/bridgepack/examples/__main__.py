@@ -1,7 +1,5 @@
 """`python -m bridgepack.examples DIRECTORY`: write example data and a tokenizer for the quickstart."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversations in OpenAI's `messages` form, about the docstrings of Python's standard library."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

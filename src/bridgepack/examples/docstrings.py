@@ -1,7 +1,5 @@
 """Docstrings of Python's standard library, read from its source files without importing them."""
 
-from __future__ import annotations
-
 import ast
 import random
 import sysconfig

@@ -1,7 +1,5 @@
 """A small byte-level BPE tokenizer with our own ChatML template, saved as a Hugging Face directory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from importlib import resources

@@ -1,7 +1,5 @@
 """What a launch would submit: the scripts as nemo-run makes them, in a folder that goes afterwards."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tempfile

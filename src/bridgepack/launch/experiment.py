@@ -1,7 +1,5 @@
 """Submits a plan as one experiment of nemo-run: the only function of a launch that has an effect."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

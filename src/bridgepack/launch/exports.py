@@ -1,7 +1,5 @@
 """Quotes environment variables that nemo-run writes into shell scripts as they are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a launch will do, decided and checked before nemo-run hears of it."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import secrets

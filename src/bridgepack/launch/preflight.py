@@ -4,8 +4,6 @@ What a task trains is said by the user, or by the one argument that says it. Not
 show is refused with the line to write.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Signals while a launch waits, and the end of every process that a run has left on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What no launch can do: tasks that are not known, settings that nemo-run would fail on, files that are missing."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What came of a launch: the state of each task, where its log is, what is still running."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Compares what a cluster file says of a class of nemo-run's with the class's own signature, and lists the classes."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Mapping

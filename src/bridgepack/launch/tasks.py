@@ -1,7 +1,5 @@
 """The tasks of a launch as nemo-run's own objects: a Script and an Executor each, in order."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from itertools import pairwise

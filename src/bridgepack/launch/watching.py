@@ -1,7 +1,5 @@
 """Waits for the tasks of an experiment in the calling thread, tells of their states, and stops after a failure."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a model's name, or its config.json, says of its size."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The text of a new recipe file: for a model, a number of GPUs and a length, with comments, and clean under `check`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A topology for a model whose recipe is not in the catalogue: by an estimate of the memory that it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Draws and reads some packs of an artifact, and its shards only as far as that needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The recipe of an artifact, and the run that a trace asks about: its settings, and the order of packs that follows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The only door to the stages of a build: finds sources, derives single rows anew, and builds a whole artifact anew."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ In: nothing; no room is known here. Out: what one room hands another.
 Read first: `sequences`.
 """
 
-from __future__ import annotations
-
 from bridgepack.records.checks import (
     Finding,
     InspectableArtifact,

@@ -1,7 +1,5 @@
 """An artifact as it is judged, and what rules find."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The fingerprint: a sha256 over everything that can change a row."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the guard sees of one training step: each rank's facts, and what the plan expects of each replica."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """What an artifact's manifest says: shards, splits, statistics, drops."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

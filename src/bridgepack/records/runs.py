@@ -1,7 +1,5 @@
 """A training run's settings as rules judge them, and changes to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Whole tokenised sequences of consecutive rows, as flat arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """When a run evaluates, and on which batches of the validation packs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Packs as the host counts them over shards, and the tokens that each trains at runtime."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate

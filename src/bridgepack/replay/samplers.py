@@ -5,8 +5,6 @@ A *pass* is what a sampler yields from one `iter()` to its end; the host's `cycl
 A *sample* is an index into the host's dataset, which `max_train_samples` maps to packs.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the order of packs depends on, and where a recipe or a run's settings say it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

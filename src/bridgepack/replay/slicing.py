@@ -8,8 +8,6 @@ Source: megatron-bridge 0.6.2, training/gpt_step.py (_partition_packed_batch_for
 core/utils.py (get_batch_on_this_cp_rank).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

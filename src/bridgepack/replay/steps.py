@@ -1,7 +1,5 @@
 """How many micro batches each step takes, and so which draws of a loader belong to which step."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """Which global rank has which data-parallel rank, as the host lays a run out over its GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bridgepack import geometry

@@ -1,7 +1,5 @@
 """The host's random orders, number for number, without torch: both come from the MT19937 generator."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bridgepack.errors import ConfigError

@@ -1,7 +1,5 @@
 """Canary reports as one page for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured

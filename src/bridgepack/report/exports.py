@@ -1,7 +1,5 @@
 """What an export wrote, in words."""
 
-from __future__ import annotations
-
 from bridgepack.data.export import Export
 from bridgepack.report.text import printable
 

@@ -1,7 +1,5 @@
 """Comparisons of loss masks as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskReport

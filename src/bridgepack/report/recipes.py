@@ -1,7 +1,5 @@
 """Recipes for people and programs: the catalogue as a table, and a recipe with where each of its values comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules as a table, as an explanation, and as plain values."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Token stores in words."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Text from data, made safe to print."""
 
-from __future__ import annotations
-
 
 def printable(text: str) -> str:
     """Return a text without the control characters by which data could take over a terminal; lines and tabs stay."""

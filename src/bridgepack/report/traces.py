@@ -1,7 +1,5 @@
 """Traces as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from bridgepack.proof.trace.records import (

@@ -1,7 +1,5 @@
 """Verifications as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bridgepack.proof.verify.records import RowDifference, VerifyReport

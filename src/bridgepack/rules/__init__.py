@@ -1,7 +1,5 @@
 """Rules that judge packed artifacts and runs. Start at `engine.rule`: what one is; `registry` collects them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bridgepack.records import InspectableArtifact

@@ -1,7 +1,5 @@
 """Groups of rules by the first digits of their codes."""
 
-from __future__ import annotations
-
 #: (beginning of the code, title), the longer beginnings first.
 GROUPS: tuple[tuple[str, str], ...] = (
     ("BP89", "While training"),

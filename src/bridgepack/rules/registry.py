@@ -1,7 +1,5 @@
 """All rules, collected from the modules of this package: whatever a decorator made is one."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterable
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Takes away the findings that a user has given a reason for, and reports reasons that are of no use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

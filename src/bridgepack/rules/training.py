@@ -1,7 +1,5 @@
 """Rules on a run while it trains: judged by the guard, step by step, over what every rank saw."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

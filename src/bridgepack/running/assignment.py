@@ -1,7 +1,5 @@
 """What a task of a launch is told: one argument that every executor hands on unchanged."""
 
-from __future__ import annotations
-
 import argparse
 import base64
 import binascii

@@ -1,7 +1,5 @@
 """The build task of a launch: builds the artifact of the run, or finds it by its fingerprint."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

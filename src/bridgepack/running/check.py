@@ -1,7 +1,5 @@
 """The check task of a launch: judges recipe, artifact, topology and this environment before a GPU is allocated."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -10,8 +10,6 @@ RUN_FOLDER/
 ```
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

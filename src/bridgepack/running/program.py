@@ -1,7 +1,5 @@
 """How a task of a launch ends: its exit code, and one message instead of a traceback."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

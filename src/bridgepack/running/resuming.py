@@ -4,8 +4,6 @@ Megatron-Bridge resumes by skipping as many packs as the checkpoint counted. Wit
 another order, other packs are skipped than were read, and nothing says so.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """What is settled before a model is built: the recipe for this world, its packs, the last check, the order of packs."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ usage: serve.py FOLDER. Writes the endpoint once it answers, and ends when its i
 the key `testing`, the region `us-east-1`.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

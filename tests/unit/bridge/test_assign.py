@@ -1,7 +1,5 @@
 """Settings are written where the object has such a field, and nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

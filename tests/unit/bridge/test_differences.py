@@ -1,7 +1,5 @@
 """Two configs are compared setting by setting."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Environments: of this interpreter, and from listings of installed distributions."""
 
-from __future__ import annotations
-
 import json
 import platform
 from importlib.metadata import version

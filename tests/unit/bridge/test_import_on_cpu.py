@@ -1,7 +1,5 @@
 """The import hook: where TransformerEngine cannot be imported, found or not, its users see a stand-in."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

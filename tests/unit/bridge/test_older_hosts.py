@@ -1,7 +1,5 @@
 """Settings under the names of each release before 0.6, what has no place there, and which release a version is of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

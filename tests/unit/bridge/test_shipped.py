@@ -1,7 +1,5 @@
 """Names of the host's own recipes, in the forms in which users write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.bridge.shipped import shipped_name

@@ -1,7 +1,5 @@
 """What a check is pointed at is told apart; a recipe and a saved config become settings in the host's paths."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Plain values become what a field of the host declares, or are refused."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +36,7 @@ class Host(Base):
     metadata: Path | None = None
     names: list[str] = field(default_factory=list)
     overlap: Overlap | None = None
-    unresolved: "NotThere | None" = None  # type: ignore[name-defined] # noqa: F821, UP037
+    unresolved: "NotThere | None" = None  # type: ignore[name-defined] # noqa: F821
     activation: Callable[[int], int] | None = None
 
 

@@ -1,7 +1,5 @@
 """A recipe's settings in the host, and where each comes from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

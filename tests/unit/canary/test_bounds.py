@@ -1,7 +1,5 @@
 """Bounds grow with the chain of roundings, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

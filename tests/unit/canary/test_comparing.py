@@ -1,7 +1,5 @@
 """Distances between steps, and how a step is judged where every rank saw what it should; by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packs and their metadata as a layout trains them, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layouts that the tiny model and the packs can be spread over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 Pack 7 holds sequences of 3 and 5 runtime tokens in a row of 16: offsets [0, 3, 8, 16].
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

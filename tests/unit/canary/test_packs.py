@@ -1,7 +1,5 @@
 """Packs are chosen, cut, renumbered and laid out as one does by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

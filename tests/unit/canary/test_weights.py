@@ -1,7 +1,5 @@
 """Ranks get parts of the same weights, and their gradients are put together again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is said of ranks that fail, and of the process that they are forked from."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options of a check from Python: of the right kinds, or one clear message."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

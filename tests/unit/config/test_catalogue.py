@@ -1,7 +1,5 @@
 """The catalogue: which folders count, which files are recipes, and names that lead to them."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which file is edited, how it is shown and written, what no kind of file accepts, and what Python is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Edits of YAML: each layout by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the sections of a run say about wrong values: one line, what is allowed, the nearest name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

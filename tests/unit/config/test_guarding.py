@@ -1,7 +1,5 @@
 """Which steps of a run are watched."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

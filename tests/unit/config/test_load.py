@@ -1,7 +1,5 @@
 """Recipes from files and functions, and what is said where there is none."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

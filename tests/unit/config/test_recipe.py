@@ -1,7 +1,5 @@
 """What a recipe accepts, what it says about everything else, what it resolves to, and how it is overridden."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

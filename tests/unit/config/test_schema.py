@@ -1,7 +1,5 @@
 """The JSON Schema takes every recipe and refuses what the sections refuse by themselves."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

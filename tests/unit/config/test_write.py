@@ -1,7 +1,5 @@
 """Recipes survive a trip through YAML and TOML."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

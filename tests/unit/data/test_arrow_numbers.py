@@ -1,7 +1,5 @@
 """Numbers pass between numpy and Arrow unchanged, and without pandas."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

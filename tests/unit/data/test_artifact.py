@@ -1,7 +1,5 @@
 """Artifacts read back, ours and folders of shards that another tool wrote."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From stored sequences to rows, by hand, through token files and through a shard."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence as Seq
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What lies in an artifact, checked by hand; when it is built again, and that its bytes are always the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a build says when it cannot write: which place is full, and what is kept."""
 
-from __future__ import annotations
-
 import errno
 import re
 from multiprocessing import reduction

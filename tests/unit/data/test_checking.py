@@ -1,7 +1,5 @@
 """An artifact on disk checked in parts by several processes: one outcome, whatever their number."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Names of roles: whatever alias a recipe accepts gives a role that the row is kept with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

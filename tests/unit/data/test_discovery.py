@@ -1,7 +1,5 @@
 """Packed files that other tools wrote: where they are, which split they are, and what names tell."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Builds whose fast engine differs from `tokenizers` on the user's data go on with `tokenizers`, and say so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

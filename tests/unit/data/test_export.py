@@ -1,7 +1,5 @@
 """An artifact in the form of another version: the rows are the same, nothing half-written is left, errors say what."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The number of packs before a build: from bytes, and never without saying so."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

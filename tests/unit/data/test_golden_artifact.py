@@ -4,8 +4,6 @@
 artifacts are built again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

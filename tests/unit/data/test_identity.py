@@ -1,7 +1,5 @@
 """What changes a fingerprint, and what does not."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which files a recipe's sources mean, and what is said where they mean none."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One pack decoded: its text, what of it is trained, where it came from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

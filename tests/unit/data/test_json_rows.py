@@ -1,7 +1,5 @@
 """Lines of JSON give the same rows and errors with orjson as with `json` alone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens are found again only by the code that made them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every row that goes in comes out as a sequence or as a drop with its reason."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Manifests written and read back, and what is said where there is none."""
 
-from __future__ import annotations
-
 import json
 import operator
 from dataclasses import asdict, replace

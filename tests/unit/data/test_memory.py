@@ -1,7 +1,5 @@
 """How many workers and how large batches follow from a build's memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows in `.npy` object arrays, sound and broken; nothing that a pickle asks for is run."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """`.npy` files written row after row are those that numpy writes at once, to every reader."""
 
-from __future__ import annotations
-
 import io
 import pickletools
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The working folder beside an output, and what a build refuses to replace."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from pathlib import Path

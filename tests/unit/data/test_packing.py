@@ -1,7 +1,5 @@
 """Plans by hand: which sequence lies in which pack."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

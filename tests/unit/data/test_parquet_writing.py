@@ -1,7 +1,5 @@
 """Shards that any Parquet reader reads: Arrow's own types, whole row groups, nothing but plain values."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

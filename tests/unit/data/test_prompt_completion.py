@@ -1,7 +1,5 @@
 """A completion that does not fit: whether it still ends with EOS is the recipe's choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows and their numbers from every kind of file, however it is cut into ranges."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

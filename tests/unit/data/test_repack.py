@@ -1,7 +1,5 @@
 """An artifact packed anew from the store has the bytes of a build, without inputs and without a tokenizer."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

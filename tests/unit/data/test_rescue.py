@@ -1,7 +1,5 @@
 """One row that ends or breaks what tokenises it costs that row, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Row groups of a shard as batches: whole, in ranges, and a large one in pieces; the same rows each time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

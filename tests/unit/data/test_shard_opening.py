@@ -1,7 +1,5 @@
 """A shard whose footer ends the process that opens it is a finding or an error, with or without a manifest."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Shards as the host's loader wants them, and what is said of broken ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

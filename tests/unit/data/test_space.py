@@ -1,7 +1,5 @@
 """Disks without room are found before the work starts, or as soon as it is known."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Tasks in this process: results, errors, and failures that are no errors."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

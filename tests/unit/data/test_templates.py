@@ -1,7 +1,5 @@
 """Templates rendered by the short way give what transformers' own rendering gives, text and errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

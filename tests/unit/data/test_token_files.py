@@ -1,7 +1,5 @@
 """Files of tokens: what goes in comes out, and nothing broken is taken for whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What builds share through the store, what they do not, and what happens to it when something is wrong with it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Tokenizers: what their files may ask for, refusals that say what to do, and what probes of their templates find."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

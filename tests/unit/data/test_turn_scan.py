@@ -1,7 +1,5 @@
 """Scanning many conversations with arrays finds what scanning them one by one finds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

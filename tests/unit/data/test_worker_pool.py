@@ -1,7 +1,5 @@
 """Workers: the same results in the same order, bounded memory, and an end in every case."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

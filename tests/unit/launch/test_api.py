@@ -1,7 +1,5 @@
 """bridgepack.launch: the function, and the home of its parts."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """preview: what would be submitted, and that nothing is left behind."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tempfile

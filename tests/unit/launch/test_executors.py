@@ -1,7 +1,5 @@
 """make_executor: what is derived, what is refused. That every value arrives is in tests/contract/test_executors.py."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """submit, with nemo-run's own local executor and small scripts in place of the tasks."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

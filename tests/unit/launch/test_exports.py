@@ -1,7 +1,5 @@
 """Environment variables survive `export NAME=VALUE` in the scripts that nemo-run writes."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """plan_launch: what a launch will do, and what it refuses before nemo-run hears of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

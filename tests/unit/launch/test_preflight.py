@@ -1,7 +1,5 @@
 """PreflightPlugin without Megatron-Bridge: what it reads, what it refuses, and that nothing is submitted then."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a cluster file says of a class is compared with the class's own signature."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from dataclasses import dataclass, field

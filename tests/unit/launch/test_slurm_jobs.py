@@ -1,7 +1,5 @@
 """The state of a job array as one."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("nemo_run")

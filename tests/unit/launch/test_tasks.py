@@ -1,7 +1,5 @@
 """make_tasks: Script and Executor of each task, and the order in which they start."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

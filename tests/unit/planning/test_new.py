@@ -1,7 +1,5 @@
 """New recipes: which recipe of the catalogue they start from, the topology elsewhere, and that they check clean."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Comparisons of tiny artifacts: every fate of a sequence, masks, statistics, settings."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Derivations from renders of beginnings, from marks and from blocks, with templates that fit into a line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masks of rows against independent derivations: what is found, what it is called, and what cannot be judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a tool call says is looked for in the text of its turn, in the forms that templates write."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

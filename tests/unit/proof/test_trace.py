@@ -1,7 +1,5 @@
 """Traces of a tiny artifact, against the order of packs that the replay gives and the rows as written."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

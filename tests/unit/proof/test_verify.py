@@ -1,7 +1,5 @@
 """Verifications of a tiny artifact: each thing that can have changed is found, and named as the cause."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Verifications of a tiny artifact from stored tokens: sources may be gone, and broken tokens are said."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Votes on characters and tokens, and where a mask is not what they say; every case can be checked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Literal batches anyone can check by hand; tests/contract/test_collate.py compares with the real host."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Launches as text: what came of the tasks, what is left after an interruption, the end of a log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bridgepack.launch.results import LaunchResult, TaskResult

@@ -1,7 +1,5 @@
 """Progress on a terminal, and none elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

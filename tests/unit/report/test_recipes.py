@@ -1,7 +1,5 @@
 """A recipe with where each value comes from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An artifact in memory, from a case: a few literal rows, and changes to what would lie on disk."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

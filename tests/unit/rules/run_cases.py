@@ -12,8 +12,6 @@ A case is a mapping with, all optional:
 - `artifact`: an artifact's case, as in `in_memory_artifact`.
 """
 
-from __future__ import annotations
-
 import copy
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """Batches as readers make them: slices of larger arrays, other integer types, bool and float masks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every rule reports its bad case, and nothing but it; its good case is clean altogether."""
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, Rule

@@ -1,7 +1,5 @@
 """Every entry of the rule catalogue is accounted for: by rules, by construction, or with the reason why not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

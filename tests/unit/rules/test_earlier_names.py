@@ -1,7 +1,5 @@
 """Settings of megatron-bridge 0.3 to 0.5 are judged under the names of 0.6, and reported under their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engine counts, masks, skips with reasons, and names a rule that crashes."""
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.rules import ARTIFACT_RULES, CheckContext, CheckReport, RuleCrashError, Severity, check_artifact

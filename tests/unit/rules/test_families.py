@@ -1,7 +1,5 @@
 """Families of models: by class, model id, tokenizer and name of a recipe."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Rules on a run while it trains: their cases on file, and what they say of many ranks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Heuristics on masks: what they must say, and what they must not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

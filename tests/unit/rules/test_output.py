@@ -1,7 +1,5 @@
 """Text and JSON of a report."""
 
-from __future__ import annotations
-
 import json
 
 from bridgepack.records import Finding

@@ -1,7 +1,5 @@
 """Settings that leave something out: what the host's classes or the family have there, or a reason not to judge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules are complete, named alike and all registered."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

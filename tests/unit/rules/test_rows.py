@@ -1,7 +1,5 @@
 """Limits of the rules on token ids, exactly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.unit.rules.in_memory_artifact import check

@@ -1,7 +1,5 @@
 """Every rule on runs reports its bad case and not its good one; its changes mend it."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SARIF keeps to its schema; workflow commands are escaped."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Parts, their tasks and how outcomes are put together: the cut never shows in the outcome."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any

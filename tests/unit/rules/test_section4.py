@@ -3,8 +3,6 @@
 That a rule reports such a configuration is tested with its cases, in tests/rules/cases.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.rules import find_rule

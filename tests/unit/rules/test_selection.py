@@ -1,7 +1,5 @@
 """Rules are selected by code, by the beginning of codes, or by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.errors import ConfigError

@@ -1,7 +1,5 @@
 """Settings are read by dotted path; what is not stated or of a wrong kind is a reason not to judge."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Any
 

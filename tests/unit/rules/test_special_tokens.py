@@ -1,7 +1,5 @@
 """Edges of the rules on special tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A reason takes a finding away; a reason that is of no use is reported."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Totals over rows, and sequences shared by splits, on rows anyone can count; parts merge to the whole."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

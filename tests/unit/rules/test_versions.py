@@ -1,7 +1,5 @@
 """Versions that a run is judged for, and which rules they leave out."""
 
-from __future__ import annotations
-
 import pytest
 from packaging.version import Version
 

@@ -1,7 +1,5 @@
 """What a task of a launch is told: it arrives whole, whatever is in it, and is refused where it is none."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The build task: the artifact is built or found, and the run folder says where it is."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

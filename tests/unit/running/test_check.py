@@ -1,7 +1,5 @@
 """The check task: its exit code keeps the training from starting, and its report is in the run folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

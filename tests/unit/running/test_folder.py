@@ -1,7 +1,5 @@
 """The folder of a run: files that are whole, records that are never overwritten, mistakes in one message."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What packs say about a step: which are due, their boundaries, the tokens that they train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

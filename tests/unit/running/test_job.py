@@ -1,7 +1,5 @@
 """Which process of a job this is, by what launchers say."""
 
-from __future__ import annotations
-
 import pytest
 
 from bridgepack.errors import ConfigError

@@ -1,7 +1,5 @@
 """How a task ends: its exit code, one message, and SIGTERM as an interruption."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

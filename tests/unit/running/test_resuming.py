@@ -1,7 +1,5 @@
 """The order of packs, kept beside checkpoints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

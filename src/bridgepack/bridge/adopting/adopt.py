@@ -1,7 +1,5 @@
 """Adopts a ConfigContainer: reads it back as a recipe, or corrects it for packed rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

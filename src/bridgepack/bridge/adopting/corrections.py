@@ -1,7 +1,5 @@
 """Corrects a live ConfigContainer as the rules propose, until they propose nothing more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Where two ConfigContainers differ, setting by setting."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any

@@ -1,7 +1,5 @@
 """Corrects a user's own ConfigContainer for packed rows, and says what was changed and why."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a ConfigContainer reads, as sections of a recipe: inputs, tokenizer, preprocessing."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

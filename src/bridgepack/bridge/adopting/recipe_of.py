@@ -1,7 +1,5 @@
 """What a ConfigContainer says, as sections of a recipe; what it reads stands in `recipe_data`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

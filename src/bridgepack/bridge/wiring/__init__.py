@@ -1,7 +1,5 @@
 """What a recipe sets in Megatron-Bridge: every setting under the host's path, with where its value comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of the topology, the loss and the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

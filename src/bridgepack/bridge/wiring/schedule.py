@@ -1,7 +1,5 @@
 """Settings of batches, steps and evaluation, which count packs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Literal

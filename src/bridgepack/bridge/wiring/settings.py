@@ -1,7 +1,5 @@
 """What a setting of the host is, and what settings are made from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal

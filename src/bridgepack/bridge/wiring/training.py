@@ -1,7 +1,5 @@
 """Settings of the optimiser, the kernels, checkpoints and logs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from bridgepack.bridge.wiring.settings import Scope, Setting, derived

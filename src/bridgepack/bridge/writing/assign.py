@@ -1,7 +1,5 @@
 """Writes settings into a live ConfigContainer; what the host would ignore in silence is an error."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Iterable, Mapping

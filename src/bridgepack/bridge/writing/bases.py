@@ -1,7 +1,5 @@
 """The ConfigContainer that a recipe starts from, and what it brings that topology or packed rows cannot take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

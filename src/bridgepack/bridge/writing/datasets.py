@@ -1,7 +1,5 @@
 """The host's dataset config for a recipe: packs built before the run, or rows read from the hub during it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fields of the host's configs by dotted path: which there are, and what they hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What the host writes over when a run starts: an override of it would be ignored in silence, so it is refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A recipe's settings under the names of megatron-bridge 0.3 to 0.5, which `releases` lists; packs have to exist."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Plain values as the types that a field of the host's config declares: enums, dtypes, paths, nested objects."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import sys

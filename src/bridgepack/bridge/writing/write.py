@@ -1,7 +1,5 @@
 """A recipe as the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ In: the installed Megatron-Bridge. Out: a process in which its step runs on gloo
 Read first: `training`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 #: Environment of a process before it imports torch: nothing is compiled (torch 2.13 compiled by dynamo trains to other

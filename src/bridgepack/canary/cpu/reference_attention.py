@@ -5,8 +5,6 @@ one computes each sequence by itself from the offsets and `max_seqlen` that the 
 offset gives wrong numbers here as it does in TransformerEngine's kernel. It is slow and obvious on purpose.
 """
 
-from __future__ import annotations
-
 import copy
 from itertools import pairwise
 from typing import Any

@@ -4,8 +4,6 @@
 Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from types import SimpleNamespace

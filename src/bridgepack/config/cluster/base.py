@@ -1,7 +1,5 @@
 """What every executor section shares: the fields of nemo-run's Executor, what a kind tells of itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

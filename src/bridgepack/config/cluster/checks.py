@@ -1,7 +1,5 @@
 """What cannot work together in one executor, and nemo-run ignores or notices late."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bridgepack.config.cluster.base import Task

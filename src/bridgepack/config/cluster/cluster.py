@@ -1,7 +1,5 @@
 """A cluster file: an executor, a folder that all tasks see, and what a task has of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self

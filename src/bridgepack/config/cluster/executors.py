@@ -1,7 +1,5 @@
 """Every kind of executor by its name; those on this machine are here: a process, torchrun, Docker."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

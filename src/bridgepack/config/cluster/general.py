@@ -1,7 +1,5 @@
 """Any executor of nemo-run that has no kind of its own: the fields are those of its class, checked at the launch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """What starts the processes of a task on a node: nemo-run's launchers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """What each kind of executor can be told: fields with types, defaults and meanings, as data."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass

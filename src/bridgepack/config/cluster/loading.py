@@ -1,7 +1,5 @@
 """Finds and loads a cluster: a YAML or TOML file, or a built-in name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is no mistake in a cluster file but may surprise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """How many nodes and processes a task gets: as the file says, else from the GPUs that the recipe is made for."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Values that a cluster file does not hold but names: `${env:NAME}`; and values that nobody is shown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

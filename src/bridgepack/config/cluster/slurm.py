@@ -1,7 +1,5 @@
 """The Slurm executor, and how Slurm's commands are reached."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, ClassVar, Literal
 

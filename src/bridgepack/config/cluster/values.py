@@ -1,7 +1,5 @@
 """Types of single values in cluster files: counts, texts, paths, mounts, and what Slurm takes as text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any

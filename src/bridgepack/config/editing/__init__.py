@@ -3,8 +3,6 @@
 In come a file and edits, `path -> value`; out comes its text before and after. Read `files` first.
 """
 
-from __future__ import annotations
-
 from bridgepack.config.editing.edits import REMOVE, CannotEditError, Edit, Kind
 from bridgepack.config.editing.files import FileEdit, edit_file, edited_text, read_text
 

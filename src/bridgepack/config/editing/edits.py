@@ -1,7 +1,5 @@
 """What an edit of a recipe file is, what it does to plain values, and the error for one that cannot be made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """A recipe file before and after edits."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which lines of a Python file give a setting: they are shown, for Python is not rewritten."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import PurePath

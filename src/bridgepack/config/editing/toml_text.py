@@ -1,7 +1,5 @@
 """Edits the text of a TOML file with tomlkit, which keeps what it does not touch."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ ruamel.yaml tells where keys and values lie. Its own round trip is not used: it 
 is removed, and indents lists anew that no edit touches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """Writes plain values as YAML that versions 1.1 and 1.2 read alike: one flow line, or a block."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Where conversations come from and what happens to a bad row."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """How sequences are laid into packs, the topology they are for, and batch sizes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """How an example becomes tokens and a loss mask: chat, prompt-completion, or already tokenised."""
 
-from __future__ import annotations
-
 import string
 from typing import Annotated, Any, Literal, Self
 

@@ -7,8 +7,6 @@ A file of the catalogue says its models once, and then one row per recipe:
     small_1b_sft_8gpu_h100_bf16_8k_recipe = _SMALL.row("sft", 8192, 8, "Upstream's TP and PP.", state_gib=20, TP=2)
 """
 
-from __future__ import annotations
-
 import copy
 import textwrap
 from collections.abc import Callable, Mapping

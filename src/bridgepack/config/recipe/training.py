@@ -1,7 +1,5 @@
 """What a run trains and how: model, method, schedule, optimiser, precision, graphs, checkpoints, logging, guard."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

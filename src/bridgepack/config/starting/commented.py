@@ -1,7 +1,5 @@
 """Writes a new recipe as YAML with comments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any

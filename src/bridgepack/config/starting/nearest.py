@@ -1,7 +1,5 @@
 """What a new recipe is for, and the recipe of the catalogue that it can start from."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """An artifact that has a manifest, and its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

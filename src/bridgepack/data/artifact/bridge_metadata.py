@@ -4,8 +4,6 @@ Source: megatron-bridge 0.6.2, `data/packing/algorithms.py` (create_packing_stra
 `data/packing/offline.py` (prepare_gpt_sft_packed_data) for the file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

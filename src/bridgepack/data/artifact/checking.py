@@ -1,7 +1,5 @@
 """Packed shards as `bridgepack check` judges them: read in parts, hashed and decoded by several processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Finds the packed files of a target that has no manifest, their splits, the host's metadata, and what names tell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

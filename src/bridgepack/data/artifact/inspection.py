@@ -1,7 +1,5 @@
 """What `bridgepack inspect` shows of one pack: its sequences, their text, and which of it is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest

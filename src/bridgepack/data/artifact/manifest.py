@@ -1,7 +1,5 @@
 """Manifest <-> manifest.json. The file is written last: a folder without it is no artifact."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Reads an artifact's plan and ledger: which source row became which sequence of which pack, or was dropped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields

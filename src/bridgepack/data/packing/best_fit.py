@@ -1,7 +1,5 @@
 """Best-fit decreasing over runs of equal lengths, in numpy."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Random orders that depend on the seed alone, not on a library's version."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

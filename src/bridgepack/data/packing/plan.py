@@ -1,7 +1,5 @@
 """Lengths -> PackPlan: best-fit and first-fit decreasing, and Megatron-Bridge's first-fit shuffle. Pure, no I/O."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opens Parquet and Arrow files, and reads their rows in batches."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache

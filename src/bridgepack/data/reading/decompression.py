@@ -1,7 +1,5 @@
 """Opens plain, gzip and zstandard files as byte streams."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How many packs a build will make, guessed from the size of the input files; no row is read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hashes the input files, several at a time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Finds the files a recipe names: files, folders, globs, saved data sets and Hugging Face ids; hashes them."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

@@ -4,8 +4,6 @@ Only quotes, brackets and commas are looked at, block by block, so an element of
 block. Whether an element is JSON is seen when its line is parsed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import IO, Any
 

@@ -1,7 +1,5 @@
 """Lines of JSON -> rows, by orjson where it is installed and says what `json` says, else by `json`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

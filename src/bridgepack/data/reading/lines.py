@@ -1,7 +1,5 @@
 """Cuts a byte stream into blocks of whole lines, at places that depend only on what was read so far."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from typing import IO

@@ -4,8 +4,6 @@ Where the lines of a file are cut depends only on what lies before, so a file th
 the last, and a file has the same ranges whether it is compressed or not. The elements of a JSON array are lines, too.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

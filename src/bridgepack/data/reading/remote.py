@@ -3,8 +3,6 @@
 msc:// goes through fsspec, too, to NVIDIA's multi-storage-client, which Megatron reads with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

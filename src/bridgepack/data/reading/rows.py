@@ -1,7 +1,5 @@
 """Reads the rows of a range of an input file."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rows as read -> batches of whole sequences as flat arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversations -> tokens and masks, as Megatron-Bridge's chat preprocessing gives them, each chat rendered once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A row's columns -> OpenAI-style messages and tools: `messages`, ShareGPT `conversations`, or two text columns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

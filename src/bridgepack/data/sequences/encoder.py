@@ -1,7 +1,5 @@
 """Rows -> tokens and masks: which encoder a recipe asks for, and rows that hold tokens already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What encoders make of rows: tokens and masks of many rows as flat arrays, or one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

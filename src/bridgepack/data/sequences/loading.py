@@ -1,7 +1,5 @@
 """The tokenisation stage of a recipe, loaded once per process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Texts and token ids that open and close a turn in the chat templates Megatron-Bridge knows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

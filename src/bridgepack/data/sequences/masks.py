@@ -1,7 +1,5 @@
 """Which tokens of one rendered conversation the assistant wrote, as Megatron-Bridge finds them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

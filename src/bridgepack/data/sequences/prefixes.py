@@ -4,8 +4,6 @@ The functions give what megatron-bridge 0.6.2 gives (data/conversation_processin
 row by row.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Sequence

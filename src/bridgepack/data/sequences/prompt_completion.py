@@ -1,7 +1,5 @@
 """Two text columns -> tokens and mask, as Megatron-Bridge's prompt-completion preprocessing gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ a marker and the scan finds every turn:
   then has no place between the renders, and the scan counts. Templates that show only the last answer's thoughts do so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

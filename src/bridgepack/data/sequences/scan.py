@@ -1,7 +1,5 @@
 """Finds the turns of many rendered conversations at once by their markers, with arrays instead of loops."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

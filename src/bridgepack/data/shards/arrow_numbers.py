@@ -3,8 +3,6 @@
 `pa.array` of a numpy array and `Array.to_numpy` import pandas where it is installed, which takes half a second.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

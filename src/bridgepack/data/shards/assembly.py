@@ -1,7 +1,5 @@
 """PackPlan + token store -> packed rows: gather, pad to the multiple, roll the mask. No Python list of tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

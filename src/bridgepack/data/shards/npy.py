@@ -4,8 +4,6 @@ A pickle cannot be read in part: a file is loaded whole, once for its facts and 
 times as large in memory as on disk. The host does the same on every rank.
 """
 
-from __future__ import annotations
-
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

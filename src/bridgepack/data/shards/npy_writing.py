@@ -4,8 +4,6 @@
 row after row instead; what reads it gives the same array.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Some damaged footers make Arrow's C++ code abort instead of raising. A file that
 is; any other one is opened in a child process first.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

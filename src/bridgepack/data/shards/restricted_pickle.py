@@ -6,8 +6,6 @@ mean stand-ins: no byte of the file reaches numpy's own unpickling. Any other na
 Source: megatron-bridge 0.6.2, utils/safe_pickle.py (_NumpyRestrictedUnpickler).
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections import OrderedDict

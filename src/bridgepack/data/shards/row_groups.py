@@ -1,7 +1,5 @@
 """Reads Parquet shards: row groups as flat arrays, single rows, and footers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache

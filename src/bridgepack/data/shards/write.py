@@ -1,7 +1,5 @@
 """Writes packed rows as Parquet shards that the host's loader reads fast in random order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A range's whole sequences in the light of the recipe's sizes and splits: what is kept, cut, set aside and dropped."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a worker does with a shard: assemble and write it, unless a build that was ended did so already."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """One split from its ranges: plan, shards, provenance and statistics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Every range of a split's files -> token files in the store, and what becomes of their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What became of the ranges -> a whole artifact in a build's working folder: plans, shards, ledger, manifest last."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

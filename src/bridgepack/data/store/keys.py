@@ -1,7 +1,5 @@
 """What tokens depend on, and the names of token files that follow from it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a store knows of artifacts: which token files each was made of."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

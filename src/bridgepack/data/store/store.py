@@ -8,8 +8,6 @@ inputs/SHA256-FORM.json               ranges of files that can only be read from
 builds/FINGERPRINT-OUTPUT.json        which token files an artifact was made of
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -7,8 +7,6 @@ A file is whole or not there. Rows are counted within the range (`row_offset` 0 
 every input that has the same bytes somewhere.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

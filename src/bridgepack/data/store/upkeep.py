@@ -1,7 +1,5 @@
 """What lies in a token store, what of it may go, and whether it is whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Chooses the engine that encodes texts, and makes sure that it gives the ids that `tokenizers` gives."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Engines that turn texts into ids: `tokenizers`, which is the reference, and two that are much faster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@ refuse. Each such place gets a test of the exact type first; anything else goes 
 Source: jinja2 3.1, sandbox.py (getattr, getitem, call) and runtime.py (Context.call, LoopContext, Namespace).
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Hides frameworks that transformers imports where it finds them, and that tokenizers do without."""
 
-from __future__ import annotations
-
 import sys
 
 #: An import of one takes seconds and hundreds of megabytes.

@@ -1,7 +1,5 @@
 """Loads the tokenizer that a recipe names, and probes it; owns the import of transformers."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chat templates, compiled for the sandbox of transformers and rendered without its detours."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

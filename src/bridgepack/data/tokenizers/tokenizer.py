@@ -1,7 +1,5 @@
 """Renders conversations with a tokenizer's chat template and encodes text, as Megatron-Bridge's wrapper would."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """How much memory a build may use, and how many workers and how large batches follow from it."""
 
-from __future__ import annotations
-
 import gc
 import re
 from contextlib import suppress

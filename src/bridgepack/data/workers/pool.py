@@ -3,8 +3,6 @@
 A thread talks to each worker, so that Ctrl-C, which Python raises in the main thread, never comes between the two.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait

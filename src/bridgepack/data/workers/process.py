@@ -3,8 +3,6 @@
 The fork server begins with nothing of the caller's and imports what tasks need once; workers share that.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import multiprocessing

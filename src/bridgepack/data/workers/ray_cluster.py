@@ -1,7 +1,5 @@
 """Connects to a Ray cluster, or starts one on this machine."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

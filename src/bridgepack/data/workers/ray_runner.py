@@ -1,7 +1,5 @@
 """Runs tasks on Ray, which places them, and begins them again when a worker or a node dies."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import time

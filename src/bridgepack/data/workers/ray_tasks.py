@@ -1,7 +1,5 @@
 """What a Ray worker does with a task: run it with what it loaded once, or hand it to a process that may die."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import pickle

@@ -4,8 +4,6 @@
 nemo-run takes them. Out: tasks that nemo-run calls. Read first: `tasks`, then `context`.
 """
 
-from __future__ import annotations
-
 import sys
 
 import typer

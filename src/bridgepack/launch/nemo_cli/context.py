@@ -1,7 +1,5 @@
 """How nemo-run's command line reads our tasks' arguments: recipes by name, overrides as YAML, one-line errors."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Recipes as nemo-run's configs: trees of plain fields that dotted overrides reach, validated when they are built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

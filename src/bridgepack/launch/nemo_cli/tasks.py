@@ -1,7 +1,5 @@
 """The tasks of nemo-run's command line: `nemorun bridgepack build|check|train recipe=NAME recipe.FIELD=VALUE`."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

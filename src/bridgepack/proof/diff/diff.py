@@ -1,7 +1,5 @@
 """Compares two artifacts: sequences, masks, statistics, settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath

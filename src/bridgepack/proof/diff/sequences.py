@@ -1,7 +1,5 @@
 """The first few sequences that differ between two artifacts, with their text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Every sequence of a split as a row of numbers: where it came from, where it lies, and hashes of its content."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Judges masks of every kind of preprocessing: chats, prompts with completions, and rows that hold tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

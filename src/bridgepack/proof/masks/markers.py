@@ -6,8 +6,6 @@ in several ways is judged as well. A conversation whose own words hold such a ma
 the words from the template's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product

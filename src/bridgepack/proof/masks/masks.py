@@ -1,7 +1,5 @@
 """Compares the masks of a recipe's rows, or an artifact's, with independent derivations of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ its beginning. Where the difference is understood (a turn lost its beginning) it
 not judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 

@@ -3,8 +3,6 @@
 Nothing here shares code with the stage that builds: neither the compiled template, nor its engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Compares a row's tokens and mask with votes on its tokens, and words what differs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Whether what a tool call says can be found in the text that a chat template makes of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A vote says of each character, then of each token, that it is trained, that it i
 Derivations of a mask, made independently of one another, become votes; a mask that a vote contradicts is a finding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

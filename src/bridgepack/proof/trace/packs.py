@@ -1,7 +1,5 @@
 """Packs as a trace shows them: sequences with their sources, and what each context-parallel rank gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What a trace says: steps, ranks, packs, sequences, and where a source row went."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bridgepack.data.artifact.inspection import PackView, SequenceView

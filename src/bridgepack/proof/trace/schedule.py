@@ -1,7 +1,5 @@
 """When a run reads a pack: epochs, steps, ranks."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 from bridgepack.errors import ConfigError

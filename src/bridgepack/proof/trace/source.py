@@ -1,7 +1,5 @@
 """From a source row to where it lies in the artifact and when it is read, or why it was dropped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

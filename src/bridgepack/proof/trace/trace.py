@@ -1,7 +1,5 @@
 """From a step to ranks, packs, sequences, source rows and text; and when a pack is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Whether inputs, tokenizer, chat template and libraries are those that an artifact was made of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether an artifact's files are those that its manifest lists; needs no source."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

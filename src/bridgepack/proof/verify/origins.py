@@ -1,7 +1,5 @@
 """What an artifact is derived from anew: its sources, or stored tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

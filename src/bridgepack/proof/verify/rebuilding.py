@@ -1,7 +1,5 @@
 """Builds an artifact anew beside it and compares every file, byte for byte."""
 
-from __future__ import annotations
-
 import filecmp
 import shutil
 import tempfile

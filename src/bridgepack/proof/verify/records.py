@@ -1,7 +1,5 @@
 """What a verification says: what was compared, what differs, and why."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The door to stored tokens: derives rows, or a whole artifact, from the token store, without sources or tokenizer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Verifies an artifact: its files against the manifest, its ingredients, its packs against sources or stored tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace

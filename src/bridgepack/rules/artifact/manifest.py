@@ -1,7 +1,5 @@
 """Rules on what a manifest claims, against the rows that were streamed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Rules on the loss mask: its values and its alignment, row by row, and what it trains over a whole split."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

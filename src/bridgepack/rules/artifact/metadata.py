@@ -4,8 +4,6 @@ The host reads three values, each over all entries: max(max_samples_per_bin), ma
 min(min_packed_seqlen). Source: megatron-bridge 0.6.2, data/packing/gpt_sft.py (collate_fn).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules on `.npy` shards, the packed format of megatron-bridge 0.3; those of other formats pass them."""
 
-from __future__ import annotations
-
 from bridgepack.records import ShardFacts
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, artifact_rule, wrong

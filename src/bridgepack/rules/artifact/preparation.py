@@ -1,7 +1,5 @@
 """Rules on how an artifact was made, from its manifest: what was dropped or cut, and what the chat template does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules on sound rows: widths, alignment, token ids."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bridgepack.rules.engine.context import CannotJudgeError, known

@@ -1,7 +1,5 @@
 """Rules on the files of an artifact: there, readable, the right columns, the bytes that the manifest promises."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from bridgepack.records import LOSS_MASK, ROW_COLUMNS, Manifest, ShardFacts, ShardRecord

@@ -1,7 +1,5 @@
 """Rules on rows as read: the three columns must describe sequences of at least two stored tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

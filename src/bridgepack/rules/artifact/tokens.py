@@ -1,7 +1,5 @@
 """Rules on tokens with a meaning, row by row: EOS inside sequences, end of turn, BOS, tokens that are never trained."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bridgepack.geometry import IntArray

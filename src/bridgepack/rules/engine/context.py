@@ -1,7 +1,5 @@
 """What rules know beside the rows: geometry, tokenizer, loss mode; and how a rule says that it lacks something."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

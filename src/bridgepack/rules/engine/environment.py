@@ -1,7 +1,5 @@
 """Versions of the host and its companions that a run is judged for, and the environment that it will use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Everything known about an artifact once its rows have been streamed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Families of models, as far as packing tells them apart."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Judges with rules: which of them, on a whole artifact and on a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

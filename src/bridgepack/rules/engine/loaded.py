@@ -4,8 +4,6 @@ Source: megatron/bridge/training/config.py and data/datasets/packed_sequence.py 
 catalogue section 3; the dataclasses of megatron-bridge 0.6.2 and megatron-core 0.19.2 that have the defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

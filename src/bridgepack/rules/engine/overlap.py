@@ -1,7 +1,5 @@
 """Sequences that lie in two splits, found by hashes of 8 bytes; those of all splits but the largest are kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 How shards are cut depends on them alone, never on the number of workers, so the outcome cannot depend on it either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise

@@ -5,8 +5,6 @@ the facts about a whole artifact, `RunRule` on a run: its settings, with its art
 A rule is a decorated function: its name is the function's, its texts are in the docstring; `registry` collects them.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A check's report as SARIF 2.1.0, and as workflow commands of GitHub Actions."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

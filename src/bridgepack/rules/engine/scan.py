@@ -4,8 +4,6 @@ Memory holds one batch per process, the first offenders of each rule, and 8 byte
 the largest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched

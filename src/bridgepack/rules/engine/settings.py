@@ -1,7 +1,5 @@
 """Typed reads of a run's settings: a value of the wrong kind or one that nobody stated is a reason not to judge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

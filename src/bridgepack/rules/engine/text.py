@@ -1,7 +1,5 @@
 """A check's report as text for people and as JSON for machines."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Rules on multiples of sequences and packs, on how wide rows are, and on how long their sequences may be."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Rules on what happens around training: packing in the job, file systems, and earlier versions of the host."""
 
-from __future__ import annotations
-
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE

@@ -1,7 +1,5 @@
 """Rules on batch sizes and the GPUs that share them."""
 
-from __future__ import annotations
-
 from bridgepack.rules.engine.rule import (
     ADVICE,
     DATASET_BUILD,

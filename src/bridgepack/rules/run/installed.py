@@ -1,7 +1,5 @@
 """Rules on the installed versions: what cannot work together, and what ran into trouble before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from packaging.specifiers import SpecifierSet

@@ -1,7 +1,5 @@
 """Rules on the kinds of values: texts, numbers and switches in each other's place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any

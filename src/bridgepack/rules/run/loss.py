@@ -1,7 +1,5 @@
 """Rules on how the loss is averaged: over tokens or over micro batches, and by which collective."""
 
-from __future__ import annotations
-
 from bridgepack.rules.engine.rule import ADVICE, ERROR, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import (

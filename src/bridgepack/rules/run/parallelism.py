@@ -1,7 +1,5 @@
 """Rules on pipeline, tensor, data and expert parallelism over packed rows, and on multi-token prediction."""
 
-from __future__ import annotations
-
 import itertools
 
 from bridgepack.rules.engine.environment import BRIDGE

@@ -1,7 +1,5 @@
 """Reads and guards of a run that several modules of rules share."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 
 from bridgepack.records import Change

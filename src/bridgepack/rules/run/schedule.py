@@ -1,7 +1,5 @@
 """Rules on the length of training, its schedules and the ramp-up of its batch."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from bridgepack.rules.engine.environment import CORE

@@ -1,7 +1,5 @@
 """Rules on lengths in tokens: of the model, of the dataset, of a pack and of one sequence."""
 
-from __future__ import annotations
-
 from bridgepack.records import Change
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import (

@@ -1,7 +1,5 @@
 """Rules on the switches of packing: which kind, and which batch sizes it allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

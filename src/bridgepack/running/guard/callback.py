@@ -6,8 +6,6 @@ finetune(config, guard.watching(forward_step), callbacks=[guard])
 ```
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

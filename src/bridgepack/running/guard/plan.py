@@ -1,7 +1,5 @@
 """What the packs of a run say about each step: which are due, their boundaries, the tokens that they train."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

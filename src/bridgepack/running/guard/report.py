@@ -1,7 +1,5 @@
 """What the guard says: an alarm, which ends a run, and notices, which do not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby

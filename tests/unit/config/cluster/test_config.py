@@ -1,7 +1,5 @@
 """Cluster files: tasks, overrides, derived values, notes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes in cluster files get one message each: field, value, what is allowed, what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Small pieces: references, Slurm's ways to write things, the listing, the schema."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules on packs and caches of an earlier run, which the host takes without a word."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Rules on packs beside the run that reads them: sizes, splits, tokens, and how full they are."""
 
-from __future__ import annotations
-
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
 from bridgepack.rules.engine.environment import BRIDGE

@@ -1,7 +1,5 @@
 """Where a run's packs lie, as the host finds them: explicit paths, and what it packs itself where there is none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from packaging.version import Version

@@ -1,7 +1,5 @@
 """Rules on paths to packs, on the raw data that a packed run still reads, and on the folder it lies in."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path, PurePath

@@ -1,7 +1,5 @@
 """Rules on what the tokens mean: preprocessing, templates, masks, special tokens, over-long examples."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules on where fine-tuning starts: its data source, the options of its dataset, its weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

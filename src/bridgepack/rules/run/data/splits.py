@@ -1,7 +1,5 @@
 """Rules on a dataset's Hugging Face source and on its preprocessing, as far as the host's own checks go."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Rules on whether there are packs, and test rows, for the batches and steps that are asked for."""
 
-from __future__ import annotations
-
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE

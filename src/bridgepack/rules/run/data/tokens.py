@@ -1,7 +1,5 @@
 """Rules on token ids: those of the packs, of the tokenizer and of the model's vocabulary."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Rules on attention and rotary embeddings over packed rows: backends, kinds and masks."""
 
-from __future__ import annotations
-
 import math
 
 from packaging.version import Version

@@ -1,7 +1,5 @@
 """Rules on what attention kernels do at the boundaries of sequences: padding, tails, very short and very many."""
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES

@@ -1,7 +1,5 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
-from __future__ import annotations
-
 from bridgepack.rules.engine.environment import CORE, ENGINE
 from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run

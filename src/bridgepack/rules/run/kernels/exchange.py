@@ -1,7 +1,5 @@
 """Rules on how context-parallel ranks exchange keys and values, and what megatron-core refuses beside that."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

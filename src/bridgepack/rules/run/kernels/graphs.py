@@ -1,7 +1,5 @@
 """Rules on CUDA graphs, and on FP8 and FP4 matrix products over packed rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bridgepack.geometry import ceil_to_multiple

@@ -1,7 +1,5 @@
 """What rules on kernels ask of a run: the attention backend, padding between sequences, widths, CUDA graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

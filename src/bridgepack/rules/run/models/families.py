@@ -1,7 +1,5 @@
 """Rules on families of models that pack differently or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE

@@ -1,7 +1,5 @@
 """Rules on models with state: Mamba layers and gated delta nets, whose state must restart at every sequence."""
 
-from __future__ import annotations
-
 from packaging.version import InvalidVersion, Version
 
 from bridgepack.rules.engine.environment import BRIDGE, CORE

@@ -1,7 +1,5 @@
 """Rules on packing inside a batch: vision-language, Energon and direct Hugging Face datasets."""
 
-from __future__ import annotations
-
 import re
 
 from bridgepack.rules.engine.environment import BRIDGE
