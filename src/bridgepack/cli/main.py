@@ -29,11 +29,11 @@ COMMANDS = {
         "Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence.",
     ),
     "export": (
-        "build",
+        "artifacts",
         "Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are.",
     ),
     "inspect": (
-        "build",
+        "artifacts",
         "Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens.",
     ),
     "launch": ("launch", "Build, check, then train RECIPE on CLUSTER, as one experiment of nemo-run."),
@@ -42,7 +42,7 @@ COMMANDS = {
         "Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.",
     ),
     "recipes": ("recipes", "List the recipes at hand, show one with where its values come from, write a new one."),
-    "repack": ("build", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),
+    "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
     "store": ("store", "Look at the token store, empty it, verify it."),
     "trace": (

@@ -1,7 +1,8 @@
-"""Kinds of values that options of several commands take."""
+"""Kinds of values that options of several commands take, and the options of those that make artifacts."""
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,20 @@ class Age(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 def num_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+_STORE_HELP = "Folder of the token store [$BRIDGEPACK_STORE, or .bridgepack/tokens beside the artifact]."
+_BUILD_OPTIONS = (
+    click.option("--workers", "num_workers", type=Count(), help="Most processes [the machine's cores]."),
+    click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 8G [three quarters of what is free]."),
+    click.option("--store", type=PathOption(), help=_STORE_HELP),
+    click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help="Where tasks run [local]."),
+    click.option("--ray-address", metavar="HOST:PORT", help="Head of a Ray cluster [$RAY_ADDRESS, or Ray here]."),
+)
+
+
+def build_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that say how a build works; `chosen_options` takes what the command gets of them."""
+    for option in reversed(_BUILD_OPTIONS):
+        command = option(command)
+    return command

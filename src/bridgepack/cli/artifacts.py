@@ -1,0 +1,84 @@
+"""The commands on an artifact that is there: repack, inspect, export."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bridgepack.cli.build_options import chosen_options
+from bridgepack.cli.options import Count, PathOption, build_options
+from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.config.load import parse_overrides
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.inspection import view_pack
+from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.export import export_artifact, plan_export
+from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.report.exports import describe_export
+from bridgepack.report.progress import TerminalProgress
+from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
+
+
+@click.command()
+@click.argument("artifact", type=PathOption())
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--output", type=PathOption(), help="Folder of the new artifact [NAME-FINGERPRINT beside the old].")
+@build_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
+def repack(
+    artifact: Path, overrides: tuple[str, ...], output: Path | None, as_json: bool, dry_run: bool, **options: Any
+) -> int:
+    """Pack the sequences of ARTIFACT anew, with other sizes or for another topology.
+
+    The tokens come from the token store; the inputs are not read and nothing is tokenised.
+    """
+    changes, chosen = parse_overrides(overrides), chosen_options(**options)
+    if dry_run:
+        plan = plan_repack(artifact, changes, output=output)
+        print_json(plan.summary()) if as_json else echo(describe_plan(plan, source=plan.source))
+        return CLEAN
+    with TerminalProgress() as progress:
+        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)
+    print_json(result.summary()) if as_json else echo(describe_build(result))
+    return CLEAN
+
+
+@click.command()
+@click.argument("artifact", type=PathOption())
+@click.option("--row", type=int, help="Draw this pack: 0-based row of the split.")
+@click.option("--split", type=click.Choice(["training", "validation"]), default="training", show_default=True)
+@click.option("--limit", type=Count(), help="Draw only the first sequences of the pack [all].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
+    """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
+    if row is not None:
+        view = view_pack(Artifact(artifact), split, row)
+        print_json(asdict(view)) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
+        return CLEAN
+    manifest = read_manifest(artifact)
+    if as_json:
+        print_json(asdict(manifest))
+        return CLEAN
+    echo(describe_manifest(manifest, artifact))
+    for record in manifest.splits:
+        echo("\n" + "\n".join(describe_histogram(record)))
+    return CLEAN
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--bridge-version", required=True, metavar="VERSION", help="Version of megatron-bridge, 0.3 or newer.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the export.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written; write nothing.")
+def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry_run: bool) -> int:
+    """Write ARTIFACT in the form that a version of Megatron-Bridge reads; the rows stay what they are."""
+    if dry_run:
+        result = plan_export(artifact, output, bridge_version)
+    else:
+        with TerminalProgress() as progress:
+            result = export_artifact(artifact, output, bridge_version, progress=progress)
+    print_json(result.summary()) if as_json else echo(describe_export(result))
+    return CLEAN
