@@ -30,7 +30,7 @@ def build(recipe: str, overrides: tuple[str, ...], is_checked: bool, dry_run: bo
     """
     if is_checked and dry_run:
         raise click.UsageError("--check judges what --dry-run does not build; give one of them.")
-    preload(TOKENISING, recipe, overrides)
+    preload(TOKENISING, *(() if dry_run else (recipe, overrides)))  # a dry run needs no engine
     # Meanwhile the server of the workers loads the tokenizer: imported before it starts, this would cost 0.7 s.
     from bridgepack.cli.building import build_recipe
 

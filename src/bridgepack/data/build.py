@@ -69,7 +69,10 @@ def build_artifact(
     url = upload_place(output) if _is_url(output) else None
     expected = _named_folder(recipe, output) or artifacts / recipe.name
     staging.refuse_unwritable(expected, options.store or default_store(expected))
-    with planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options) as plan:
+    planned = planned_build(
+        recipe, output=output, artifacts=artifacts, progress=shown, options=options, loads_engine=True
+    )
+    with planned as plan:
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
@@ -87,10 +90,12 @@ def planned_build(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
+    loads_engine: bool = False,
 ) -> Iterator[BuildPlan]:
-    """Give what a build would do; the first worker loads the tokenizer and the engine while inputs are hashed.
+    """Give what a build would do; the first worker loads the tokenizer while inputs are hashed.
 
-    Only Hugging Face data sets are written, to a folder that goes afterwards.
+    With `loads_engine` it goes on with the engine. Only Hugging Face data sets are written, to a folder that goes
+    afterwards.
 
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
@@ -107,7 +112,8 @@ def planned_build(
         scratch = TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(named) if options.ray else None)
         files = _find_files(recipe, Path(stack.enter_context(scratch)))
         every_file = [file for members in files.values() for file in members]
-        loading.begin_engine(every_file)
+        if loads_engine:
+            loading.begin_engine(every_file)
         stamps = {file.path: file_stamp(file.path) for file in every_file}
         with hashing(files, options.num_workers) as hashes:
             tokenizer = loading.identity()
