@@ -73,7 +73,6 @@ def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object
 
 
 def mutations_of(*modules: ModuleType) -> list[Mutation]:
-    """Return the mutations of modules, in the order of their definition."""
     return [
         replace(value, name=name)
         for module in modules
@@ -92,8 +91,6 @@ def rewrite_rows(
 
 
 def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: Any = SCHEMA) -> None:
-    """Change every row of every training shard."""
-
     def change_rows(rows: list[Row]) -> None:
         for row in rows:
             change(row)
@@ -103,7 +100,6 @@ def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: A
 
 
 def read_rows(folder: Path, shard: str) -> list[Row]:
-    """Return the rows of a shard."""
     rows: list[Row] = pq.ParquetFile(folder / shard).read().to_pylist()
     return rows
 
@@ -117,7 +113,6 @@ def rewrite_table(folder: Path, change: Callable[[Any], Any], *, shard: str = SH
 
 
 def restate_record(folder: Path, shard: str) -> None:
-    """Put a shard's size, checksum and number of rows into the manifest."""
     path = folder / shard
 
     def restate(manifest: dict[str, Any]) -> None:
@@ -130,31 +125,26 @@ def restate_record(folder: Path, shard: str) -> None:
 
 
 def record_of(path: Path, shard: str) -> dict[str, Any]:
-    """Return a manifest's record of a file."""
     num_rows = pq.read_metadata(path).num_rows
     return {"path": shard, "num_rows": num_rows, "num_bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def training_shards(folder: Path) -> list[str]:
-    """Return the paths of the training shards."""
     return [record["path"] for record in read_manifest(folder)["splits"][0]["shards"]]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest as it is written."""
     content: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     return content
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest in place."""
     content = read_manifest(folder)
     change(content)
     (folder / MANIFEST).write_text(json.dumps(content))
 
 
 def edit_metadata(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the host's metadata in place."""
     content = json.loads((folder / METADATA).read_text())
     change(content)
     (folder / METADATA).write_text(json.dumps(content))

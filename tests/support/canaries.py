@@ -47,7 +47,6 @@ def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SF
 
 
 def write_inputs(work: Path) -> None:
-    """Write conversations, a tokenizer, and a dense and a mixture-of-experts model."""
     write_docstring_conversations(work / "training.jsonl", limit=120)
     train_chatml_tokenizer(work / "tokenizer", iter_texts(work / "training.jsonl"), vocab_size=512)
     for model in ("dense", "moe"):
@@ -55,7 +54,6 @@ def write_inputs(work: Path) -> None:
 
 
 def build_artifact(work: Path, name: str, recipe: SFTRecipe) -> Path:
-    """Build a recipe's artifact and return its folder."""
     return Path(build(recipe, output=work / name).output)
 
 

@@ -17,7 +17,6 @@ class ThdAttention(ReferenceAttention):  # type: ignore[misc]
     num_dense_calls = 0
 
     def forward(self, *arguments: Any, packed_seq_params: Any = None, **options: Any) -> Any:
-        """Return attention inside each sequence."""
         if packed_seq_params is None:
             self.num_dense_calls += 1
         else:

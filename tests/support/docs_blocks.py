@@ -32,12 +32,10 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Return the README, CONTRIBUTING and every page of the site."""
     return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
 def blocks(*languages: str, page: str | None = None) -> list[Block]:
-    """Return the blocks in these languages, of all pages or of one."""
     chosen = [path for path in pages() if page is None or path.name == page]
     return [block for path in chosen for block in _blocks_of(path) if block.language in languages]
 

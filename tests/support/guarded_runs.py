@@ -61,7 +61,6 @@ class RunResult:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    """Run each request."""
     os.environ.update(ENVIRONMENT)
     import_host()
     requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
@@ -97,7 +96,6 @@ def _run(request: RunRequest) -> RunResult:
 
 
 def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
-    """Return the id of a process that is one rank of the run."""
     sys.stdout.flush()
     process = os.fork()
     if process:

@@ -28,7 +28,6 @@ PADDED_TENSORS = {"cu_seqlens_q_padded": "cu_seqlens_padded", "cu_seqlens_kv_pad
 
 
 def load_host_tokenizer(directory: str | Path) -> Any:
-    """Return the host's tokenizer over a Hugging Face tokenizer directory."""
     from megatron.bridge.training.config import TokenizerConfig
     from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
 
@@ -51,7 +50,6 @@ def build_word_tokenizer(directory: Path) -> Any:
 def open_host_dataset(
     spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None
 ) -> Any:
-    """Return the host's dataset over a file, directory or glob of shards."""
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
     return GPTSFTPackedParquetDataset(

@@ -63,8 +63,6 @@ JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A recipe's encoder and what judges its masks."""
-
     encoder: Encoder
     judge: Judge
     tokenizer: ChatTokenizer
@@ -92,7 +90,6 @@ class Judged:
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
-        """Return a row's tokens and mask."""
         (made,) = encode_examples(self.encoder, [Example(file_index=0, row=1, columns=row)])
         return made
 
@@ -103,5 +100,4 @@ class Judged:
         return self.judge.judge(row, made if mask is None else made._replace(mask=mask))
 
     def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:
-        """Return the kinds of what is wrong with a row."""
         return [finding.kind for finding in self.verdict(row, mask).findings]

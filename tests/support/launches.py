@@ -37,7 +37,6 @@ def launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
 
 
 def write_launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> Path:
-    """Write `launch_recipe` to recipe.yaml in the folder and return the file."""
     path = folder / "recipe.yaml"
     path.write_text(recipe_to_yaml(launch_recipe(folder, tokenizer, **changes)))
     return path

@@ -62,15 +62,12 @@ class Slurm:
         return [known.get(job_id, "").split(" ")[0] for job_id in job_ids]
 
     def is_any_alive(self, *job_ids: str) -> bool:
-        """Say whether one of the jobs waits or runs."""
         return bool({"PENDING", "RUNNING", "COMPLETING"} & set(self.states(*job_ids)))
 
     def queued(self) -> list[str]:
-        """Return the ids of the jobs that wait or run."""
         return self.run("squeue", "--noheader", "--format=%i").split()
 
     def cancel_all(self) -> None:
-        """End every job."""
         self.run("scancel", "--full", "--state=RUNNING", "--signal=KILL")
         self.run("scancel", "--state=PENDING")
         wait_until(lambda: not self.run("squeue", "--noheader"), "no job is left")

@@ -37,12 +37,10 @@ def tokenized_row(*input_ids: int, num_prompt: int = 1) -> Row:
 
 
 def chat_row(question: str, answer: str) -> Row:
-    """Return a conversation of two turns."""
     return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
 
 
 def write_json_lines(path: Path, rows: Iterable[Any]) -> Path:
-    """Write rows, one a line, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -63,12 +61,10 @@ def tokenized_recipe(train: Path | str | list[Any], tokenizer: Path, **changes: 
 
 
 def with_changes(recipe: SFTRecipe, changes: Mapping[str, Any]) -> SFTRecipe:
-    """Return the recipe with `section__field` set to other values."""
     return recipe.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else recipe
 
 
 def write_recipe(path: Path, recipe: SFTRecipe) -> Path:
-    """Write a recipe as YAML (JSON is YAML) and return the path."""
     path.write_text(recipe.model_dump_json(exclude_unset=True, indent=1))
     return path
 
@@ -83,7 +79,6 @@ def build(
 
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
-    """Return path -> bytes of every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -121,7 +116,6 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
 
 
 def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, in `folder`."""
     return subprocess.run(
         [*CLI, *map(str, arguments)],
         cwd=folder,

@@ -118,7 +118,6 @@ class TinyResult:
 
 
 def write_model(folder: Path, model: Model) -> Path:
-    """Write the config.json of a tiny model, as a folder of the Hugging Face hub has it, and return the folder."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**_TINY, **_MODELS[model]}))
     return folder
@@ -135,7 +134,6 @@ def write_weights(folder: Path, *, num_layers: int) -> Path:
 
 
 def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
-    """Return the recipe of ten steps over packs of the example conversations."""
     return SFTRecipe.from_mapping(
         {
             "name": f"tiny-{model}-{method}",
@@ -161,7 +159,6 @@ def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    """Run finetune() for each request."""
     from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()

@@ -49,7 +49,6 @@ class Family:
 
 
 def write_tokenizer(folder: Path, family: Family) -> Path:
-    """Write a family's tokenizer as Hugging Face lays it out and return its folder."""
     train_chatml_tokenizer(folder, TEXTS, vocab_size=VOCAB_SIZE)
     path = folder / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
@@ -71,7 +70,6 @@ def write_tokenizer(folder: Path, family: Family) -> Path:
 
 
 def loaded_tokenizer(folder: Path, family: Family) -> ChatTokenizer:
-    """Return a family's tokenizer, written to a folder and loaded."""
     return load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder, family))))
 
 

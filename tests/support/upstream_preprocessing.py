@@ -74,7 +74,6 @@ class ChatPair:
             )
 
     def host(self, row: Columns) -> HostOutcome:
-        """Return what the host makes of a row."""
         from megatron.bridge.data.conversation_processing import tokenize_chat_example
 
         try:
@@ -120,7 +119,6 @@ class PromptCompletionPair:
         self._max_length = None if max_sequence_length is None else max_sequence_length + 1
 
     def host(self, row: Columns) -> HostOutcome:
-        """Return what the host makes of a row."""
         from megatron.bridge.data.sft_processing import tokenize_prompt_completion_example
 
         try:

@@ -64,7 +64,6 @@ def write_inputs(folder: Path) -> Path:
 
 
 def build_variant(variant: Variant, folder: Path, *, inputs: Path, tokenizer: Path) -> Path:
-    """Build a variant in several shards and return its folder."""
     data = {"train": str(inputs / f"training-{variant.rows}.jsonl"), **variant.data}
     if variant.has_validation:
         data["validation"] = str(inputs / f"validation-{variant.rows}.jsonl")

@@ -70,7 +70,6 @@ class InMemoryArtifact:
 
 
 def row_batch(rows: list[Row], *, shard: str = "training/shard", first_row: int = 0) -> RowBatch:
-    """Return the rows as flat arrays."""
     columns = [[np.asarray(row[index]) for row in rows] for index in range(3)]
     flat = [_concatenated(column) for column in columns]
     offsets = [
@@ -107,12 +106,10 @@ def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
 
 
 def artifact_facts(case: Mapping[str, Any]) -> ArtifactFacts:
-    """Return what is known about the artifact of a case once its rows have been streamed."""
     return judge_artifact(artifact(case))[1]
 
 
 def check(case: Mapping[str, Any], *, max_tokens: int = 1 << 20, **options: Any) -> CheckReport:
-    """Return what the rules say about a case."""
     subject = artifact(case)
     context = case.get("context")
     if context is not None:
@@ -127,7 +124,6 @@ def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _shards_of(case: Mapping[str, Any]) -> dict[str, dict[str, list[Row]]]:
-    """Return split -> path -> rows."""
     splits = {split: _expanded(rows) for split, rows in case.get("rows", {"training": GOOD_ROWS}).items()}
     rows_per_shard = case.get("rows_per_shard", 10**9)
     shards: dict[str, dict[str, list[Row]]] = {}

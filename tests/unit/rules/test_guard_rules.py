@@ -54,7 +54,6 @@ def _resume(values: dict[str, Any]) -> ResumeFacts:
 
 
 def _of(*ranks: RankFacts, is_packed: bool = True, **sizes: int) -> StepFacts:
-    """Return step 1 of some ranks."""
     return StepFacts(step=1, is_packed=is_packed, ranks=ranks, sizes=GroupSizes(**sizes))
 
 

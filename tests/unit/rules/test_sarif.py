@@ -18,7 +18,6 @@ TITLE = b"Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
 
 
 def finding(**fields: Any) -> Finding:
-    """Return a finding of BP004."""
     values: dict[str, Any] = {
         "code": "BP004",
         "name": "micro-batch-size-not-one",
