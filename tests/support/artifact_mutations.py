@@ -32,28 +32,23 @@ IDS, MASK, STARTS = "input_ids", "loss_mask", "seq_start_id"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutation:
-    """One way to break an artifact.
-
-    Attributes:
-        apply: does it, in a folder of its own.
-        name: under which it stands in its module; `mutations_of` puts it in.
-        codes: rules that must report it.
-        where: text in the places that the first of them names.
-        base: artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
-        given: facts that the check is told.
-        message: text of the error where the manifest cannot be read; then there are no codes.
-        fits_manifest: sizes, checksums and row counts are those of the manifest.
-        needs_manifest: without the manifest no rule can tell.
-    """
+    """One way to break an artifact."""
 
     apply: Callable[[Path], object]
     name: str = ""
+    #: Rules that must report it.
     codes: tuple[str, ...] = ()
+    #: Text in the places that the first of them names.
     where: str = ""
+    #: Artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
     base: str = "aligned"
+    #: Facts that the check is told.
     given: Mapping[str, Any] = field(default_factory=dict)
+    #: Text of the error where the manifest cannot be read; then there are no codes.
     message: str = ""
+    #: Sizes, checksums and row counts are those of the manifest.
     fits_manifest: bool = True
+    #: Without the manifest no rule can tell.
     needs_manifest: bool = True
 
 

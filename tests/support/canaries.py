@@ -68,18 +68,7 @@ def compare(
     precisions: tuple[Precision, ...] = ("float64",),
     **overrides: Any,
 ) -> CanaryReport:
-    """Return what layouts of an artifact compute, as `run_canary` does in a process that is there already.
-
-    Args:
-        host: the process.
-        folder: for what steps read and leave.
-        target: an artifact.
-        layouts: one after another.
-        fault: to plant.
-        keeps_boundaries: whether packs are taken as they are.
-        precisions: what steps compute in.
-        overrides: changes to the recipe, dots as `__`.
-    """
+    """Return what layouts compute, as `run_canary` does; `overrides` change the recipe, dots as `__`."""
     options = CanaryOptions()
     opened = open_target(
         str(target),

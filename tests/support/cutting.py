@@ -10,11 +10,7 @@ from bridgepack.errors import RowError
 
 
 def policy_for(preprocessing: Mapping[str, Any], max_sequence_length: int, eos_token_id: int) -> OverLongPolicy:
-    """Return what a recipe with these settings does to long sequences.
-
-    Raises:
-        TokenizerError: when the special tokens that it adds alone fill a sequence.
-    """
+    """Return what a recipe with these settings does to long sequences."""
     recipe = {
         "name": "cutting",
         "data": {"train": "unused.jsonl"},

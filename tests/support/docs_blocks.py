@@ -14,20 +14,13 @@ _HEADING_OR_BLOCK = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """One fenced block.
-
-    Attributes:
-        page: file name, relative to the project.
-        heading: the heading above it.
-        language: after the opening fence.
-        text: between the fences.
-        output: text of the `text` block that follows with no heading between; None where there is none.
-    """
+    """One fenced block."""
 
     page: str
     heading: str
     language: str
     text: str
+    #: Text of the `text` block that follows with no heading between; None where there is none.
     output: str | None
 
 

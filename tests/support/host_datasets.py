@@ -78,13 +78,7 @@ def host_dataset_config(
 ) -> Any:
     """Return the host's config over an artifact.
 
-    Args:
-        artifact: its folder.
-        dataset_root: where the host looks for raw data.
-        packed_sequence_size: runtime tokens a pack can hold.
-        shards: appended to each split's folder: empty for the folder itself, or a pattern.
-        pad_to_max_length: as in the host.
-        specs: fields of the host's PackedSequenceSpecs, in place of the artifact's.
+    `shards` is a pattern below each split's folder; `specs` stand in place of the artifact's.
     """
     from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
     from megatron.bridge.data.packing import PackedSequenceSpecs

@@ -9,13 +9,7 @@ from tests.support.small_builds import tokenized_row, write_json_lines
 
 
 def launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
-    """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from.
-
-    Args:
-        folder: for the files.
-        tokenizer: folder of the tokenizer.
-        changes: dotted paths with `__` for the dot.
-    """
+    """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from."""
     rows = write_json_lines(folder / "rows.jsonl", [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
     weights = folder / "weights"
     weights.mkdir(exist_ok=True)

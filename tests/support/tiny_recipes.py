@@ -76,36 +76,24 @@ _MODELS: Mapping[Model, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TinyRequest:
-    """What to train.
-
-    Attributes:
-        work: folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
-    """
+    """What to train."""
 
     model: Model
     method: MethodKind
     artifact: str
+    #: Folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
     work: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TinyResult:
-    """What finetune() did.
-
-    Attributes:
-        losses: the host's training loss after each optimiser step.
-        eval_losses: the host's validation loss, one per evaluation.
-        loss_of_weights: training loss of the checkpoint it started from, over the packs of the first step.
-        num_thd_calls: attention calls with packed sequences, all layers.
-        saved_steps: steps of the checkpoints it left.
-        num_frozen: numbers that are not trained.
-        trained_modules: names of the layers that are trained, each once, sorted.
-        adapted_modules: names of the layers that have an adapter, each once, sorted.
-    """
+    """What finetune() did."""
 
     losses: list[float]
+    #: The host's validation loss, one per evaluation.
     eval_losses: list[float]
     num_skipped_steps: int
+    #: Attention calls with packed sequences, all layers.
     num_thd_calls: int
     num_dense_calls: int
     saved_steps: list[int]
@@ -114,6 +102,7 @@ class TinyResult:
     trained_modules: list[str]
     adapted_modules: list[str]
     num_experts: int
+    #: Training loss of the checkpoint it started from, over the packs of the first step.
     loss_of_weights: float = math.nan
 
 

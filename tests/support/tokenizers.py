@@ -29,22 +29,16 @@ TokenizerJson = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A chat template and the tokenizer that goes with it.
-
-    Attributes:
-        name: of the family, for test ids.
-        template: Jinja source.
-        control_tokens: its turn markers, added to the vocabulary as tokens of their own.
-        eos_token: one of them.
-        edit: changes tokenizer.json before it is written.
-        assistant_markers: `preprocessing.assistant_markers` of the recipe; empty where the family is known.
-    """
+    """A chat template and the tokenizer that goes with it."""
 
     name: str
     template: str
     control_tokens: tuple[str, ...] = ("<|im_start|>", "<|im_end|>")
+    #: One of them.
     eos_token: str = "<|im_end|>"
+    #: Changes tokenizer.json before it is written.
     edit: Callable[[TokenizerJson], None] = lambda tokenizer: None
+    #: `preprocessing.assistant_markers` of the recipe; empty where the family is known.
     assistant_markers: Mapping[str, Any] = field(default_factory=dict)
 
 

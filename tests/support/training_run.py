@@ -16,45 +16,31 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRequest:
-    """What to train.
+    """What to train."""
 
-    Attributes:
-        artifact: folder with training/, validation/ and bridge_metadata.json.
-        tokenizer: folder of a Hugging Face tokenizer.
-        work: folder for the checkpoint.
-        packed_sequence_size: runtime tokens of a pack.
-        pad_seq_to_mult: multiple the artifact was made with.
-        pad_cu_seqlens: whether the host pads cu_seqlens to one shape.
-        num_steps: optimiser steps of pretrain() and of finetune().
-        num_packs_per_step: global batch size.
-    """
-
+    #: Folder with training/, validation/ and bridge_metadata.json.
     artifact: str
     tokenizer: str
     work: str
     packed_sequence_size: int
     pad_seq_to_mult: int
     pad_cu_seqlens: bool = False
+    #: Optimiser steps of pretrain() and of finetune().
     num_steps: int = 24
     num_packs_per_step: int = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResult:
-    """What one call of an entry point did.
-
-    Attributes:
-        losses: the host's training loss after each optimiser step.
-        num_skipped_steps: steps the optimiser skipped.
-        eval_losses: the host's validation loss, one per evaluation.
-        num_thd_calls: attention calls with packed sequences, all layers.
-        num_dense_calls: attention calls without.
-    """
+    """What one call of an entry point did."""
 
     losses: list[float]
     num_skipped_steps: int
+    #: The host's validation loss, one per evaluation.
     eval_losses: list[float]
+    #: Attention calls with packed sequences, all layers.
     num_thd_calls: int
+    #: Attention calls without.
     num_dense_calls: int
 
 

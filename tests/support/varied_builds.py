@@ -24,19 +24,10 @@ _OVER_LONG_ROW = 7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One way to build.
-
-    Attributes:
-        name: of the folder.
-        rows: kind of input: `chats`, `turns` (chats of two answers), `pairs` or `ids`.
-        has_validation: there is a file for validation.
-        packing: changes to the recipe's section.
-        data: the same.
-        preprocessing: the section; that of chats by default.
-        parallelism: the section.
-    """
+    """One way to build."""
 
     name: str
+    #: Kind of input: `chats`, `turns` (chats of two answers), `pairs` or `ids`.
     rows: str = "chats"
     has_validation: bool = True
     packing: Mapping[str, Any] = field(default_factory=dict)
