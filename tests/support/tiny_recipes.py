@@ -2,13 +2,11 @@
 
 Usage: python -m tests.support.tiny_recipes REQUESTS.json RESULTS.json
 
-The requests are a list of `TinyRequest`, the results a list of `TinyResult`. One process serves them all.
+The requests are a list of `TinyRequest`, the results say what was seen. One process serves them all.
 Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
 """
 
-import dataclasses
 import json
-import math
 import re
 import sys
 from collections.abc import Mapping
@@ -85,27 +83,6 @@ class TinyRequest:
     work: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TinyResult:
-    """What finetune() did."""
-
-    losses: list[float]
-    #: The host's validation loss, one per evaluation.
-    eval_losses: list[float]
-    num_skipped_steps: int
-    #: Attention calls with packed sequences, all layers.
-    num_thd_calls: int
-    num_dense_calls: int
-    saved_steps: list[int]
-    num_trained: int
-    num_frozen: int
-    trained_modules: list[str]
-    adapted_modules: list[str]
-    num_experts: int
-    #: Training loss of the checkpoint it started from, over the packs of the first step.
-    loss_of_weights: float = math.nan
-
-
 def write_model(folder: Path, model: Model) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**_TINY, **_MODELS[model]}))
@@ -156,18 +133,16 @@ def main(requests_path: str, results_path: str) -> None:
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
     requests = [TinyRequest(**request) for request in json.loads(Path(requests_path).read_text())]
-    results = [dataclasses.asdict(_finetune(request)) for request in requests]
+    results = [_finetune(request) for request in requests]
     Path(results_path).write_text(json.dumps(results))
 
 
-def _finetune(request: TinyRequest) -> TinyResult:
+def _finetune(request: TinyRequest) -> dict[str, Any]:
     from megatron.bridge.training.finetune import finetune
 
-    work = Path(request.work)
-    recipe = tiny_recipe(work, request.model, request.method)
+    recipe = tiny_recipe(Path(request.work), request.model, request.method)
     loss = _write_random_weights(recipe, request.artifact)
-    result = _train(finetune, _config(recipe, request.artifact))
-    return dataclasses.replace(result, loss_of_weights=loss)
+    return {**_train(finetune, recipe, request.artifact), "loss_of_weights": loss}
 
 
 def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
@@ -179,55 +154,19 @@ def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
 
     changes = {"schedule.train_iters": 1, "optimizer.lr": 1e-9, "method": {"kind": "full"}}
     weights = {"checkpoint": {"folder": recipe.checkpoint.pretrained}, "bridge_overrides.rng": {"seed": 1}}
-    return _train(pretrain, _config(recipe.override({**changes, **weights}), artifact)).losses[0]
+    return float(_train(pretrain, recipe.override({**changes, **weights}), artifact)["losses"][0])
 
 
-def _config(recipe: SFTRecipe, artifact: str) -> Any:
-    """Return the ConfigContainer of a recipe; the class of its attention layers is no plain value, so set here."""
-    from tests.support.cpu_training import thd_layer_spec
+def _train(entry_point: Any, recipe: SFTRecipe, artifact: str) -> dict[str, Any]:
+    """Train; the class of attention layers is no plain value that a recipe could name, so it is set here."""
+    from bridgepack.api import forward_step_for
+    from tests.support.cpu_training import thd_layer_spec, train
 
     config = recipe.to_bridge(artifact=artifact)
     config.model.transformer_layer_spec = thd_layer_spec
-    return config
-
-
-def _train(entry_point: Any, config: Any) -> TinyResult:
-    from megatron.bridge.training.callbacks import CallbackManager
-
-    from bridgepack.api import forward_step_for
-
-    losses: list[float] = []
-    eval_losses: list[float] = []
-    skipped: list[bool] = []
-    modules: dict[str, Any] = {}
-
-    def see_step(context: Any) -> None:
-        losses.append(float(context.loss_dict["lm loss"]))
-        skipped.append(bool(context.skipped_iter))
-        modules.update(context.model[0].named_modules())
-
-    callbacks = CallbackManager()
-    callbacks.register("on_train_step_end", see_step)
-    callbacks.register("on_eval_end", lambda context: eval_losses.append(float(context.total_loss_dict["lm loss"])))
-    entry_point(config, forward_step_for(config), callbacks=callbacks)
-    return TinyResult(
-        losses=losses,
-        eval_losses=eval_losses,
-        num_skipped_steps=sum(skipped),
-        saved_steps=[int(path.name.removeprefix("iter_")) for path in Path(config.checkpoint.save).glob("iter_*")],
-        **_attention_calls(modules),
-        **_shape(modules),
-    )
-
-
-def _attention_calls(modules: Mapping[str, Any]) -> dict[str, Any]:
-    from tests.support.cpu_training import ThdAttention
-
-    layers = [module for module in modules.values() if isinstance(module, ThdAttention)]
-    return {
-        "num_thd_calls": sum(layer.num_thd_calls for layer in layers),
-        "num_dense_calls": sum(layer.num_dense_calls for layer in layers),
-    }
+    seen, modules = train(entry_point, config, forward_step_for(config))
+    saved = [int(path.name.removeprefix("iter_")) for path in Path(config.checkpoint.save).glob("iter_*")]
+    return {**seen, "saved_steps": saved, **_shape(modules)}
 
 
 def _shape(modules: Mapping[str, Any]) -> dict[str, Any]:
