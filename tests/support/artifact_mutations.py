@@ -52,19 +52,19 @@ class Mutation:
     needs_manifest: bool = True
 
 
-def breaks(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return a decorator that makes a mutation of a function which changes files in a folder."""
-    return lambda apply: Mutation(apply=apply, codes=codes, **fields)
+def breaks(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that rules report, whose codes are words of `codes`."""
+    return Mutation(apply=apply, codes=tuple(codes.split()), **fields)
 
 
-def breaks_file(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return `breaks` for a mutation that the manifest's sizes and checksums do not fit."""
-    return breaks(*codes, **{"where": SHARD, "fits_manifest": False, **fields})
+def breaks_file(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that the manifest's sizes and checksums do not fit."""
+    return breaks(codes, apply, **{"where": SHARD, "fits_manifest": False, **fields})
 
 
-def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return `breaks` for a mutation that rules can tell from the rows of `SHARD` alone."""
-    return breaks(*codes, **{"where": SHARD, "needs_manifest": False, **fields})
+def breaks_rows(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that rules can tell from the rows of `SHARD` alone."""
+    return breaks(codes, apply, **{"where": SHARD, "needs_manifest": False, **fields})
 
 
 def mutations_of(*modules: ModuleType) -> list[Mutation]:
@@ -85,13 +85,9 @@ def rewrite_rows(
     rewrite_table(folder, lambda _: pa.Table.from_pylist(rows, schema=schema), shard=shard)
 
 
-def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: Any = SCHEMA) -> None:
-    def change_rows(rows: list[Row]) -> None:
-        for row in rows:
-            change(row)
-
+def rewrite_all_rows(folder: Path, change: Callable[[Row], object]) -> None:
     for shard in training_shards(folder):
-        rewrite_rows(folder, change_rows, shard=shard, schema=schema)
+        rewrite_rows(folder, lambda rows: [change(row) for row in rows], shard=shard)
 
 
 def read_rows(folder: Path, shard: str) -> list[Row]:
@@ -108,15 +104,10 @@ def rewrite_table(folder: Path, change: Callable[[Any], Any], *, shard: str = SH
 
 
 def restate_record(folder: Path, shard: str) -> None:
-    path = folder / shard
-
-    def restate(manifest: dict[str, Any]) -> None:
-        for split in manifest["splits"]:
-            for record in split["shards"]:
-                if record["path"] == shard:
-                    record.update(record_of(path, shard))
-
-    edit_manifest(folder, restate)
+    content = read_manifest(folder)
+    for record in (record for split in content["splits"] for record in split["shards"] if record["path"] == shard):
+        record.update(record_of(folder / shard, shard))
+    (folder / MANIFEST).write_text(json.dumps(content))
 
 
 def record_of(path: Path, shard: str) -> dict[str, Any]:
@@ -133,16 +124,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    content = read_manifest(folder)
+def edit_json(folder: Path, change: Callable[[Any], object], *, name: str = MANIFEST) -> None:
+    content = json.loads((folder / name).read_text())
     change(content)
-    (folder / MANIFEST).write_text(json.dumps(content))
+    (folder / name).write_text(json.dumps(content))
 
 
-def edit_metadata(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    content = json.loads((folder / METADATA).read_text())
-    change(content)
-    (folder / METADATA).write_text(json.dumps(content))
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def sequences_of(row: Row) -> list[tuple[int, int]]:
