@@ -13,6 +13,7 @@ from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from tests.support.small_builds import small_recipe
 from tests.support.tiny_recipes import write_model
 
 #: Of a dense recipe on a machine without a GPU.
@@ -33,17 +34,13 @@ FACTS = HostFacts(
 
 def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SFTRecipe:
     """Return a recipe of small packs; `changes` are sections."""
-    return SFTRecipe.from_mapping(
-        {
-            "name": f"canary-{model}",
-            "data": {"train": str(work / "training.jsonl")},
-            "tokenizer": {"name_or_path": str(work / "tokenizer")},
-            "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
-            "preprocessing": {"kind": "chat", "over_long": "truncate"},
-            **({"model": {"name": str(work / model)}} if model else {}),
-            **changes,
-        }
-    )
+    sections = {
+        "name": f"canary-{model}",
+        "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
+        "preprocessing": {"kind": "chat", "over_long": "truncate"},
+        **({"model": {"name": str(work / model)}} if model else {}),
+    }
+    return small_recipe(work / "training.jsonl", work / "tokenizer", **{**sections, **changes})
 
 
 def write_inputs(work: Path) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -16,6 +15,7 @@ from bridgepack.errors import RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
 from bridgepack.records import Example
+from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 
 #: Family -> what its template writes where the assistant is to go on.
@@ -76,15 +76,8 @@ class Judged:
     @classmethod
     def of_tokenizer(cls, tokenizer: Path, **preprocessing: Any) -> Judged:
         """Load what judges rows with a tokenizer."""
-        recipe = SFTRecipe.from_mapping(
-            {
-                "name": "judged",
-                "data": {"train": "rows.jsonl"},
-                "tokenizer": {"name_or_path": str(tokenizer)},
-                "preprocessing": preprocessing,
-                "packing": {"packed_sequence_size": 4096},
-            }
-        )
+        packing = {"packed_sequence_size": 4096}
+        recipe = small_recipe("rows.jsonl", tokenizer, preprocessing=preprocessing, packing=packing)
         loaded = load_tokenizer(recipe.tokenizer)
         encoder = encoder_of(recipe.resolve(), loaded)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
