@@ -40,20 +40,10 @@ ON_CPU: Mapping[str, Any] = {
     },
 }
 _TINY: Mapping[str, Any] = {
-    "num_hidden_layers": NUM_LAYERS,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "max_position_embeddings": PACKED_SEQUENCE_SIZE,
-    "initializer_range": 0.1,
-    "vocab_size": VOCAB_SIZE,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
+    **{"num_hidden_layers": NUM_LAYERS, "hidden_size": 64, "intermediate_size": 128, "vocab_size": VOCAB_SIZE},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-5},
+    **{"rope_theta": 10000.0, "max_position_embeddings": PACKED_SEQUENCE_SIZE, "initializer_range": 0.1},
+    **{"tie_word_embeddings": False, "torch_dtype": "bfloat16"},
 }
 _MODELS: Mapping[Model, Mapping[str, Any]] = {
     "dense": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False},
@@ -61,13 +51,8 @@ _MODELS: Mapping[Model, Mapping[str, Any]] = {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
         "attention_bias": False,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "router_aux_loss_coef": 0.001,
+        **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True},
+        **{"decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001},
     },
 }
 

@@ -201,7 +201,7 @@ def _statistics(rows: list[Row]) -> dict[str, Any]:
         "max_runtime_length": max(lengths, default=0),
         "max_sequences_per_pack": max((len(starts) for _, _, starts in rows), default=0),
         "min_pack_tokens": min(widths, default=0),
-        "length_histogram": [[1 << 20, len(lengths)]],
+        "length_histogram": ((1 << 20, len(lengths)),),
     }
 
 
@@ -222,10 +222,8 @@ def _manifest(values: Mapping[str, Any]) -> Manifest:
 
 
 def _split(values: Mapping[str, Any]) -> SplitRecord:
-    statistics = values["statistics"]
-    histogram = tuple(map(tuple, statistics["length_histogram"]))
     shards = tuple(ShardRecord(**shard) for shard in values["shards"])
-    own = {"shards": shards, "statistics": SplitStatistics(**{**statistics, "length_histogram": histogram})}
+    own = {"shards": shards, "statistics": SplitStatistics(**values["statistics"])}
     return SplitRecord(**{**values, **own})
 
 
