@@ -16,13 +16,10 @@ from bridgepack.rules import CheckReport
 from bridgepack.rules.engine.rule import Severity
 from bridgepack.rules.registry import find_rule
 from tests.support import (
-    artifact_mutations_columns,
     artifact_mutations_files,
     artifact_mutations_manifest,
-    artifact_mutations_masks,
     artifact_mutations_metadata,
     artifact_mutations_rows,
-    artifact_mutations_unreadable,
 )
 from tests.support.artifact_mutations import (
     IDS,
@@ -43,11 +40,8 @@ pytestmark = pytest.mark.full
 
 MUTATIONS = mutations_of(
     artifact_mutations_files,
-    artifact_mutations_columns,
     artifact_mutations_rows,
-    artifact_mutations_masks,
     artifact_mutations_manifest,
-    artifact_mutations_unreadable,
     artifact_mutations_metadata,
 )
 NAMED = {mutation.name: mutation for mutation in MUTATIONS}

@@ -32,48 +32,42 @@ IDS, MASK, STARTS = "input_ids", "loss_mask", "seq_start_id"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutation:
-    """One way to break an artifact.
-
-    Attributes:
-        apply: does it, in a folder of its own.
-        name: under which it stands in its module; `mutations_of` puts it in.
-        codes: rules that must report it.
-        where: text in the places that the first of them names.
-        base: artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
-        given: facts that the check is told.
-        message: text of the error where the manifest cannot be read; then there are no codes.
-        fits_manifest: sizes, checksums and row counts are those of the manifest.
-        needs_manifest: without the manifest no rule can tell.
-    """
+    """One way to break an artifact."""
 
     apply: Callable[[Path], object]
     name: str = ""
+    #: Rules that must report it.
     codes: tuple[str, ...] = ()
+    #: Text in the places that the first of them names.
     where: str = ""
+    #: Artifact that is broken: `aligned` (multiple 8) or `plain` (multiple 1).
     base: str = "aligned"
+    #: Facts that the check is told.
     given: Mapping[str, Any] = field(default_factory=dict)
+    #: Text of the error where the manifest cannot be read; then there are no codes.
     message: str = ""
+    #: Sizes, checksums and row counts are those of the manifest.
     fits_manifest: bool = True
+    #: Without the manifest no rule can tell.
     needs_manifest: bool = True
 
 
-def breaks(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return a decorator that makes a mutation of a function which changes files in a folder."""
-    return lambda apply: Mutation(apply=apply, codes=codes, **fields)
+def breaks(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that rules report, whose codes are words of `codes`."""
+    return Mutation(apply=apply, codes=tuple(codes.split()), **fields)
 
 
-def breaks_file(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return `breaks` for a mutation that the manifest's sizes and checksums do not fit."""
-    return breaks(*codes, **{"where": SHARD, "fits_manifest": False, **fields})
+def breaks_file(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that the manifest's sizes and checksums do not fit."""
+    return breaks(codes, apply, **{"where": SHARD, "fits_manifest": False, **fields})
 
 
-def breaks_rows(*codes: str, **fields: Any) -> Callable[[Callable[[Path], object]], Mutation]:
-    """Return `breaks` for a mutation that rules can tell from the rows of `SHARD` alone."""
-    return breaks(*codes, **{"where": SHARD, "needs_manifest": False, **fields})
+def breaks_rows(codes: str, apply: Callable[[Path], object], **fields: Any) -> Mutation:
+    """Return a mutation that rules can tell from the rows of `SHARD` alone."""
+    return breaks(codes, apply, **{"where": SHARD, "needs_manifest": False, **fields})
 
 
 def mutations_of(*modules: ModuleType) -> list[Mutation]:
-    """Return the mutations of modules, in the order of their definition."""
     return [
         replace(value, name=name)
         for module in modules
@@ -91,19 +85,12 @@ def rewrite_rows(
     rewrite_table(folder, lambda _: pa.Table.from_pylist(rows, schema=schema), shard=shard)
 
 
-def rewrite_all_rows(folder: Path, change: Callable[[Row], object], *, schema: Any = SCHEMA) -> None:
-    """Change every row of every training shard."""
-
-    def change_rows(rows: list[Row]) -> None:
-        for row in rows:
-            change(row)
-
+def rewrite_all_rows(folder: Path, change: Callable[[Row], object]) -> None:
     for shard in training_shards(folder):
-        rewrite_rows(folder, change_rows, shard=shard, schema=schema)
+        rewrite_rows(folder, lambda rows: [change(row) for row in rows], shard=shard)
 
 
 def read_rows(folder: Path, shard: str) -> list[Row]:
-    """Return the rows of a shard."""
     rows: list[Row] = pq.ParquetFile(folder / shard).read().to_pylist()
     return rows
 
@@ -117,47 +104,35 @@ def rewrite_table(folder: Path, change: Callable[[Any], Any], *, shard: str = SH
 
 
 def restate_record(folder: Path, shard: str) -> None:
-    """Put a shard's size, checksum and number of rows into the manifest."""
-    path = folder / shard
-
-    def restate(manifest: dict[str, Any]) -> None:
-        for split in manifest["splits"]:
-            for record in split["shards"]:
-                if record["path"] == shard:
-                    record.update(record_of(path, shard))
-
-    edit_manifest(folder, restate)
+    content = read_manifest(folder)
+    for record in (record for split in content["splits"] for record in split["shards"] if record["path"] == shard):
+        record.update(record_of(folder / shard, shard))
+    (folder / MANIFEST).write_text(json.dumps(content))
 
 
 def record_of(path: Path, shard: str) -> dict[str, Any]:
-    """Return a manifest's record of a file."""
     num_rows = pq.read_metadata(path).num_rows
     return {"path": shard, "num_rows": num_rows, "num_bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def training_shards(folder: Path) -> list[str]:
-    """Return the paths of the training shards."""
     return [record["path"] for record in read_manifest(folder)["splits"][0]["shards"]]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest as it is written."""
     content: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     return content
 
 
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest in place."""
-    content = read_manifest(folder)
+def edit_json(folder: Path, change: Callable[[Any], object], *, name: str = MANIFEST) -> None:
+    content = json.loads((folder / name).read_text())
     change(content)
-    (folder / MANIFEST).write_text(json.dumps(content))
+    (folder / name).write_text(json.dumps(content))
 
 
-def edit_metadata(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the host's metadata in place."""
-    content = json.loads((folder / METADATA).read_text())
-    change(content)
-    (folder / METADATA).write_text(json.dumps(content))
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def sequences_of(row: Row) -> list[tuple[int, int]]:

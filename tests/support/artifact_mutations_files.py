@@ -14,9 +14,11 @@ from tests.support.artifact_mutations import (
     SHARD,
     VALIDATION_SHARD,
     Mutation,
+    Row,
     breaks,
     breaks_file,
-    edit_manifest,
+    edit_json,
+    put_folder,
     read_rows,
     record_of,
     restate_record,
@@ -26,19 +28,12 @@ from tests.support.artifact_mutations import (
 
 #: Magic bytes and length at a Parquet file's end.
 _TAIL_BYTES = 8
-
-
-def _set_bytes(folder: Path, content: bytes, shard: str = SHARD) -> None:
-    (folder / shard).write_bytes(content)
-
-
-def _bytes(folder: Path, shard: str = SHARD) -> bytes:
-    return (folder / shard).read_bytes()
+_NEW_SHARD = "training/shard-00003-of-00004.idx.parquet"
+_TORN = "BP341 BP342 BP343"
 
 
 def _bytes_changed(codes: str, change: Callable[[bytes], bytes]) -> Mutation:
-    """Return a mutation of the bytes of `SHARD`."""
-    return breaks_file(*codes.split())(lambda folder: _set_bytes(folder, change(_bytes(folder))))
+    return breaks_file(codes, lambda folder: (folder / SHARD).write_bytes(change((folder / SHARD).read_bytes())))
 
 
 def _flip(content: bytes, position: int) -> bytes:
@@ -51,46 +46,93 @@ def _footer_begin(content: bytes) -> int:
     return len(content) - _TAIL_BYTES - int.from_bytes(content[-_TAIL_BYTES:-4], "little")
 
 
-def _swap(folder: Path, other: str) -> None:
-    one, content = _bytes(folder), _bytes(folder, other)
-    _set_bytes(folder, content)
-    _set_bytes(folder, one, other)
+def _shard(codes: str, change: Callable[[Path], object]) -> Mutation:
+    """Return a mutation of the file of `SHARD`; `change` takes its path."""
+    return breaks_file(codes, lambda folder: change(folder / SHARD))
 
 
-def _copy_listed(folder: Path, source: Path, shard: str) -> None:
-    shutil.copy(source, folder / shard)
-    restate_record(folder, shard)
+def _renamed(name: str) -> Mutation:
+    return breaks_file("BP340 BP345", lambda folder: (folder / SHARD).rename(folder / name))
 
 
-def _list(manifest: dict[str, Any], record: dict[str, Any]) -> None:
-    manifest["splits"][0]["shards"].append(record)
+def _swapped(codes: str, other: str) -> Mutation:
+    def swap(folder: Path) -> None:
+        one, content = (folder / SHARD).read_bytes(), (folder / other).read_bytes()
+        (folder / SHARD).write_bytes(content)
+        (folder / other).write_bytes(one)
+
+    return breaks_file(codes, swap)
 
 
-def _move_listed(folder: Path, name: str) -> None:
-    """Move `SHARD` and list it under its new name."""
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / SHARD).rename(folder / name)
+def _copied(make: Any, codes: str, source: str, target: str, where: str = "", *, is_listed: bool = False) -> Mutation:
+    """Return a mutation that copies a shard; `make` is `breaks` or `breaks_file`."""
 
-    def rename(manifest: dict[str, Any]) -> None:
-        for record in manifest["splits"][0]["shards"]:
-            if record["path"] == SHARD:
-                record["path"] = name
+    def copy(folder: Path) -> None:
+        shutil.copy(folder / source, folder / target)
+        if is_listed:
+            restate_record(folder, target)
 
-    edit_manifest(folder, rename)
+    return make(codes, copy, where=where or target)  # type: ignore[no-any-return]
+
+
+def _listed(codes: str, change: Callable[[Path, list[dict[str, Any]]], object], where: str = SHARD) -> Mutation:
+    """Return a mutation of the records of training's shards."""
+    return breaks(
+        codes,
+        lambda folder: edit_json(folder, lambda manifest: change(folder, manifest["splits"][0]["shards"])),
+        where=where,
+    )
 
 
 def _moved(where: str, name: str = "") -> Mutation:
     """Return a mutation that moves `SHARD` to where the host does not look for it, and lists it there."""
-    return breaks("BP350", where=where)(lambda folder: _move_listed(folder, name or where))
+
+    def move(folder: Path, records: list[dict[str, Any]]) -> None:
+        place = (name or where).format(folder=folder)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / SHARD).rename(folder / place)
+        for record in (record for record in records if record["path"] == SHARD):
+            record["path"] = place
+
+    return _listed("BP350", move, where)
+
+
+def _rows(codes: str, change: Callable[[list[Row]], object]) -> Mutation:
+    return breaks(codes, lambda folder: rewrite_rows(folder, change), where="training num_packs")
+
+
+def _without_rows(folder: Path) -> None:
+    for shard in training_shards(folder):
+        rewrite_rows(folder, lambda rows: rows.clear(), shard=shard)
+
+
+def _link_to_nowhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("gone.idx.parquet"))
+
+
+def _without_a_row(path: Path) -> None:
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.slice(0, table.num_rows - 1), path)
+
+
+def _leak(folder: Path) -> None:
+    copied = read_rows(folder, SHARD)[:2]
+    rewrite_rows(folder, lambda rows: rows.extend(copied), shard=VALIDATION_SHARD)
+
+
+def _copy_and_list(folder: Path, records: list[dict[str, Any]]) -> None:
+    shutil.copy(folder / SHARD, folder / _NEW_SHARD)
+    records.append(record_of(folder / _NEW_SHARD, _NEW_SHARD))
 
 
 GIT_LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 18791\n"
-half_of_a_shard = _bytes_changed("BP341 BP342 BP343", lambda content: content[: len(content) // 2])
-shard_without_its_last_byte = _bytes_changed("BP341 BP342 BP343", lambda content: content[:-1])
-shard_without_its_first_byte = _bytes_changed("BP341 BP342 BP343", lambda content: content[1:])
-footer_without_data = _bytes_changed("BP341 BP342 BP343", lambda content: content[_footer_begin(content) :])
-data_without_footer = _bytes_changed("BP341 BP342 BP343", lambda content: content[: _footer_begin(content)])
-empty_file = _bytes_changed("BP341 BP342 BP343", lambda _: b"")
+half_of_a_shard = _bytes_changed(_TORN, lambda content: content[: len(content) // 2])
+shard_without_its_last_byte = _bytes_changed(_TORN, lambda content: content[:-1])
+shard_without_its_first_byte = _bytes_changed(_TORN, lambda content: content[1:])
+footer_without_data = _bytes_changed(_TORN, lambda content: content[_footer_begin(content) :])
+data_without_footer = _bytes_changed(_TORN, lambda content: content[: _footer_begin(content)])
+empty_file = _bytes_changed(_TORN, lambda _: b"")
 data_overwritten_with_zeros = _bytes_changed(
     "BP341 BP343",
     lambda content: content[:4] + bytes(_footer_begin(content) - 4) + content[_footer_begin(content) :],
@@ -110,130 +152,47 @@ columns_path_that_is_no_text = _bytes_changed(
 )
 flipped_byte_of_the_footers_length = _bytes_changed("BP341 BP343", lambda content: _flip(content, -5))
 flipped_byte_of_the_magic = _bytes_changed("BP341 BP343", lambda content: _flip(content, -1))
-bytes_appended = _bytes_changed("BP341 BP342 BP343", lambda content: content + b"\n")
-pointer_of_git_lfs = _bytes_changed("BP341 BP342 BP343", lambda _: GIT_LFS)
-compressed_file = _bytes_changed("BP341 BP342 BP343", gzip.compress)
-
-
-@breaks_file("BP340")
-def folder_in_place_of_a_shard(folder: Path) -> None:
-    (folder / SHARD).unlink()
-    (folder / SHARD).mkdir()
-
-
-shard_deleted = breaks_file("BP340")(lambda folder: (folder / SHARD).unlink())
-validation_deleted = breaks_file("BP340", where=VALIDATION_SHARD)(lambda folder: shutil.rmtree(folder / "validation"))
-training_deleted = breaks_file("BP340")(lambda folder: shutil.rmtree(folder / "training"))
-
-
-@breaks_file("BP340")
-def link_that_leads_nowhere(folder: Path) -> None:
-    (folder / SHARD).unlink()
-    (folder / SHARD).symlink_to(folder / "training" / "gone.idx.parquet")
-
-
-shard_renamed = breaks_file("BP340", "BP345")(
-    lambda folder: (folder / SHARD).rename(folder / "training" / "shard-00009-of-00003.idx.parquet")
+bytes_appended = _bytes_changed(_TORN, lambda content: content + b"\n")
+pointer_of_git_lfs = _bytes_changed(_TORN, lambda _: GIT_LFS)
+compressed_file = _bytes_changed(_TORN, gzip.compress)
+folder_in_place_of_a_shard = _shard("BP340", put_folder)
+shard_deleted = _shard("BP340", lambda path: path.unlink())
+validation_deleted = breaks_file("BP340", lambda folder: shutil.rmtree(folder / "validation"), where=VALIDATION_SHARD)
+training_deleted = _shard("BP340", lambda path: shutil.rmtree(path.parent))
+link_that_leads_nowhere = _shard("BP340", _link_to_nowhere)
+shard_renamed = _renamed("training/shard-00009-of-00003.idx.parquet")
+shard_moved_to_validation = _renamed("validation/shard-00001-of-00002.idx.parquet")
+shards_of_one_split_swapped = _swapped("BP343", OTHER_SHARD)
+shards_of_two_splits_swapped = _swapped("BP343 BP344", VALIDATION_SHARD)
+shard_overwritten_with_another = _copied(breaks_file, "BP343 BP346", SHARD, OTHER_SHARD)
+validation_overwritten_with_training = _copied(breaks_file, "BP343 BP344 BP346 BP320", SHARD, VALIDATION_SHARD)
+shard_of_an_artifact_with_another_multiple = _copied(breaks_file, "BP343 BP331", f"../plain/{SHARD}", SHARD)
+shard_of_an_artifact_with_another_multiple_listed = _copied(
+    breaks, "BP331 BP348", f"../plain/{SHARD}", SHARD, is_listed=True
 )
-shard_moved_to_validation = breaks_file("BP340", "BP345")(
-    lambda folder: (folder / SHARD).rename(folder / "validation" / "shard-00001-of-00002.idx.parquet")
+shard_of_an_artifact_with_wider_packs_listed = _copied(breaks, "BP330 BP348", f"../wide/{SHARD}", SHARD, is_listed=True)
+shard_of_an_artifact_with_another_seed = _copied(breaks_file, "BP343", f"../shuffled/{SHARD}", SHARD)
+shard_copied = _copied(breaks, "BP345", SHARD, _NEW_SHARD)
+shard_copied_to_validation = _copied(breaks, "BP345", SHARD, "validation/copy.pq")
+unreadable_shard_left_over = breaks(
+    "BP345",
+    lambda folder: (folder / "training/left-over.parquet").write_bytes((folder / SHARD).read_bytes()[:100]),
+    where="training/left-over.parquet",
 )
-
-
-shards_of_one_split_swapped = breaks_file("BP343")(lambda folder: _swap(folder, OTHER_SHARD))
-shards_of_two_splits_swapped = breaks_file("BP343", "BP344")(lambda folder: _swap(folder, VALIDATION_SHARD))
-shard_overwritten_with_another = breaks_file("BP343", "BP346", where=OTHER_SHARD)(
-    lambda folder: _set_bytes(folder, _bytes(folder), OTHER_SHARD)
-)
-validation_overwritten_with_training = breaks_file("BP343", "BP344", "BP346", "BP320", where=VALIDATION_SHARD)(
-    lambda folder: _set_bytes(folder, _bytes(folder), VALIDATION_SHARD)
-)
-shard_of_an_artifact_with_another_multiple = breaks_file("BP343", "BP331")(
-    lambda folder: shutil.copy(folder.parent / "plain" / SHARD, folder / SHARD)
-)
-
-
-shard_of_an_artifact_with_another_multiple_listed = breaks("BP331", "BP348", where=SHARD)(
-    lambda folder: _copy_listed(folder, folder.parent / "plain" / SHARD, SHARD)
-)
-shard_of_an_artifact_with_wider_packs_listed = breaks("BP330", "BP348", where=SHARD)(
-    lambda folder: _copy_listed(folder, folder.parent / "wide" / SHARD, SHARD)
-)
-shard_of_an_artifact_with_another_seed = breaks_file("BP343")(
-    lambda folder: shutil.copy(folder.parent / "shuffled" / SHARD, folder / SHARD)
-)
-shard_copied = breaks("BP345", where="training/shard-00003-of-00004.idx.parquet")(
-    lambda folder: shutil.copy(folder / SHARD, folder / "training" / "shard-00003-of-00004.idx.parquet")
-)
-shard_copied_to_validation = breaks("BP345", where="validation/copy.pq")(
-    lambda folder: shutil.copy(folder / SHARD, folder / "validation" / "copy.pq")
-)
-unreadable_shard_left_over = breaks("BP345", where="training/left-over.parquet")(
-    lambda folder: (folder / "training" / "left-over.parquet").write_bytes(_bytes(folder)[:100])
-)
-packs_of_the_host_beside_the_manifest = breaks("BP345", where="training_256.idx.parquet")(
-    lambda folder: shutil.copy(folder / SHARD, folder / "training_256.idx.parquet")
-)
-
-
-@breaks("BP346", "BP348", where="training/shard-00003-of-00004.idx.parquet")
-def shard_copied_and_listed(folder: Path) -> None:
-    name = "training/shard-00003-of-00004.idx.parquet"
-    shutil.copy(folder / SHARD, folder / name)
-    edit_manifest(folder, lambda manifest: _list(manifest, record_of(folder / name, name)))
-
-
-shard_listed_twice = breaks("BP346", "BP348", where=SHARD)(
-    lambda folder: edit_manifest(folder, lambda manifest: _list(manifest, record_of(folder / SHARD, SHARD)))
-)
-
-
-@breaks("BP345", "BP348", where=SHARD)
-def shard_no_longer_listed(folder: Path) -> None:
-    def remove(manifest: dict[str, Any]) -> None:
-        records = manifest["splits"][0]["shards"]
-        records[:] = [record for record in records if record["path"] != SHARD]
-
-    edit_manifest(folder, remove)
-
-
-training_listed_as_validation = breaks("BP346", "BP320", where=VALIDATION_SHARD)(
-    lambda folder: _copy_listed(folder, folder / SHARD, VALIDATION_SHARD)
-)
-
-
-@breaks("BP320", where="training/")
-def rows_of_training_in_validation(folder: Path) -> None:
-    copied = read_rows(folder, SHARD)[:2]
-    rewrite_rows(folder, lambda rows: rows.extend(copied), shard=VALIDATION_SHARD)
-
-
-@breaks("BP302", where="training")
-def every_shard_without_rows(folder: Path) -> None:
-    for shard in training_shards(folder):
-        rewrite_rows(folder, lambda rows: rows.clear(), shard=shard)
-
-
-@breaks_file("BP344", "BP343")
-def row_removed(folder: Path) -> None:
-    table = pq.ParquetFile(folder / SHARD).read()
-    pq.write_table(table.slice(0, table.num_rows - 1), folder / SHARD)
-
-
-row_removed_and_listed = breaks("BP348", where="training num_packs")(
-    lambda folder: rewrite_rows(folder, lambda rows: rows.pop())
-)
-row_repeated = breaks("BP348", where="training num_packs")(
-    lambda folder: rewrite_rows(folder, lambda rows: rows.append(rows[0]))
-)
-shard_emptied_and_listed = breaks("BP348", where="training num_packs")(
-    lambda folder: rewrite_rows(folder, lambda rows: rows.clear())
-)
+packs_of_the_host_beside_the_manifest = _copied(breaks, "BP345", SHARD, "training_256.idx.parquet")
+shard_copied_and_listed = _listed("BP346 BP348", _copy_and_list, _NEW_SHARD)
+shard_listed_twice = _listed("BP346 BP348", lambda folder, records: records.append(record_of(folder / SHARD, SHARD)))
+shard_no_longer_listed = _listed("BP345 BP348", lambda _, records: records.pop(1))
+training_listed_as_validation = _copied(breaks, "BP346 BP320", SHARD, VALIDATION_SHARD, is_listed=True)
+rows_of_training_in_validation = breaks("BP320", _leak, where="training/")
+every_shard_without_rows = breaks("BP302", _without_rows, where="training")
+row_removed = _shard("BP344 BP343", _without_a_row)
+row_removed_and_listed = _rows("BP348", lambda rows: rows.pop())
+row_repeated = _rows("BP348", lambda rows: rows.append(rows[0]))
+shard_emptied_and_listed = _rows("BP348", lambda rows: rows.clear())
 shard_in_a_deeper_folder = _moved("training/deeper/", "training/deeper/shard-00001-of-00003.idx.parquet")
 shard_reached_through_its_parent = _moved("training/../", "training/../elsewhere/shard-00001-of-00003.idx.parquet")
 shard_listed_by_another_split = _moved("validation/shard-00001", "validation/shard-00001-of-00002.idx.parquet")
 shard_with_a_name_that_the_host_skips = _moved("training/shard-00001-of-00003.bin")
 shard_with_a_hidden_name = _moved("training/.shard", "training/.shard-00001-of-00003.idx.parquet")
-shard_with_an_absolute_path = breaks("BP350", where=f"{os.sep}")(
-    lambda folder: _move_listed(folder, str(folder / SHARD))
-)
+shard_with_an_absolute_path = _moved(os.sep, f"{{folder}}/{SHARD}")

@@ -1,19 +1,9 @@
-"""Mutations of what an artifact's manifest claims."""
+"""Mutations of what an artifact's manifest claims, and of whether it can be read at all."""
 
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from tests.support.artifact_mutations import (
-    MANIFEST,
-    OTHER_SHARD,
-    SHARD,
-    Mutation,
-    breaks,
-    breaks_file,
-    edit_manifest,
-)
+from tests.support.artifact_mutations import MANIFEST, OTHER_SHARD, SHARD, Mutation, breaks, edit_json, put_folder
 
 TRAINING = ("splits", 0)
 STATISTICS = (*TRAINING, "statistics")
@@ -26,47 +16,64 @@ def _at(manifest: Any, path: tuple[Any, ...]) -> Any:
     return manifest
 
 
+def _edit(
+    codes: str, where: str, change: Callable[[Any], object], path: tuple[Any, ...] = (), **fields: Any
+) -> Mutation:
+    """Return a mutation of what is at `path`."""
+    return breaks(
+        codes, lambda folder: edit_json(folder, lambda manifest: change(_at(manifest, path))), where=where, **fields
+    )
+
+
 def _update(codes: str, where: str, path: tuple[Any, ...] = (), base: str = "aligned", **values: Any) -> Mutation:
-    """Return a mutation that sets values in the manifest, at `path`."""
-    return _edit(codes, where, lambda manifest: _at(manifest, path).update(values), base=base)
+    return _edit(codes, where, lambda found: found.update(values), path, base=base)
 
 
 def _add(codes: str, where: str, **amounts: int) -> Mutation:
     """Return a mutation that adds to statistics of training."""
-
-    def change(manifest: Any) -> None:
-        statistics = _at(manifest, STATISTICS)
-        statistics.update({name: statistics[name] + amount for name, amount in amounts.items()})
-
-    return _edit(codes, where, change)
+    return _edit(
+        codes,
+        where,
+        lambda found: found.update({name: found[name] + amount for name, amount in amounts.items()}),
+        STATISTICS,
+    )
 
 
 def _clear(codes: str, where: str, *path: Any) -> Mutation:
-    """Return a mutation that empties what is at `path`."""
-    return _edit(codes, where, lambda manifest: _at(manifest, path).clear())
+    return _edit(codes, where, lambda found: found.clear(), path)
 
 
 def _histogram(change: Callable[[list[list[int]]], list[list[int]]]) -> Mutation:
-    """Return a mutation of training's histogram."""
-
-    def replace(manifest: Any) -> None:
-        statistics = _at(manifest, STATISTICS)
-        statistics["length_histogram"] = change(statistics["length_histogram"])
-
-    return _edit("BP348", "training length_histogram", replace)
+    return _edit(
+        "BP348",
+        "training length_histogram",
+        lambda found: found.__setitem__(slice(None), change(found)),
+        (*STATISTICS, "length_histogram"),
+    )
 
 
 def _record(codes: str, where: str = SHARD, **changes: Any) -> Mutation:
     """Return a mutation of the record of `SHARD`."""
-
-    def change(folder: Path) -> None:
-        edit_manifest(folder, lambda manifest: _at(manifest, (*TRAINING, "shards", 1)).update(changes))
-
-    return breaks_file(*codes.split(), where=where)(change)
+    return _edit(codes, where, lambda record: record.update(changes), (*TRAINING, "shards", 1), fits_manifest=False)
 
 
-def _edit(codes: str, where: str, change: Callable[[Any], object], *, base: str = "aligned") -> Mutation:
-    return breaks(*codes.split(), where=where, base=base)(partial(edit_manifest, change=change))
+def _unreadable(message: str, path: tuple[Any, ...] = (), /, **values: Any) -> Mutation:
+    """Return a mutation after which the check ends with an error: it sets values, and removes what becomes `...`."""
+
+    def change(manifest: Any) -> None:
+        found = _at(manifest, path)
+        found.update(values)
+        for name in [name for name, value in values.items() if value is ...]:
+            del found[name]
+
+    return breaks("", lambda folder: edit_json(folder, change), message=message)
+
+
+def _bytes(change: Callable[[bytes], bytes], message: str = "cannot be read") -> Mutation:
+    """Return a mutation of the bytes, after which the check ends with an error."""
+    return breaks(
+        "", lambda folder: (folder / MANIFEST).write_bytes(change((folder / MANIFEST).read_bytes())), message=message
+    )
 
 
 def _exchange_names(manifest: Any) -> None:
@@ -92,7 +99,7 @@ longer_sequences = _add("BP348", "training max_runtime_length", max_runtime_leng
 fewer_sequences_per_pack = _add("BP348", "training max_sequences_per_pack", max_sequences_per_pack=-1)
 emptier_packs = _add("BP348", "training min_pack_tokens", min_pack_tokens=-8)
 histogram_with_another_sum = _edit(
-    "BP348", "training sum of length_histogram", lambda manifest: _at(manifest, STATISTICS)["length_histogram"].pop()
+    "BP348", "training sum of length_histogram", lambda found: found["length_histogram"].pop(), STATISTICS
 )
 histogram_of_longer_sequences = _histogram(lambda buckets: [[2 * bound, count] for bound, count in buckets])
 histogram_of_shorter_sequences = _histogram(lambda buckets: [[bound // 2, count] for bound, count in buckets])
@@ -137,3 +144,29 @@ chat_template_of_another_tokenizer = _update("BP351", "fingerprint", ("tokenizer
 inputs_of_another_artifact = _update("BP351", "fingerprint", INPUT, sha256="0" * 64)
 inputs_emptied = _clear("BP351", "fingerprint", *TRAINING, "inputs")
 library_of_another_version = _update("BP351", "fingerprint", ("versions",), tokenizers="0.1")
+
+folder_in_place_of_the_manifest = breaks("", lambda folder: put_folder(folder / MANIFEST), message="cannot be read")
+manifest_cut_off = _bytes(lambda content: content[: len(content) // 2])
+manifest_empty = _bytes(lambda _: b"")
+manifest_as_yaml = _bytes(lambda _: b"format_version: 1\n")
+manifest_of_zeros = _bytes(lambda content: bytes(len(content)))
+manifest_in_another_encoding = _bytes(lambda content: content.decode().encode("utf-16"))
+manifest_nested_too_deep = _bytes(lambda _: b"[" * 100_000)
+manifest_as_a_list = _bytes(lambda _: b"[1]", "format_version is None")
+format_of_the_future = _unreadable("format_version is 1; this bridgepack reads 2 and 3", format_version=1)
+format_missing = _unreadable("format_version is None", format_version=...)
+format_as_text = _unreadable("format_version is '2'", format_version="2")
+splits_missing = _unreadable("splits: Field required", splits=...)
+splits_null = _unreadable("splits: Input should be a valid tuple", splits=None)
+packed_sequence_size_as_words = _unreadable(
+    "packed_sequence_size: Input should be a valid integer", packed_sequence_size="many"
+)
+_RECORD = (*TRAINING, "shards", 1)
+number_of_rows_infinite = _unreadable(
+    "splits.0.shards.1.num_rows: Input should be a finite number", _RECORD, num_rows=float("inf")
+)
+path_null = _unreadable("splits.0.shards.1.path: Input should be a valid string", _RECORD, path=None)
+statistic_missing = _unreadable("splits.0.statistics.num_packs: Field required", STATISTICS, num_packs=...)
+drops_as_lists = _unreadable(
+    "splits.0.drops.over_long: Input should be a valid integer", (*TRAINING, "drops"), over_long=[1]
+)

@@ -6,6 +6,7 @@ from bridgepack.bridge.targets import quiet
 from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.rules.engine.rule import Severity
+from tests.support.small_builds import small_recipe, with_changes
 
 #: Keeps what the host prints, warns and logs from the output.
 quiet_host = quiet
@@ -14,16 +15,9 @@ DENSE = "llama32_1b_sft_1gpu_h100_bf16_config"
 
 def recipe_of(model: str, **changes: Any) -> SFTRecipe:
     """Return a small recipe; a double underscore in a change's name stands for a dot."""
-    values = {
-        "name": "small",
-        "data": {"train": "train.jsonl"},
-        "tokenizer": {"name_or_path": "meta-llama/Llama-3.2-1B"},
-        "packing": {"packed_sequence_size": 2048},
-        "batch": {"global_batch_size": 8},
-        "model": {"name": model},
-        "schedule": {"train_iters": 100},
-    }
-    return SFTRecipe.from_mapping(values).override({name.replace("__", "."): item for name, item in changes.items()})
+    sections = {"packing": {"packed_sequence_size": 2048}, "batch": {"global_batch_size": 8}, "model": {"name": model}}
+    recipe = small_recipe("train.jsonl", "meta-llama/Llama-3.2-1B", **sections, schedule={"train_iters": 100})
+    return with_changes(recipe, changes)
 
 
 def errors_and_warnings(config: Any, world_size: int | None) -> set[str]:

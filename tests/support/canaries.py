@@ -13,6 +13,7 @@ from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import open_target
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from tests.support.small_builds import small_recipe
 from tests.support.tiny_recipes import write_model
 
 #: Of a dense recipe on a machine without a GPU.
@@ -33,21 +34,16 @@ FACTS = HostFacts(
 
 def canary_recipe(work: Path, model: str | None = "dense", **changes: Any) -> SFTRecipe:
     """Return a recipe of small packs; `changes` are sections."""
-    return SFTRecipe.from_mapping(
-        {
-            "name": f"canary-{model}",
-            "data": {"train": str(work / "training.jsonl")},
-            "tokenizer": {"name_or_path": str(work / "tokenizer")},
-            "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
-            "preprocessing": {"kind": "chat", "over_long": "truncate"},
-            **({"model": {"name": str(work / model)}} if model else {}),
-            **changes,
-        }
-    )
+    sections = {
+        "name": f"canary-{model}",
+        "packing": {"packed_sequence_size": 512, "max_sequence_length": 256},
+        "preprocessing": {"kind": "chat", "over_long": "truncate"},
+        **({"model": {"name": str(work / model)}} if model else {}),
+    }
+    return small_recipe(work / "training.jsonl", work / "tokenizer", **{**sections, **changes})
 
 
 def write_inputs(work: Path) -> None:
-    """Write conversations, a tokenizer, and a dense and a mixture-of-experts model."""
     write_docstring_conversations(work / "training.jsonl", limit=120)
     train_chatml_tokenizer(work / "tokenizer", iter_texts(work / "training.jsonl"), vocab_size=512)
     for model in ("dense", "moe"):
@@ -55,7 +51,6 @@ def write_inputs(work: Path) -> None:
 
 
 def build_artifact(work: Path, name: str, recipe: SFTRecipe) -> Path:
-    """Build a recipe's artifact and return its folder."""
     return Path(build(recipe, output=work / name).output)
 
 
@@ -70,18 +65,7 @@ def compare(
     precisions: tuple[Precision, ...] = ("float64",),
     **overrides: Any,
 ) -> CanaryReport:
-    """Return what layouts of an artifact compute, as `run_canary` does in a process that is there already.
-
-    Args:
-        host: the process.
-        folder: for what steps read and leave.
-        target: an artifact.
-        layouts: one after another.
-        fault: to plant.
-        keeps_boundaries: whether packs are taken as they are.
-        precisions: what steps compute in.
-        overrides: changes to the recipe, dots as `__`.
-    """
+    """Return what layouts compute, as `run_canary` does; `overrides` change the recipe, dots as `__`."""
     options = CanaryOptions()
     opened = open_target(
         str(target),

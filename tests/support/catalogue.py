@@ -42,7 +42,6 @@ def catalogue() -> list[str]:
 
 
 def function_of(target: str) -> str:
-    """Return the name of the function in `FILE.py:FUNCTION`."""
     return target.rpartition(":")[2]
 
 

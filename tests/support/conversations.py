@@ -13,19 +13,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 CONTROL_TOKENS = tuple(sorted({token for family in FAMILIES for token in family.control_tokens} | {"<|endoftext|>"}))
 #: What an attacker or a careless scrape puts into a turn.
 FAKES = (
-    "<|im_start|>assistant\n",
-    "<|im_end|>\n",
-    "<|im_end|>\n<|im_start|>user\n",
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "<start_of_turn>model\n",
-    "<|turn>model\n",
-    "<|im_assistant|>assistant<|im_middle|>",
-    "<|start|>assistant",
-    "<think>",
-    "</think>",
-    "<think>\n\n</think>\n\n",
-    "<tool_response>",
-    "<|python_tag|>",
+    *("<|im_start|>assistant\n", "<|im_end|>\n", "<|im_end|>\n<|im_start|>user\n", "<start_of_turn>model\n"),
+    *("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|turn>model\n", "<|start|>assistant", "<|python_tag|>"),
+    *("<|im_assistant|>assistant<|im_middle|>", "<think>", "</think>", "<think>\n\n</think>\n\n", "<tool_response>"),
 )
 PIECES = (
     *("", " ", "  ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u200b", "\ufeff"),

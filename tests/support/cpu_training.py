@@ -1,4 +1,4 @@
-"""Counts how attention is called where megatron-bridge trains on a machine without a GPU."""
+"""What megatron-bridge's training loop does on a machine without a GPU, and how attention is called in it."""
 
 from typing import Any
 
@@ -6,18 +6,12 @@ from bridgepack.canary.cpu.reference_attention import ReferenceAttention, local_
 
 
 class ThdAttention(ReferenceAttention):  # type: ignore[misc]
-    """The reference attention, which counts how it was called.
-
-    Attributes:
-        num_thd_calls: forward passes over packed sequences.
-        num_dense_calls: forward passes over anything else.
-    """
+    """The reference attention, which counts its forward passes over packed sequences and over anything else."""
 
     num_thd_calls = 0
     num_dense_calls = 0
 
     def forward(self, *arguments: Any, packed_seq_params: Any = None, **options: Any) -> Any:
-        """Return attention inside each sequence."""
         if packed_seq_params is None:
             self.num_dense_calls += 1
         else:
@@ -28,3 +22,26 @@ class ThdAttention(ReferenceAttention):  # type: ignore[misc]
 def thd_layer_spec(config: Any) -> Any:
     """Return megatron-core's local layers of a model's kind with `ThdAttention` in each of them."""
     return local_spec_with(ThdAttention, config)
+
+
+def train(entry_point: Any, config: Any, forward_step: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the host's losses with the numbers of skipped steps and of attention calls, and the model's modules."""
+    from megatron.bridge.training.callbacks import CallbackManager
+
+    losses: list[float] = []
+    eval_losses: list[float] = []
+    skipped: list[bool] = []
+    modules: dict[str, Any] = {}
+
+    def see_step(context: Any) -> None:
+        losses.append(float(context.loss_dict["lm loss"]))
+        skipped.append(bool(context.skipped_iter))
+        modules.update(context.model[0].named_modules())
+
+    callbacks = CallbackManager()
+    callbacks.register("on_train_step_end", see_step)
+    callbacks.register("on_eval_end", lambda context: eval_losses.append(float(context.total_loss_dict["lm loss"])))
+    entry_point(config, forward_step, callbacks=callbacks)
+    layers = [module for module in modules.values() if isinstance(module, ThdAttention)]
+    calls = {name: sum(getattr(layer, name) for layer in layers) for name in ("num_thd_calls", "num_dense_calls")}
+    return {"losses": losses, "eval_losses": eval_losses, "num_skipped_steps": sum(skipped), **calls}, modules

@@ -3,26 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoding import Encoded
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.errors import RowError
+from tests.support.small_builds import small_recipe
 
 
 def policy_for(preprocessing: Mapping[str, Any], max_sequence_length: int, eos_token_id: int) -> OverLongPolicy:
-    """Return what a recipe with these settings does to long sequences.
-
-    Raises:
-        TokenizerError: when the special tokens that it adds alone fill a sequence.
-    """
-    recipe = {
-        "name": "cutting",
-        "data": {"train": "unused.jsonl"},
-        "tokenizer": {"name_or_path": "unused"},
-        "preprocessing": dict(preprocessing),
-        "packing": {"packed_sequence_size": 1 << 20, "max_sequence_length": max_sequence_length},
-    }
-    return OverLongPolicy.of(SFTRecipe.from_mapping(recipe).resolve(), {"eos_token_id": eos_token_id})
+    """Return what a recipe with these settings does to long sequences."""
+    packing = {"packed_sequence_size": 1 << 20, "max_sequence_length": max_sequence_length}
+    recipe = small_recipe("unused.jsonl", "unused", preprocessing=dict(preprocessing), packing=packing)
+    return OverLongPolicy.of(recipe.resolve(), {"eos_token_id": eos_token_id})
 
 
 def cut(policy: OverLongPolicy, encoded: Sequence[Encoded | RowError]) -> list[Encoded | RowError]:

@@ -14,30 +14,21 @@ _HEADING_OR_BLOCK = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """One fenced block.
-
-    Attributes:
-        page: file name, relative to the project.
-        heading: the heading above it.
-        language: after the opening fence.
-        text: between the fences.
-        output: text of the `text` block that follows with no heading between; None where there is none.
-    """
+    """One fenced block."""
 
     page: str
     heading: str
     language: str
     text: str
+    #: Text of the `text` block that follows with no heading between; None where there is none.
     output: str | None
 
 
 def pages() -> list[Path]:
-    """Return the README, CONTRIBUTING and every page of the site."""
     return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
 def blocks(*languages: str, page: str | None = None) -> list[Block]:
-    """Return the blocks in these languages, of all pages or of one."""
     chosen = [path for path in pages() if page is None or path.name == page]
     return [block for path in chosen for block in _blocks_of(path) if block.language in languages]
 

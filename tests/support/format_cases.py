@@ -38,7 +38,6 @@ def compact(value: Any, depth: int = 0) -> str:
 
 
 def formatted(path: Path) -> str:
-    """Return a file's content as it should be."""
     return compact(json.loads(path.read_text(encoding="utf-8"))) + "\n"
 
 

@@ -63,7 +63,6 @@ class GeneratedConfig:
 
 
 def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
-    """Return the configuration of a seed."""
     choose = random.Random(seed)
     base = choose.choice(sorted(bases))
     config = copy.deepcopy(bases[base])
@@ -101,7 +100,6 @@ def _set_topology(config: Any, choose: random.Random) -> int:
 
 
 def _set(config: Any, path: str, value: Any, record: dict[str, Any]) -> None:
-    """Set a path where the config has one."""
     *sections, leaf = path.split(".")
     node = config
     for section in sections:

@@ -26,42 +26,30 @@ from tests.support.train_on_cpu import import_host, run_on_cpu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """One run.
-
-    Attributes:
-        world_size: number of processes.
-        arguments: of the training task.
-        log: folder for what each process prints.
-        damage: what is broken, of `sabotage`.
-        ranks: ranks in which it is broken; every rank where there are none.
-        timeout_s: after which its processes are killed.
-    """
+    """One run."""
 
     world_size: int
     arguments: tuple[str, ...]
+    #: Folder for what each process prints.
     log: str
+    #: What is broken, of `sabotage`.
     damage: str = ""
+    #: Ranks in which it is broken; every rank where there are none.
     ranks: tuple[int, ...] = ()
     timeout_s: float = 120.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        exit_codes: of each rank; None for one that had to be killed.
-        seconds: until the last process had ended.
-        outputs: what each rank printed.
-    """
-
+    #: Of each rank; None for one that had to be killed.
     exit_codes: list[int | None]
     seconds: float
     outputs: list[str] = field(default_factory=list)
 
 
 def main(requests_path: str, results_path: str) -> None:
-    """Run each request."""
     os.environ.update(ENVIRONMENT)
     import_host()
     requests = [RunRequest(**request) for request in json.loads(Path(requests_path).read_text())]
@@ -97,7 +85,6 @@ def _run(request: RunRequest) -> RunResult:
 
 
 def _forked(request: RunRequest, rank: int, port: int, log: Path) -> int:
-    """Return the id of a process that is one rank of the run."""
     sys.stdout.flush()
     process = os.fork()
     if process:

@@ -28,7 +28,6 @@ PADDED_TENSORS = {"cu_seqlens_q_padded": "cu_seqlens_padded", "cu_seqlens_kv_pad
 
 
 def load_host_tokenizer(directory: str | Path) -> Any:
-    """Return the host's tokenizer over a Hugging Face tokenizer directory."""
     from megatron.bridge.training.config import TokenizerConfig
     from megatron.bridge.training.tokenizers.tokenizer import build_tokenizer
 
@@ -51,7 +50,6 @@ def build_word_tokenizer(directory: Path) -> Any:
 def open_host_dataset(
     spec: str | Path, tokenizer: Any, settings: CollateSettings, *, metadata_path: Path | None = None
 ) -> Any:
-    """Return the host's dataset over a file, directory or glob of shards."""
     from megatron.bridge.data.packing.parquet import GPTSFTPackedParquetDataset
 
     return GPTSFTPackedParquetDataset(
@@ -80,13 +78,7 @@ def host_dataset_config(
 ) -> Any:
     """Return the host's config over an artifact.
 
-    Args:
-        artifact: its folder.
-        dataset_root: where the host looks for raw data.
-        packed_sequence_size: runtime tokens a pack can hold.
-        shards: appended to each split's folder: empty for the folder itself, or a pattern.
-        pad_to_max_length: as in the host.
-        specs: fields of the host's PackedSequenceSpecs, in place of the artifact's.
+    `shards` is a pattern below each split's folder; `specs` stand in place of the artifact's.
     """
     from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
     from megatron.bridge.data.packing import PackedSequenceSpecs

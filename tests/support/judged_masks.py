@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.encoder import encoder_of
 from bridgepack.data.sequences.encoding import Encoded, Encoder, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
@@ -16,6 +15,7 @@ from bridgepack.errors import RowError
 from bridgepack.proof.masks.judges import Judge, judge_of
 from bridgepack.proof.masks.records import RowVerdict
 from bridgepack.records import Example
+from tests.support.small_builds import small_recipe
 from tests.support.tokenizers import AMBIGUOUS, FAMILIES, NEEDS_USER, THINKING, Family, write_tokenizer
 
 #: Family -> what its template writes where the assistant is to go on.
@@ -63,8 +63,6 @@ JUDGED_FAMILIES = (*FAMILIES, NEEDS_USER, AMBIGUOUS, MISTRAL, *PROMPTED)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A recipe's encoder and what judges its masks."""
-
     encoder: Encoder
     judge: Judge
     tokenizer: ChatTokenizer
@@ -78,21 +76,13 @@ class Judged:
     @classmethod
     def of_tokenizer(cls, tokenizer: Path, **preprocessing: Any) -> Judged:
         """Load what judges rows with a tokenizer."""
-        recipe = SFTRecipe.from_mapping(
-            {
-                "name": "judged",
-                "data": {"train": "rows.jsonl"},
-                "tokenizer": {"name_or_path": str(tokenizer)},
-                "preprocessing": preprocessing,
-                "packing": {"packed_sequence_size": 4096},
-            }
-        )
+        packing = {"packed_sequence_size": 4096}
+        recipe = small_recipe("rows.jsonl", tokenizer, preprocessing=preprocessing, packing=packing)
         loaded = load_tokenizer(recipe.tokenizer)
         encoder = encoder_of(recipe.resolve(), loaded)
         return cls(encoder=encoder, judge=judge_of(recipe, loaded), tokenizer=loaded)
 
     def encode(self, row: Mapping[str, Any]) -> Encoded | RowError:
-        """Return a row's tokens and mask."""
         (made,) = encode_examples(self.encoder, [Example(file_index=0, row=1, columns=row)])
         return made
 
@@ -103,5 +93,4 @@ class Judged:
         return self.judge.judge(row, made if mask is None else made._replace(mask=mask))
 
     def kinds(self, row: Mapping[str, Any], mask: list[int] | None = None) -> list[str]:
-        """Return the kinds of what is wrong with a row."""
         return [finding.kind for finding in self.verdict(row, mask).findings]

@@ -29,7 +29,6 @@ VARIABLES = {"HF_TOKEN": "hf_$1"}
 
 
 def golden_requests() -> dict[str, Any]:
-    """Return what the probe is asked."""
     return {
         f"dry-{name}": {"values": _read(file), "task": task, "num_gpus": num_gpus}
         for name, (file, task, num_gpus) in SCRIPTS.items()
@@ -41,7 +40,6 @@ def _read(name: str) -> Any:
 
 
 def main() -> None:
-    """Write every script anew."""
     with tempfile.TemporaryDirectory() as folder:
         answer = ask({"made": golden_requests()}, Path(folder), **VARIABLES)
     for name in SCRIPTS:

@@ -12,23 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.canary.cpu import ENVIRONMENT
+from tests.support.small_builds import WITHOUT_TORCH
 
 PROJECT = Path(__file__).parents[2]
-_SITE = """\
-import sys
-from importlib.machinery import PathFinder
-
-class WithoutTorch(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name == "torch" else super().find_spec(name, path, target)
-
+_SITE = (
+    WITHOUT_TORCH
+    + """
 if "bridgepack.running.train" in sys.orig_argv:
     from tests.support.launched_training import train_on_cpu
     train_on_cpu()
 elif {"bridgepack.running.build", "bridgepack.running.check"} & set(sys.orig_argv):
-    sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
+    hide_torch()
 """
+)
 
 
 def task_environment(folder: Path) -> dict[str, str]:

@@ -5,39 +5,27 @@ from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
-from tests.support.small_builds import tokenized_row, write_json_lines
+from tests.support.small_builds import small_recipe, tokenized_row, with_changes, write_json_lines
 
 
 def launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
-    """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from.
-
-    Args:
-        folder: for the files.
-        tokenizer: folder of the tokenizer.
-        changes: dotted paths with `__` for the dot.
-    """
+    """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from."""
     rows = write_json_lines(folder / "rows.jsonl", [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
     weights = folder / "weights"
     weights.mkdir(exist_ok=True)
     (weights / "latest_checkpointed_iteration.txt").write_text("1")
-    values = {
-        "name": "small",
-        "data": {"train": str(rows)},
-        "tokenizer": {"name_or_path": str(tokenizer)},
+    sections = {
         "preprocessing": {"kind": "tokenized"},
-        "packing": {"packed_sequence_size": 16},
         "model": {"name": "Qwen/Qwen3-8B"},
         "parallelism": {"num_gpus": 1},
         "batch": {"global_batch_size": 2},
         "checkpoint": {"pretrained": str(weights), "folder": str(folder / "checkpoints")},
         "ignore": {"BP984": "the machine that tests has no GPU"},
     }
-    recipe = SFTRecipe.from_mapping(values)
-    return recipe.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else recipe
+    return with_changes(small_recipe(rows, tokenizer, **sections), changes)
 
 
 def write_launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> Path:
-    """Write `launch_recipe` to recipe.yaml in the folder and return the file."""
     path = folder / "recipe.yaml"
     path.write_text(recipe_to_yaml(launch_recipe(folder, tokenizer, **changes)))
     return path

@@ -56,7 +56,6 @@ def running_object_store(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def s3_client(variables: dict[str, str]) -> Any:
-    """Return a client of the store, another one than bridgepack uses."""
     import botocore.session
 
     return botocore.session.get_session().create_client(

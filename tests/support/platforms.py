@@ -20,13 +20,7 @@ def platform_packages() -> Path:
 
 
 def ask(request: Mapping[str, Any], folder: Path, **environment: str) -> dict[str, Any]:
-    """Return what the probe says.
-
-    Args:
-        request: what it takes.
-        folder: for files; also nemo-run's home and that of SkyPilot.
-        environment: more variables.
-    """
+    """Return what the probe says; `folder` is also nemo-run's home and that of SkyPilot."""
     (folder / "request.json").write_text(json.dumps(request))
     paths = os.pathsep.join(str(path) for path in (platform_packages(), PROJECT, PROJECT / "src"))
     finished = subprocess.run(

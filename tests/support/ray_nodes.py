@@ -40,11 +40,7 @@ class RayNodes:
 
 @contextmanager
 def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
-    """Give a cluster whose workers find this package; it is stopped at the end.
-
-    Args:
-        folder: for Ray's own files; with a short name, because sockets lie in it.
-    """
+    """Give a cluster whose workers find this package; the name of `folder` is short, because sockets lie in it."""
     from ray.cluster_utils import Cluster
 
     before = dict(os.environ)

@@ -25,12 +25,9 @@ class SlurmUnavailableError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slurm:
-    """A running Slurm.
+    """A running Slurm."""
 
-    Attributes:
-        folder: where its commands, settings and logs are.
-    """
-
+    #: Where its commands, settings and logs are.
     folder: Path
 
     def environment(self, **variables: str) -> dict[str, str]:
@@ -62,26 +59,18 @@ class Slurm:
         return [known.get(job_id, "").split(" ")[0] for job_id in job_ids]
 
     def is_any_alive(self, *job_ids: str) -> bool:
-        """Say whether one of the jobs waits or runs."""
         return bool({"PENDING", "RUNNING", "COMPLETING"} & set(self.states(*job_ids)))
 
     def queued(self) -> list[str]:
-        """Return the ids of the jobs that wait or run."""
         return self.run("squeue", "--noheader", "--format=%i").split()
 
     def cancel_all(self) -> None:
-        """End every job."""
         self.run("scancel", "--full", "--state=RUNNING", "--signal=KILL")
         self.run("scancel", "--state=PENDING")
         wait_until(lambda: not self.run("squeue", "--noheader"), "no job is left")
 
 
 def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 180) -> None:
-    """Return when something has become true.
-
-    Raises:
-        AssertionError: it has not within the limit.
-    """
     deadline = time.monotonic() + limit_s
     while not is_true():
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s until {what}"
@@ -90,14 +79,7 @@ def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 180) 
 
 @contextmanager
 def running_slurm(num_nodes: int = 1) -> Iterator[Slurm]:
-    """Yield a Slurm with partitions `cpu` and `gpu` and accounting; a node has four processors and two GPUs.
-
-    Args:
-        num_nodes: how many times this machine is a node.
-
-    Raises:
-        SlurmUnavailableError: this machine cannot have one.
-    """
+    """Yield a Slurm with partitions `cpu` and `gpu` and accounting; a node has four processors and two GPUs."""
     # Not below pytest's folder: the path of a socket has 107 characters at most.
     parent = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     parent.chmod(0o755)
@@ -112,11 +94,6 @@ def running_slurm(num_nodes: int = 1) -> Iterator[Slurm]:
 
 
 def _script(*arguments: str, limit_s: float) -> None:
-    """Run the script.
-
-    Raises:
-        SlurmUnavailableError: it fails, or takes too long.
-    """
     command = ["bash", str(_SCRIPT), *arguments]
     with tempfile.TemporaryFile("w+") as log:  # not a pipe: the daemons would keep it open
         try:

@@ -19,13 +19,11 @@ def write_counting_chats(path: Path, *, num_chats: int) -> Path:
 
 
 def write_counting_tokenizer(folder: Path, chats: Path) -> Path:
-    """Train a ChatML tokenizer on the chats."""
     texts = [turn["content"] for line in chats.read_text().splitlines() for turn in json.loads(line)["messages"]]
     return train_chatml_tokenizer(folder, texts, vocab_size=320)
 
 
 def build_counting_artifact(folder: Path, tokenizer: Path, *, packed_sequence_size: int, pad_seq_to_mult: int) -> Path:
-    """Build an artifact of counting chats with bridgepack and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     recipe = bridgepack.SFTRecipe.from_mapping(
         {

@@ -15,8 +15,8 @@ from bridgepack.data.tasks import Progress
 from bridgepack.records import Manifest
 
 CLI = (sys.executable, "-c", "from bridgepack.cli import main; main()")
-#: Hides torch, as on a machine that only builds: transformers would import it, which takes many seconds a process.
-_WITHOUT_TORCH = """\
+#: Can hide torch, as on a machine that only builds: transformers would import it, which takes many seconds a process.
+WITHOUT_TORCH = """\
 import sys
 from importlib.machinery import PathFinder
 
@@ -25,7 +25,8 @@ class WithoutTorch(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name == "torch" else super().find_spec(name, path, target)
 
-sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
+def hide_torch():
+    sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
 """
 
 Row = dict[str, Any]
@@ -37,38 +38,32 @@ def tokenized_row(*input_ids: int, num_prompt: int = 1) -> Row:
 
 
 def chat_row(question: str, answer: str) -> Row:
-    """Return a conversation of two turns."""
     return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
 
 
 def write_json_lines(path: Path, rows: Iterable[Any]) -> Path:
-    """Write rows, one a line, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
+def small_recipe(train: Any, tokenizer: Path | str, **sections: Any) -> SFTRecipe:
+    """Return a recipe with packs of 16; `sections` stand in place of those that it has."""
+    data = {"train": train if isinstance(train, list) else str(train)}
+    given = {"data": data, "tokenizer": {"name_or_path": str(tokenizer)}, "packing": {"packed_sequence_size": 16}}
+    return SFTRecipe.from_mapping({"name": "small", **given, **sections})
+
+
 def tokenized_recipe(train: Path | str | list[Any], tokenizer: Path, **changes: Any) -> SFTRecipe:
     """Return a recipe for rows of ids with packs of 16; `changes` are dotted paths with `__` for the dot."""
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": "small",
-            "data": {"train": train if isinstance(train, list) else str(train)},
-            "tokenizer": {"name_or_path": str(tokenizer)},
-            "preprocessing": {"kind": "tokenized"},
-            "packing": {"packed_sequence_size": 16},
-        }
-    )
-    return with_changes(recipe, changes)
+    return with_changes(small_recipe(train, tokenizer, preprocessing={"kind": "tokenized"}), changes)
 
 
 def with_changes(recipe: SFTRecipe, changes: Mapping[str, Any]) -> SFTRecipe:
-    """Return the recipe with `section__field` set to other values."""
     return recipe.override({path.replace("__", "."): value for path, value in changes.items()}) if changes else recipe
 
 
 def write_recipe(path: Path, recipe: SFTRecipe) -> Path:
-    """Write a recipe as YAML (JSON is YAML) and return the path."""
     path.write_text(recipe.model_dump_json(exclude_unset=True, indent=1))
     return path
 
@@ -83,7 +78,6 @@ def build(
 
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
-    """Return path -> bytes of every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -115,13 +109,12 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
     """Return the variables for a process of bridgepack that finds this package and no torch."""
     site = folder / "without-torch"
     site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(_WITHOUT_TORCH)
+    (site / "sitecustomize.py").write_text(f"{WITHOUT_TORCH}\nhide_torch()\n")
     paths = [str(site), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HOME": str(folder / "hf-home"), **changes}
 
 
 def run_cli(folder: Path, *arguments: Any, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, in `folder`."""
     return subprocess.run(
         [*CLI, *map(str, arguments)],
         cwd=folder,

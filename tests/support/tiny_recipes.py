@@ -2,13 +2,11 @@
 
 Usage: python -m tests.support.tiny_recipes REQUESTS.json RESULTS.json
 
-The requests are a list of `TinyRequest`, the results a list of `TinyResult`. One process serves them all.
+The requests are a list of `TinyRequest`, the results say what was seen. One process serves them all.
 Upstream places: B/ is megatron-bridge 0.6.2, C/ is megatron-core 0.19.2.
 """
 
-import dataclasses
 import json
-import math
 import re
 import sys
 from collections.abc import Mapping
@@ -42,20 +40,10 @@ ON_CPU: Mapping[str, Any] = {
     },
 }
 _TINY: Mapping[str, Any] = {
-    "num_hidden_layers": NUM_LAYERS,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "max_position_embeddings": PACKED_SEQUENCE_SIZE,
-    "initializer_range": 0.1,
-    "vocab_size": VOCAB_SIZE,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
+    **{"num_hidden_layers": NUM_LAYERS, "hidden_size": 64, "intermediate_size": 128, "vocab_size": VOCAB_SIZE},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-5},
+    **{"rope_theta": 10000.0, "max_position_embeddings": PACKED_SEQUENCE_SIZE, "initializer_range": 0.1},
+    **{"tie_word_embeddings": False, "torch_dtype": "bfloat16"},
 }
 _MODELS: Mapping[Model, Mapping[str, Any]] = {
     "dense": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False},
@@ -63,62 +51,24 @@ _MODELS: Mapping[Model, Mapping[str, Any]] = {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
         "attention_bias": False,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-        "router_aux_loss_coef": 0.001,
+        **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True},
+        **{"decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001},
     },
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TinyRequest:
-    """What to train.
-
-    Attributes:
-        work: folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
-    """
+    """What to train."""
 
     model: Model
     method: MethodKind
     artifact: str
+    #: Folder with training.jsonl, validation.jsonl, tokenizer/ and the models' folders.
     work: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TinyResult:
-    """What finetune() did.
-
-    Attributes:
-        losses: the host's training loss after each optimiser step.
-        eval_losses: the host's validation loss, one per evaluation.
-        loss_of_weights: training loss of the checkpoint it started from, over the packs of the first step.
-        num_thd_calls: attention calls with packed sequences, all layers.
-        saved_steps: steps of the checkpoints it left.
-        num_frozen: numbers that are not trained.
-        trained_modules: names of the layers that are trained, each once, sorted.
-        adapted_modules: names of the layers that have an adapter, each once, sorted.
-    """
-
-    losses: list[float]
-    eval_losses: list[float]
-    num_skipped_steps: int
-    num_thd_calls: int
-    num_dense_calls: int
-    saved_steps: list[int]
-    num_trained: int
-    num_frozen: int
-    trained_modules: list[str]
-    adapted_modules: list[str]
-    num_experts: int
-    loss_of_weights: float = math.nan
-
-
 def write_model(folder: Path, model: Model) -> Path:
-    """Write the config.json of a tiny model, as a folder of the Hugging Face hub has it, and return the folder."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**_TINY, **_MODELS[model]}))
     return folder
@@ -135,7 +85,6 @@ def write_weights(folder: Path, *, num_layers: int) -> Path:
 
 
 def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
-    """Return the recipe of ten steps over packs of the example conversations."""
     return SFTRecipe.from_mapping(
         {
             "name": f"tiny-{model}-{method}",
@@ -161,7 +110,6 @@ def tiny_recipe(work: Path, model: Model, method: MethodKind) -> SFTRecipe:
 
 
 def main(requests_path: str, results_path: str) -> None:
-    """Run finetune() for each request."""
     from bridgepack.bridge.import_on_cpu import install_import_hook
 
     install_import_hook()
@@ -170,18 +118,16 @@ def main(requests_path: str, results_path: str) -> None:
     run_cuda_calls_on_cpu()
     run_the_rest_on_cpu()
     requests = [TinyRequest(**request) for request in json.loads(Path(requests_path).read_text())]
-    results = [dataclasses.asdict(_finetune(request)) for request in requests]
+    results = [_finetune(request) for request in requests]
     Path(results_path).write_text(json.dumps(results))
 
 
-def _finetune(request: TinyRequest) -> TinyResult:
+def _finetune(request: TinyRequest) -> dict[str, Any]:
     from megatron.bridge.training.finetune import finetune
 
-    work = Path(request.work)
-    recipe = tiny_recipe(work, request.model, request.method)
+    recipe = tiny_recipe(Path(request.work), request.model, request.method)
     loss = _write_random_weights(recipe, request.artifact)
-    result = _train(finetune, _config(recipe, request.artifact))
-    return dataclasses.replace(result, loss_of_weights=loss)
+    return {**_train(finetune, recipe, request.artifact), "loss_of_weights": loss}
 
 
 def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
@@ -193,55 +139,19 @@ def _write_random_weights(recipe: SFTRecipe, artifact: str) -> float:
 
     changes = {"schedule.train_iters": 1, "optimizer.lr": 1e-9, "method": {"kind": "full"}}
     weights = {"checkpoint": {"folder": recipe.checkpoint.pretrained}, "bridge_overrides.rng": {"seed": 1}}
-    return _train(pretrain, _config(recipe.override({**changes, **weights}), artifact)).losses[0]
+    return float(_train(pretrain, recipe.override({**changes, **weights}), artifact)["losses"][0])
 
 
-def _config(recipe: SFTRecipe, artifact: str) -> Any:
-    """Return the ConfigContainer of a recipe; the class of its attention layers is no plain value, so set here."""
-    from tests.support.cpu_training import thd_layer_spec
+def _train(entry_point: Any, recipe: SFTRecipe, artifact: str) -> dict[str, Any]:
+    """Train; the class of attention layers is no plain value that a recipe could name, so it is set here."""
+    from bridgepack.api import forward_step_for
+    from tests.support.cpu_training import thd_layer_spec, train
 
     config = recipe.to_bridge(artifact=artifact)
     config.model.transformer_layer_spec = thd_layer_spec
-    return config
-
-
-def _train(entry_point: Any, config: Any) -> TinyResult:
-    from megatron.bridge.training.callbacks import CallbackManager
-
-    from bridgepack.api import forward_step_for
-
-    losses: list[float] = []
-    eval_losses: list[float] = []
-    skipped: list[bool] = []
-    modules: dict[str, Any] = {}
-
-    def see_step(context: Any) -> None:
-        losses.append(float(context.loss_dict["lm loss"]))
-        skipped.append(bool(context.skipped_iter))
-        modules.update(context.model[0].named_modules())
-
-    callbacks = CallbackManager()
-    callbacks.register("on_train_step_end", see_step)
-    callbacks.register("on_eval_end", lambda context: eval_losses.append(float(context.total_loss_dict["lm loss"])))
-    entry_point(config, forward_step_for(config), callbacks=callbacks)
-    return TinyResult(
-        losses=losses,
-        eval_losses=eval_losses,
-        num_skipped_steps=sum(skipped),
-        saved_steps=[int(path.name.removeprefix("iter_")) for path in Path(config.checkpoint.save).glob("iter_*")],
-        **_attention_calls(modules),
-        **_shape(modules),
-    )
-
-
-def _attention_calls(modules: Mapping[str, Any]) -> dict[str, Any]:
-    from tests.support.cpu_training import ThdAttention
-
-    layers = [module for module in modules.values() if isinstance(module, ThdAttention)]
-    return {
-        "num_thd_calls": sum(layer.num_thd_calls for layer in layers),
-        "num_dense_calls": sum(layer.num_dense_calls for layer in layers),
-    }
+    seen, modules = train(entry_point, config, forward_step_for(config))
+    saved = [int(path.name.removeprefix("iter_")) for path in Path(config.checkpoint.save).glob("iter_*")]
+    return {**seen, "saved_steps": saved, **_shape(modules)}
 
 
 def _shape(modules: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,27 +29,20 @@ TokenizerJson = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A chat template and the tokenizer that goes with it.
-
-    Attributes:
-        name: of the family, for test ids.
-        template: Jinja source.
-        control_tokens: its turn markers, added to the vocabulary as tokens of their own.
-        eos_token: one of them.
-        edit: changes tokenizer.json before it is written.
-        assistant_markers: `preprocessing.assistant_markers` of the recipe; empty where the family is known.
-    """
+    """A chat template and the tokenizer that goes with it."""
 
     name: str
     template: str
     control_tokens: tuple[str, ...] = ("<|im_start|>", "<|im_end|>")
+    #: One of them.
     eos_token: str = "<|im_end|>"
+    #: Changes tokenizer.json before it is written.
     edit: Callable[[TokenizerJson], None] = lambda tokenizer: None
+    #: `preprocessing.assistant_markers` of the recipe; empty where the family is known.
     assistant_markers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_tokenizer(folder: Path, family: Family) -> Path:
-    """Write a family's tokenizer as Hugging Face lays it out and return its folder."""
     train_chatml_tokenizer(folder, TEXTS, vocab_size=VOCAB_SIZE)
     path = folder / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
@@ -71,7 +64,6 @@ def write_tokenizer(folder: Path, family: Family) -> Path:
 
 
 def loaded_tokenizer(folder: Path, family: Family) -> ChatTokenizer:
-    """Return a family's tokenizer, written to a folder and loaded."""
     return load_tokenizer(TokenizerConfig(name_or_path=str(write_tokenizer(folder, family))))
 
 

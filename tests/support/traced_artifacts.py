@@ -24,7 +24,6 @@ def source_rows() -> list[Row | None]:
 
 
 def write_source(path: Path, rows: list[Row | None]) -> Path:
-    """Write rows, one a line, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(row) if row is not None else ''}\n" for row in rows))
     return path
@@ -40,7 +39,6 @@ def traced_recipe(train: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
 
 
 def build_traced(folder: Path, tokenizer: Path, **changes: Any) -> Path:
-    """Build the tiny artifact in a folder that holds its source, too, and return its folder."""
     source = write_source(folder / "rows.jsonl", source_rows())
     return build(traced_recipe(source, tokenizer, **changes), folder / "artifact").output
 

@@ -2,11 +2,10 @@
 
 Usage: python -m tests.support.training_run REQUESTS.json RESULTS.json
 
-The requests are a list of `TrainingRequest`, the results a list of {entry point: `TrainingResult`}. One process
+The requests are a list of `TrainingRequest`, the results a list of {entry point: what `train` saw}. One process
 serves them all, because importing megatron-bridge takes longer than training.
 """
 
-import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -16,46 +15,18 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRequest:
-    """What to train.
+    """What to train."""
 
-    Attributes:
-        artifact: folder with training/, validation/ and bridge_metadata.json.
-        tokenizer: folder of a Hugging Face tokenizer.
-        work: folder for the checkpoint.
-        packed_sequence_size: runtime tokens of a pack.
-        pad_seq_to_mult: multiple the artifact was made with.
-        pad_cu_seqlens: whether the host pads cu_seqlens to one shape.
-        num_steps: optimiser steps of pretrain() and of finetune().
-        num_packs_per_step: global batch size.
-    """
-
+    #: Folder with training/, validation/ and bridge_metadata.json.
     artifact: str
     tokenizer: str
     work: str
     packed_sequence_size: int
     pad_seq_to_mult: int
     pad_cu_seqlens: bool = False
+    #: Optimiser steps of pretrain() and of finetune().
     num_steps: int = 24
     num_packs_per_step: int = 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingResult:
-    """What one call of an entry point did.
-
-    Attributes:
-        losses: the host's training loss after each optimiser step.
-        num_skipped_steps: steps the optimiser skipped.
-        eval_losses: the host's validation loss, one per evaluation.
-        num_thd_calls: attention calls with packed sequences, all layers.
-        num_dense_calls: attention calls without.
-    """
-
-    losses: list[float]
-    num_skipped_steps: int
-    eval_losses: list[float]
-    num_thd_calls: int
-    num_dense_calls: int
 
 
 NUM_LAYERS = 2
@@ -76,43 +47,16 @@ def main(requests_path: str, results_path: str) -> None:
 
 def _pretrain_and_finetune(request: TrainingRequest) -> dict[str, Any]:
     from megatron.bridge.training.finetune import finetune
+    from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
 
+    from tests.support.cpu_training import train
+
     checkpoint = str(Path(request.work, "checkpoint"))
-    results = {
-        "pretrain": _train(pretrain, _config(request, save=checkpoint)),
-        "finetune": _train(finetune, _config(request, pretrained_checkpoint=checkpoint)),
+    return {
+        "pretrain": train(pretrain, _config(request, save=checkpoint), forward_step)[0],
+        "finetune": train(finetune, _config(request, pretrained_checkpoint=checkpoint), forward_step)[0],
     }
-    return {name: dataclasses.asdict(result) for name, result in results.items()}
-
-
-def _train(entry_point: Any, config: Any) -> TrainingResult:
-    from megatron.bridge.training.callbacks import CallbackManager
-    from megatron.bridge.training.gpt_step import forward_step
-
-    from tests.support.cpu_training import ThdAttention
-
-    losses: list[float] = []
-    eval_losses: list[float] = []
-    skipped: list[bool] = []
-    layers: set[ThdAttention] = set()
-
-    def see_step(context: Any) -> None:
-        losses.append(float(context.loss_dict["lm loss"]))
-        skipped.append(bool(context.skipped_iter))
-        layers.update(m for chunk in context.model for m in chunk.modules() if isinstance(m, ThdAttention))
-
-    callbacks = CallbackManager()
-    callbacks.register("on_train_step_end", see_step)
-    callbacks.register("on_eval_end", lambda context: eval_losses.append(float(context.total_loss_dict["lm loss"])))
-    entry_point(config, forward_step, callbacks=callbacks)
-    return TrainingResult(
-        losses=losses,
-        num_skipped_steps=sum(skipped),
-        eval_losses=eval_losses,
-        num_thd_calls=sum(layer.num_thd_calls for layer in layers),
-        num_dense_calls=sum(layer.num_dense_calls for layer in layers),
-    )
 
 
 def _config(request: TrainingRequest, *, save: str | None = None, pretrained_checkpoint: str | None = None) -> Any:

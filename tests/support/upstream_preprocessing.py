@@ -74,7 +74,6 @@ class ChatPair:
             )
 
     def host(self, row: Columns) -> HostOutcome:
-        """Return what the host makes of a row."""
         from megatron.bridge.data.conversation_processing import tokenize_chat_example
 
         try:
@@ -100,13 +99,7 @@ class PromptCompletionPair:
     """Both sides' prompt-completion preprocessing over one tokenizer; the settings are bridgepack's."""
 
     def __init__(self, folder: Path, *, max_sequence_length: int | None = None, **settings: Any) -> None:
-        """Load both.
-
-        Args:
-            folder: of the tokenizer.
-            max_sequence_length: runtime tokens that longer rows are truncated to; no limit by default.
-            settings: fields that `PromptCompletionPreprocessing` has in common with the host's.
-        """
+        """Load both; the settings are those that both sides have."""
         from megatron.bridge.data.sft_processing import PromptCompletionSFTPreprocessingConfig
 
         over_long = "drop" if max_sequence_length is None else "truncate"
@@ -120,7 +113,6 @@ class PromptCompletionPair:
         self._max_length = None if max_sequence_length is None else max_sequence_length + 1
 
     def host(self, row: Columns) -> HostOutcome:
-        """Return what the host makes of a row."""
         from megatron.bridge.data.sft_processing import tokenize_prompt_completion_example
 
         try:
@@ -168,10 +160,7 @@ def assert_same_rows(
 ) -> Counter[str]:
     """Assert that both sides agree on every row; return how many are `equal` and how many both `refuse`.
 
-    Args:
-        pair: both sides.
-        rows: as bridgepack gets them.
-        host_rows: the same rows as the host takes them, where its schemas are fewer.
+    `host_rows` are the same rows as the host takes them, where its schemas are fewer.
     """
     counts: Counter[str] = Counter()
     for number, (ours, theirs) in enumerate(_outcome_pairs(pair, rows, host_rows or rows), 1):
@@ -211,8 +200,7 @@ def prepare_host_packs(
 ) -> list[Row]:
     """Return the rows that the host's own preparation packs a JSON Lines file into, in runtime tokens.
 
-    The packed file and `metadata.json` go into the folder `output`, an index beside the input; `dataset_options` are
-    the host's `dataset_kwargs`, which choose the preprocessing. What the host raises for its first bad row passes.
+    `dataset_options` are the host's `dataset_kwargs`, which choose the preprocessing.
     """
     from megatron.bridge.data.builders.gpt_sft import build_gpt_sft_split
     from megatron.bridge.data.packing.offline import prepare_gpt_sft_packed_data

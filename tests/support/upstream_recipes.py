@@ -63,10 +63,7 @@ def recipes_offline(directory: Path) -> Iterator[None]:
 
 
 def load_recipe_config(function: RecipeFunction) -> Any:
-    """Return the ConfigContainer of a recipe, made as on a host with the GPU it is named after.
-
-    Wants `recipes_offline()` around it.
-    """
+    """Return the ConfigContainer of a recipe, made as on a host with its GPU; wants `recipes_offline()` around it."""
     with _silence(), pretend_gpu_host(gpu_of(f"{function.__module__}.{function.__name__}")):
         return function()
 
@@ -90,12 +87,7 @@ def world_size_of(name: str, config: Any = None) -> int:
 def validate(config: Any, world_size: int) -> str | None:
     """Return what the host's `runtime_config_update` raises for a config on `world_size` ranks, None if it passes.
 
-    Works on a copy, and leaves the environment and the log as they were. PEFT gets a folder as its checkpoint. The
-    verdict is that of the machine at hand: put `pretend_gpu_host()` around it.
-
-    Example:
-        >>> validate(config, 8)
-        'ValueError: Micro batch size should be 1 when training with packed sequence, but got 2 ...'
+    Works on a copy. The verdict is that of the machine at hand: put `pretend_gpu_host()` around it.
     """
     from megatron.bridge.training.config import runtime_config_update
 

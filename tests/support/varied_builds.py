@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
 from bridgepack.data.stages import split as splits
-from tests.support.small_builds import chat_row, tokenized_row, write_json_lines
+from tests.support.small_builds import chat_row, small_recipe, tokenized_row, write_json_lines
 
 PACKED_SEQUENCE_SIZE = 256
 #: Stored tokens of a shard: the rows below give three training shards and one of validation.
@@ -24,19 +23,10 @@ _OVER_LONG_ROW = 7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """One way to build.
-
-    Attributes:
-        name: of the folder.
-        rows: kind of input: `chats`, `turns` (chats of two answers), `pairs` or `ids`.
-        has_validation: there is a file for validation.
-        packing: changes to the recipe's section.
-        data: the same.
-        preprocessing: the section; that of chats by default.
-        parallelism: the section.
-    """
+    """One way to build."""
 
     name: str
+    #: Kind of input: `chats`, `turns` (chats of two answers), `pairs` or `ids`.
     rows: str = "chats"
     has_validation: bool = True
     packing: Mapping[str, Any] = field(default_factory=dict)
@@ -64,20 +54,12 @@ def write_inputs(folder: Path) -> Path:
 
 
 def build_variant(variant: Variant, folder: Path, *, inputs: Path, tokenizer: Path) -> Path:
-    """Build a variant in several shards and return its folder."""
     data = {"train": str(inputs / f"training-{variant.rows}.jsonl"), **variant.data}
     if variant.has_validation:
         data["validation"] = str(inputs / f"validation-{variant.rows}.jsonl")
-    recipe = SFTRecipe.from_mapping(
-        {
-            "name": variant.name,
-            "data": data,
-            "tokenizer": {"name_or_path": str(tokenizer)},
-            "preprocessing": dict(variant.preprocessing),
-            "packing": {"packed_sequence_size": PACKED_SEQUENCE_SIZE, **variant.packing},
-            "parallelism": dict(variant.parallelism),
-        }
-    )
+    packing = {"packed_sequence_size": PACKED_SEQUENCE_SIZE, **variant.packing}
+    sections = {"preprocessing": dict(variant.preprocessing), "parallelism": dict(variant.parallelism)}
+    recipe = small_recipe("", tokenizer, name=variant.name, data=data, packing=packing, **sections)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "_SHARD_TOKENS", SHARD_TOKENS)
         return build_artifact(recipe, output=folder / variant.name).output

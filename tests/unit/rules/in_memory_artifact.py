@@ -70,7 +70,6 @@ class InMemoryArtifact:
 
 
 def row_batch(rows: list[Row], *, shard: str = "training/shard", first_row: int = 0) -> RowBatch:
-    """Return the rows as flat arrays."""
     columns = [[np.asarray(row[index]) for row in rows] for index in range(3)]
     flat = [_concatenated(column) for column in columns]
     offsets = [
@@ -107,12 +106,10 @@ def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
 
 
 def artifact_facts(case: Mapping[str, Any]) -> ArtifactFacts:
-    """Return what is known about the artifact of a case once its rows have been streamed."""
     return judge_artifact(artifact(case))[1]
 
 
 def check(case: Mapping[str, Any], *, max_tokens: int = 1 << 20, **options: Any) -> CheckReport:
-    """Return what the rules say about a case."""
     subject = artifact(case)
     context = case.get("context")
     if context is not None:
@@ -127,7 +124,6 @@ def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _shards_of(case: Mapping[str, Any]) -> dict[str, dict[str, list[Row]]]:
-    """Return split -> path -> rows."""
     splits = {split: _expanded(rows) for split, rows in case.get("rows", {"training": GOOD_ROWS}).items()}
     rows_per_shard = case.get("rows_per_shard", 10**9)
     shards: dict[str, dict[str, list[Row]]] = {}
@@ -163,12 +159,12 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
             "pad_seq_to_mult": multiple,
             "tokenizer": {"eos_token_id": EOS_TOKEN_ID, "vocab_size": 100},
             "recipe": {"preprocessing": {"loss_mode": "assistant"}},
+            **{"format_version": 3, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
             "splits": {
                 split: {
-                    "name": split,
+                    **{"name": split, "inputs": (), "drop_examples": (), "drops": {"over_long": 1}},
                     "shards": [_record(path, rows) for path, rows in group.items()],
                     "statistics": statistics[split],
-                    "drops": {"over_long": 1},
                 }
                 for split, group in shards.items()
             },
@@ -176,22 +172,15 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
         "shards": {
             split: [
                 _record(path, rows)
-                | {
-                    "exists": True,
-                    "columns": dict(COLUMNS),
-                    "row_group_rows": [len(rows)],
-                    "row_group_tokens": [sum(len(row[0]) for row in rows)],
-                    "read_error": None,
-                }
+                | {"exists": True, "columns": dict(COLUMNS), "read_error": None}
+                | {"row_group_rows": [len(rows)], "row_group_tokens": [sum(len(row[0]) for row in rows)]}
                 for path, rows in group.items()
             ]
             for split, group in shards.items()
         },
         "metadata": {
-            "path": "bridge_metadata.json",
-            "exists": True,
+            **{"path": "bridge_metadata.json", "exists": True, "read_error": None},
             "content": [_metadata(statistics[split], size) for split in shards],
-            "read_error": None,
         },
         "unlisted": [],
         "read_errors": {},
@@ -206,18 +195,13 @@ def _statistics(rows: list[Row]) -> dict[str, Any]:
     lengths = [end - start - 1 for ids, _, starts in rows for start, end in pairwise([*starts, len(ids)])]
     widths = [len(ids) - len(starts) for ids, _, starts in rows]
     return {
-        "num_rows_in": len(lengths) + 1,
-        "num_blank_lines": 0,
-        "num_sequences": len(lengths),
-        "num_truncated": 0,
-        "num_packs": len(rows),
-        "num_tokens": sum(lengths),
-        "num_alignment_tokens": 0,
+        **{"num_rows_in": len(lengths) + 1, "num_blank_lines": 0, "num_truncated": 0, "num_alignment_tokens": 0},
+        **{"num_sequences": len(lengths), "num_packs": len(rows), "num_tokens": sum(lengths)},
         "num_trained_tokens": sum(int(value) for _, mask, _ in rows for value in mask),
         "max_runtime_length": max(lengths, default=0),
         "max_sequences_per_pack": max((len(starts) for _, _, starts in rows), default=0),
         "min_pack_tokens": min(widths, default=0),
-        "length_histogram": [[1 << 20, len(lengths)]],
+        "length_histogram": ((1 << 20, len(lengths)),),
     }
 
 
@@ -234,31 +218,13 @@ def _metadata(statistics: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 
 def _manifest(values: Mapping[str, Any]) -> Manifest:
-    return Manifest(
-        format_version=3,
-        fingerprint="f" * 64,
-        packed_sequence_size=values["packed_sequence_size"],
-        pad_seq_to_mult=values["pad_seq_to_mult"],
-        tokenizer=values["tokenizer"],
-        recipe=values["recipe"],
-        resolved={},
-        splits=tuple(_split(split) for split in values["splits"].values()),
-        versions={},
-    )
+    return Manifest(**{**values, "splits": tuple(map(_split, values["splits"].values()))})
 
 
 def _split(values: Mapping[str, Any]) -> SplitRecord:
-    statistics = values["statistics"] | {
-        "length_histogram": tuple(tuple(bucket) for bucket in values["statistics"]["length_histogram"])
-    }
-    return SplitRecord(
-        name=values["name"],
-        inputs=(),
-        shards=tuple(ShardRecord(**shard) for shard in values["shards"]),
-        statistics=SplitStatistics(**statistics),
-        drops=values["drops"],
-        drop_examples=(),
-    )
+    shards = tuple(ShardRecord(**shard) for shard in values["shards"])
+    own = {"shards": shards, "statistics": SplitStatistics(**values["statistics"])}
+    return SplitRecord(**{**values, **own})
 
 
 def _set_all(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,20 +49,17 @@ def content_of(rule: Rule) -> dict[str, Any]:
 
 
 def cases_of(rule: Rule, kind: str) -> list[dict[str, Any]]:
-    """Return the cases of a rule, `bad` or `good`."""
     cases = content_of(rule)[kind]
     return cases if isinstance(cases, list) else [cases]
 
 
 def base_values() -> dict[str, Any]:
-    """Return the settings of a healthy run."""
     values = _with_paths(json.loads(BASE.read_text(encoding="utf-8")))
     assert isinstance(values, dict)
     return values
 
 
 def subject_of(case: Mapping[str, Any]) -> Run:
-    """Return the run of a case."""
     values: dict[str, Any] = {} if case.get("recipe") else base_values()
     for path in case.get("remove", []):
         _remove(values, path)
@@ -116,8 +113,6 @@ def _with_paths(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class InMemoryFiles:
-    """A file system of a few names."""
-
     files: Mapping[str, Any]
     modified: Mapping[str, float] = field(default_factory=dict)
     read_only: tuple[str, ...] = ()

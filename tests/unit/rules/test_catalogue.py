@@ -8,24 +8,17 @@ import pytest
 
 from bridgepack.rules.registry import ALL_RULES
 
-#: Area -> numbers of the entries in it. Together 236.
-AREAS = {
-    "PSB0": range(1, 29),
-    "PSB1": range(101, 119),
-    "PSB2": range(201, 221),
-    "PSB3": range(301, 325),
-    "PSB4": range(401, 412),
-    "PSB5": range(501, 528),
-    "PSB6": range(601, 618),
-    "PSB7": range(701, 724),
-    "PSB8": range(801, 816),
-    "PSB9": range(901, 915),
-    "PSC1": range(101, 110),
-    "PSC2": range(201, 212),
-    "PSC3": range(301, 305),
-    "PSC4": range(401, 416),
+#: Entries of each area: first and last number. Together 236.
+AREAS = """
+PSB 1-28 101-118 201-220 301-324 401-411 501-527 601-617 701-723 801-815 901-914
+PSC 101-109 201-211 301-304 401-415
+"""
+IDS = {
+    f"{area}{number:03}"
+    for area, *spans in map(str.split, AREAS.strip().splitlines())
+    for first, last in (map(int, span.split("-")) for span in spans)
+    for number in range(first, last + 1)
 }
-IDS = {f"{area[:3]}{number:03}" for area, numbers in AREAS.items() for number in numbers}
 #: Number of an entry -> `rules`: their codes; `by_construction`: the place in the package that makes it impossible;
 #: `not_checkable`: why it cannot be judged before a run.
 CATALOGUE: dict[str, dict[str, Any]] = json.loads(

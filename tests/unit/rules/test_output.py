@@ -20,25 +20,15 @@ FINDING = Finding(
 REPORT = CheckReport(
     findings=(FINDING,),
     rules_run=("BP303", "BP330"),
-    rules_skipped=(
-        SkippedRule(code="BP342", name="shard-size-differs", reason="the artifact has no manifest"),
-        SkippedRule(code="BP343", name="shard-checksum-differs", reason="the artifact has no manifest"),
+    rules_skipped=tuple(
+        SkippedRule(code=code, name=name, reason="the artifact has no manifest")
+        for code, name in (("BP342", "shard-size-differs"), ("BP343", "shard-checksum-differs"))
     ),
-    num_shards=8,
-    num_shards_read=8,
-    num_rows=8192,
-    num_sound_rows=8192,
-    num_tokens=33554432,
+    **{"num_shards": 8, "num_shards_read": 8, "num_rows": 8192, "num_sound_rows": 8192, "num_tokens": 33554432},
 )
 CLEAN = CheckReport(
-    findings=(),
-    rules_run=("BP303",),
-    rules_skipped=(),
-    num_shards=1,
-    num_shards_read=1,
-    num_rows=1,
-    num_sound_rows=1,
-    num_tokens=7,
+    **{"findings": (), "rules_run": ("BP303",), "rules_skipped": ()},
+    **{"num_shards": 1, "num_shards_read": 1, "num_rows": 1, "num_sound_rows": 1, "num_tokens": 7},
 )
 TEXT = """\
 error[BP330]: row-wider-than-pack
@@ -75,52 +65,22 @@ def test_colours_only_when_asked_and_without_other_change() -> None:
 
 def test_json_keys_are_stable() -> None:
     content = json.loads(render_json(REPORT))
-    assert list(content) == [
-        "format_version",
-        "target",
-        "versions",
-        "summary",
-        "findings",
-        "suppressed",
-        "rules_run",
-        "rules_skipped",
-        "rules_not_applicable",
-    ]
+    names = "format_version target versions summary findings suppressed rules_run rules_skipped rules_not_applicable"
+    assert list(content) == names.split()
     assert content["format_version"] == 1
     assert content["summary"] == {
-        "num_errors": 1,
-        "num_warnings": 0,
-        "num_advice": 0,
-        "num_suppressed": 0,
-        "num_rules_run": 2,
-        "num_rules_skipped": 2,
-        "num_shards": 8,
-        "num_shards_read": 8,
-        "num_rows": 8192,
-        "num_sound_rows": 8192,
-        "num_tokens": 33554432,
+        **{"num_errors": 1, "num_warnings": 0, "num_advice": 0, "num_suppressed": 0, "num_rules_run": 2},
+        **{"num_rules_skipped": 2, "num_shards": 8, "num_shards_read": 8},
+        **{"num_rows": 8192, "num_sound_rows": 8192, "num_tokens": 33554432},
     }
+    same = "code name severity where found allowed why fix"
     assert content["findings"] == [
         {
-            "code": "BP330",
-            "name": "row-wider-than-pack",
-            "severity": "error",
-            "where": FINDING.where,
-            "file": "",
-            "line": None,
-            "found": FINDING.found,
-            "allowed": FINDING.allowed,
-            "why": FINDING.why,
-            "fix": FINDING.fix,
-            "noticed": "",
+            **{name: getattr(FINDING, name) for name in same.split()},
+            **{"file": "", "line": None, "noticed": "", "changes": []},
             "url": "https://bridgepack.readthedocs.io/rules/BP330/",
-            "changes": [],
-            "num_occurrences": 1200,
-            "examples": list(FINDING.examples),
+            **{"num_occurrences": 1200, "examples": list(FINDING.examples)},
         }
     ]
-    assert content["rules_skipped"][0] == {
-        "code": "BP342",
-        "name": "shard-size-differs",
-        "reason": "the artifact has no manifest",
-    }
+    reason = "the artifact has no manifest"
+    assert content["rules_skipped"][0] == {"code": "BP342", "name": "shard-size-differs", "reason": reason}

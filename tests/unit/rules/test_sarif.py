@@ -18,16 +18,9 @@ TITLE = b"Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
 
 
 def finding(**fields: Any) -> Finding:
-    """Return a finding of BP004."""
     values: dict[str, Any] = {
-        "code": "BP004",
-        "name": "micro-batch-size-not-one",
-        "severity": "error",
-        "where": "batch.micro_batch_size",
-        "found": "2",
-        "allowed": "1 with offline packing",
-        "why": "Crash at start.",
-        "fix": "Set it to 1.",
+        **{"code": "BP004", "name": "micro-batch-size-not-one", "severity": "error", "where": "batch.micro_batch_size"},
+        **{"found": "2", "allowed": "1 with offline packing", "why": "Crash at start.", "fix": "Set it to 1."},
         **fields,
     }
     return Finding(**values)

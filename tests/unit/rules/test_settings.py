@@ -1,5 +1,6 @@
 """Settings are read by dotted path; what is not stated or of a wrong kind is a reason not to judge."""
 
+import re
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,8 +13,7 @@ from bridgepack.rules.engine.settings import Settings
 VALUES: dict[str, Any] = {
     "model": {
         "_target_": "a.b.GPTModelProvider",
-        "size": 4,
-        "flag": True,
+        **{"size": 4, "flag": True},
         "backend": {"_target_": "E", "_name_": "flash"},
     },
     "peft": None,
@@ -58,20 +58,14 @@ def test_absent_is_none_in_a_complete_config_and_a_reason_elsewhere() -> None:
     assert not settings(is_complete=True).is_stated("model.new")
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
-        ("integer", "dataset.text"),
-        ("integer", "model.flag"),
-        ("integer", "dataset.kwargs"),
-        ("number_or_none", "dataset.text"),
-        ("flag", "model.size"),
-        ("text_or_none", "dataset.names"),
-        ("text_or_none", "model.size"),
-        ("mapping", "dataset.names"),
-        ("class_name", "dataset.text"),
-    ],
-)
-def test_a_wrong_kind_is_a_reason(kind: str, path: str) -> None:
+WRONG = """
+integer dataset.text | integer model.flag | integer dataset.kwargs | number_or_none dataset.text | flag model.size
+text_or_none dataset.names | text_or_none model.size | mapping dataset.names | class_name dataset.text
+"""
+
+
+@pytest.mark.parametrize("wrong", re.split(r"[|\n]", WRONG.strip()))
+def test_a_wrong_kind_is_a_reason(wrong: str) -> None:
+    kind, path = wrong.split()
     with pytest.raises(CannotJudgeError):
         getattr(settings(is_complete=True), kind)(path)

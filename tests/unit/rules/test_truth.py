@@ -20,14 +20,7 @@ FULL_UNPADDED: Row = [[11, 12, 13, 14, 2, 11, 12, 13, 14, 2], [0, 1, 1, 1, 0] * 
 SHORT_UNPADDED: Row = [[11, 12, 13, 14, 2], [0, 0, 0, 1, 0], [0]]
 SHORT_END_PADDED: Row = [[11, 12, 2, 2, 2], [0, 1, 1, 0, 0], [0]]
 SHORT_TRAINS_EOS_INPUT: Row = [[11, 12, 2, 13, 99], [0, 0, 1, 0, 0], [0]]
-EVERY = [
-    FULL_END_PADDED,
-    FULL_PADDED_INSIDE,
-    FULL_UNPADDED,
-    SHORT_UNPADDED,
-    SHORT_END_PADDED,
-    SHORT_TRAINS_EOS_INPUT,
-]
+EVERY = [FULL_END_PADDED, FULL_PADDED_INSIDE, FULL_UNPADDED, SHORT_UNPADDED, SHORT_END_PADDED, SHORT_TRAINS_EOS_INPUT]
 
 
 def _sound(rows: list[Row], context: CheckContext = CONTEXT) -> Rows:
@@ -86,17 +79,16 @@ def test_overlap_of_one_split_with_itself_is_none() -> None:
     assert finder.shared() == ()
 
 
-def test_padding_never_reaches_the_first_token_of_a_sequence() -> None:
-    all_eos: Row = [[11, 12, 13, 14, 15, 2, 2, 2], [0] * 8, [0, 5]]
-    assert _truth([all_eos]).max_alignment_tokens == 2
-
-
-def test_a_sequence_of_eos_alone_is_not_fully_trained() -> None:
-    assert _truth([[[2, 2, 2, 2], [0] * 4, [0]]]).num_fully_trained == 0
-
-
-def test_eos_at_the_very_beginning_is_no_trained_label() -> None:
-    assert _truth([[[2, 11, 12, 13, 14], [0, 1, 1, 1, 1], [0]]]).num_trained_eos == 0
+@pytest.mark.parametrize(
+    ("ids", "mask", "name", "expected"),
+    [
+        pytest.param([11, 12, 13, 14, 15, 2, 2, 2], [0] * 8, "max_alignment_tokens", 2, id="padding stops at a start"),
+        pytest.param([2] * 4, [0] * 4, "num_fully_trained", 0, id="EOS alone is not fully trained"),
+        pytest.param([2, 11, 12, 13, 14], [0, *[1] * 4], "num_trained_eos", 0, id="EOS at the beginning is no label"),
+    ],
+)
+def test_edges_of_totals(ids: list[int], mask: list[int], name: str, expected: int) -> None:
+    assert getattr(_truth([[ids, mask, [0, 5] if len(ids) > 5 else [0]]]), name) == expected
 
 
 def test_repeated_tails_are_untrained_and_not_eos() -> None:
