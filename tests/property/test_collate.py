@@ -1,5 +1,6 @@
 """What holds for the predicted batch of any valid rows; the comparison with the real host is a contract test."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,13 +9,7 @@ from hypothesis import strategies as st
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.records import PackedRow
-from bridgepack.replay.collate import (
-    CollateMetadata,
-    CollateSettings,
-    HostBatch,
-    padding_row,
-    predict_batch,
-)
+from bridgepack.replay.collate import CollateMetadata, CollateSettings, HostBatch, padding_row, predict_batch
 from tests.support.packed_rows import EOS_TOKEN_ID, packed_rows
 
 Drawn = tuple[list[PackedRow], CollateSettings]
@@ -42,48 +37,28 @@ def _sequences(batch: HostBatch, row: int) -> list[slice]:
 
 
 @given(drawn=rows_and_settings())
-def test_stored_tokens_are_the_inputs_and_the_last_label_of_each_sequence(drawn: Drawn) -> None:
+def test_sequences_of_a_batch_are_those_of_its_rows(drawn: Drawn) -> None:
     rows, settings = drawn
     batch = predict_batch(rows, settings)
 
     num_checked = 0
     for index, row in enumerate(rows):
-        ends = [*row.seq_start_id[1:], len(row.input_ids)]
-        stored = [row.input_ids[begin:end] for begin, end in zip(row.seq_start_id, ends, strict=True)]
-        for sequence, place in zip(stored, _sequences(batch, index), strict=False):
-            seen = [*batch.tokens[index, place], batch.labels[index, place][-1]]
-            assert seen == sequence.tolist()
+        stored = np.split(row.input_ids, row.seq_start_id[1:])
+        lengths = np.diff(batch.cu_seqlens[index])
+        for sequence, length, place in zip(stored, lengths, _sequences(batch, index), strict=False):
+            tokens, labels = batch.tokens[index, place].tolist(), batch.labels[index, place].tolist()
+            assert [*tokens, labels[-1]] == sequence.tolist()
+            assert labels[:-1] == tokens[1:]
+            assert batch.position_ids[index, place].tolist() == list(range(len(tokens)))
+            if settings.pad_seq_to_mult > 1:
+                content = [position for position, token in enumerate(tokens) if token != EOS_TOKEN_ID]
+                assert length == (content[-1] + 1 if content else 0)
             num_checked += 1
+        tail = slice(int(batch.token_count[index]), None)
+        assert {*batch.tokens[index, tail].tolist(), *batch.labels[index, tail].tolist()} <= {EOS_TOKEN_ID}
+        assert not batch.loss_mask[index, tail].any()
+        assert not batch.position_ids[index, tail].any()
     assert num_checked == sum(len(row.seq_start_id) for row in rows)
-
-
-@given(drawn=rows_and_settings())
-def test_labels_are_the_next_token_and_positions_count_inside_each_sequence(drawn: Drawn) -> None:
-    rows, settings = drawn
-    batch = predict_batch(rows, settings)
-
-    num_checked = 0
-    for index, row in enumerate(rows):
-        for place in _sequences(batch, index)[: len(row.seq_start_id)]:
-            assert batch.labels[index, place][:-1].tolist() == batch.tokens[index, place][1:].tolist()
-            assert batch.position_ids[index, place].tolist() == list(range(place.stop - place.start))
-            num_checked += 1
-    assert num_checked > 0
-
-
-@given(drawn=rows_and_settings())
-def test_tail_is_eos_that_is_never_trained(drawn: Drawn) -> None:
-    rows, settings = drawn
-    batch = predict_batch(rows, settings)
-
-    num_checked = 0
-    for index, num_tokens in enumerate(batch.token_count):
-        assert (batch.tokens[index, num_tokens:] == EOS_TOKEN_ID).all()
-        assert (batch.labels[index, num_tokens:] == EOS_TOKEN_ID).all()
-        assert not batch.loss_mask[index, num_tokens:].any()
-        assert not batch.position_ids[index, num_tokens:].any()
-        num_checked += 1
-    assert num_checked == len(rows)
     assert not batch.loss_mask[batch.tokens == EOS_TOKEN_ID].any()
 
 
@@ -98,32 +73,8 @@ def test_offsets_ascend_from_0_and_physical_ones_end_at_the_width(drawn: Drawn) 
         assert (np.diff(offsets, axis=1) >= 0).all()
     assert (batch.physical_offsets[:, -1] == batch.tokens.shape[1]).all()
     assert (np.diff(batch.cu_seqlens, axis=1) <= np.diff(batch.physical_offsets, axis=1)).all()
-    assert batch.max_seqlen.tolist() == np.diff(batch.physical_offsets, axis=1).max(axis=1)[:, None].tolist()
-
-
-@given(drawn=rows_and_settings())
-def test_sequences_begin_at_multiples_of_pad_seq_to_mult(drawn: Drawn) -> None:
-    rows, settings = drawn
-    batch = predict_batch(rows, settings)
-
     assert not (batch.physical_offsets[:, :-1] % settings.pad_seq_to_mult).any()
-
-
-@given(drawn=rows_and_settings())
-def test_logical_lengths_end_at_the_last_input_that_is_not_eos(drawn: Drawn) -> None:
-    rows, settings = drawn
-    batch = predict_batch(rows, settings)
-
-    num_checked = 0
-    if settings.pad_seq_to_mult > 1:
-        for index, row in enumerate(rows):
-            lengths = np.diff(batch.cu_seqlens[index])
-            for length, place in zip(lengths, _sequences(batch, index)[: len(row.seq_start_id)], strict=False):
-                tokens = batch.tokens[index, place].tolist()
-                content = [position for position, token in enumerate(tokens) if token != EOS_TOKEN_ID]
-                assert length == (content[-1] + 1 if content else 0)
-                num_checked += 1
-        assert num_checked > 0
+    assert batch.max_seqlen.tolist() == np.diff(batch.physical_offsets, axis=1).max(axis=1)[:, None].tolist()
 
 
 @given(drawn=rows_and_settings())
@@ -148,22 +99,14 @@ def test_row_s_batch_does_not_depend_on_its_neighbours(drawn: Drawn) -> None:
 
 @given(drawn=rows_and_settings())
 def test_true_metadata_makes_every_shape_static(drawn: Drawn) -> None:
-    rows, drawn_settings = drawn
-    packed_sequence_size, pad_seq_to_mult = drawn_settings.packed_sequence_size, drawn_settings.pad_seq_to_mult
+    rows, settings = drawn
     lengths = [np.diff([*row.seq_start_id, len(row.input_ids)]) - 1 for row in rows]
     metadata = CollateMetadata(
         max_samples_per_bin=max(map(len, lengths)),
         dataset_max_seqlen=max(int(row_lengths.max()) for row_lengths in lengths),
         min_packed_seqlen=min(int(row_lengths.sum()) for row_lengths in lengths),
     )
-    settings = CollateSettings(
-        packed_sequence_size=packed_sequence_size,
-        pad_seq_to_mult=pad_seq_to_mult,
-        eos_token_id=EOS_TOKEN_ID,
-        pad_to_max_length=True,
-        pad_cu_seqlens=True,
-        metadata=metadata,
-    )
+    settings = replace(settings, pad_to_max_length=True, pad_cu_seqlens=True, metadata=metadata)
 
     batches = [predict_batch([row], settings) for row in rows]
 
@@ -181,7 +124,5 @@ def test_padding_row_differs_in_its_loss_mask_only(drawn: Drawn) -> None:
     padding = predict_batch([padding_row(row) for row in rows], settings)
 
     assert not padding.loss_mask.any()
-    assert padding.tokens.tolist() == batch.tokens.tolist()
-    assert padding.labels.tolist() == batch.labels.tolist()
-    assert padding.cu_seqlens.tolist() == batch.cu_seqlens.tolist()
-    assert padding.max_seqlen.tolist() == batch.max_seqlen.tolist()
+    for name in ("tokens", "labels", "cu_seqlens", "max_seqlen"):
+        assert getattr(padding, name).tolist() == getattr(batch, name).tolist()

@@ -25,13 +25,8 @@ def lengths_and_size(draw: st.DrawFn) -> tuple[list[int], int]:
 
 
 def _plan(lengths: Sequence[int], size: int, algorithm: str, cap: int | None, seed: int) -> PackPlan:
-    return plan_packs(
-        np.array(lengths, dtype=np.int64),
-        packed_sequence_size=size,
-        algorithm=algorithm,
-        max_sequences_per_pack=cap,
-        seed=seed,
-    )
+    values = np.array(lengths, dtype=np.int64)
+    return plan_packs(values, packed_sequence_size=size, algorithm=algorithm, max_sequences_per_pack=cap, seed=seed)
 
 
 def _packs(lengths: Sequence[int], plan: PackPlan) -> Packs:
@@ -53,7 +48,7 @@ def _pack_slowly(lengths: Sequence[int], size: int, cap: int | None, *, is_best_
 
 
 @given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
-def test_every_sequence_lies_in_one_pack_and_packs_fit(
+def test_every_sequence_lies_in_one_pack_and_packs_fit_and_are_always_the_same(
     drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
 ) -> None:
     lengths, size = drawn
@@ -69,50 +64,23 @@ def test_every_sequence_lies_in_one_pack_and_packs_fit(
         assert len(pack) <= (cap or len(lengths))
         num_checked += len(pack)
     assert num_checked == len(lengths)
-
-
-@given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
-def test_same_arguments_give_the_same_plan(
-    drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
-) -> None:
-    lengths, size = drawn
-    first = _plan(lengths, size, algorithm, cap, seed)
     np.random.seed(0)
-    second = _plan(lengths, size, algorithm, cap, seed)
-
-    assert first.sequence_order.tolist() == second.sequence_order.tolist()
-    assert first.pack_offsets.tolist() == second.pack_offsets.tolist()
-
-
-@given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
-def test_first_fit_decreasing_gives_the_packs_of_the_slow_one(
-    drawn: tuple[list[int], int], cap: int | None, seed: int
-) -> None:
-    lengths, size = drawn
-    found = _packs(lengths, _plan(lengths, size, "first_fit_decreasing", cap, seed))
-
-    assert sorted(found) == sorted(_pack_slowly(sorted(lengths, reverse=True), size, cap, is_best_fit=False))
+    again = _plan(lengths, size, algorithm, cap, seed)
+    assert again.sequence_order.tolist() == plan.sequence_order.tolist()
+    assert again.pack_offsets.tolist() == plan.pack_offsets.tolist()
 
 
 @given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
 @example(drawn=([60, 20, 20, 20, 60, 60], 100), cap=None, seed=0)
 @example(drawn=([5, 5, 5, 2, 2, 2, 1], 9), cap=2, seed=0)
-def test_best_fit_decreasing_gives_the_packs_of_the_slow_one(
-    drawn: tuple[list[int], int], cap: int | None, seed: int
-) -> None:
+def test_packs_are_those_of_the_slow_one(drawn: tuple[list[int], int], cap: int | None, seed: int) -> None:
+    """First-fit shuffle takes lengths in the order of numpy's shuffle."""
     lengths, size = drawn
-    found = _packs(lengths, _plan(lengths, size, "best_fit_decreasing", cap, seed))
-
-    assert sorted(found) == sorted(_pack_slowly(sorted(lengths, reverse=True), size, cap, is_best_fit=True))
-
-
-@given(drawn=lengths_and_size(), cap=CAPS, seed=SEEDS)
-def test_first_fit_shuffle_is_first_fit_in_the_order_of_numpy_s_shuffle(
-    drawn: tuple[list[int], int], cap: int | None, seed: int
-) -> None:
-    lengths, size = drawn
+    found = {name: _packs(lengths, _plan(lengths, size, name, cap, seed)) for name in ALGORITHMS}
     shuffled = np.array(sorted(lengths), dtype=np.int64)
     np.random.RandomState(seed).shuffle(shuffled)
-    assert _packs(lengths, _plan(lengths, size, "first_fit_shuffle", cap, seed)) == _pack_slowly(
-        shuffled.tolist(), size, cap, is_best_fit=False
-    )
+
+    for name, is_best_fit in (("best_fit_decreasing", True), ("first_fit_decreasing", False)):
+        expected = _pack_slowly(sorted(lengths, reverse=True), size, cap, is_best_fit=is_best_fit)
+        assert sorted(found.pop(name)) == sorted(expected)
+    assert found == {"first_fit_shuffle": _pack_slowly(shuffled.tolist(), size, cap, is_best_fit=False)}

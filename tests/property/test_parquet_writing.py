@@ -18,10 +18,6 @@ from tests.support.packed_rows import SCHEMA
 ROW_LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
 
 
-def _lists(values: np.ndarray, offsets: np.ndarray, schema_type: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values), type=schema_type)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     row_lengths=ROW_LENGTHS,
@@ -31,11 +27,7 @@ def _lists(values: np.ndarray, offsets: np.ndarray, schema_type: pa.DataType) ->
     seed=st.integers(0, 2**32),
 )
 def test_what_is_written_is_read(
-    row_lengths: list[int],
-    start_lengths: list[int],
-    row_group_tokens: int,
-    highest: int,
-    seed: int,
+    row_lengths: list[int], start_lengths: list[int], row_group_tokens: int, highest: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     num_rows = min(len(row_lengths), len(start_lengths))
@@ -55,10 +47,15 @@ def test_what_is_written_is_read(
         LOSS_MASK: (batch.loss_mask, tokens),
         SEQ_START_ID: (batch.seq_start_id, starts),
     }
-    expected = [_lists(*columns[field.name], field.type) for field in SCHEMA]
+    expected = [
+        pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values), type=SCHEMA.field(name).type)
+        for name, (values, offsets) in columns.items()
+    ]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(shard_writing, "ROW_GROUP_TOKENS", row_group_tokens)
         assert write_shard(Path(folder) / "s.parquet", iter([batch]), packed_sequence_size=1) == num_rows
-        found = pq.read_table(Path(folder) / "s.parquet")
+        file = pq.ParquetFile(Path(folder) / "s.parquet")
+        found, groups = file.read(), [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
 
+    assert groups == [min(row_group_tokens, num_rows - first) for first in range(0, num_rows, row_group_tokens)]
     assert found.equals(pa.Table.from_arrays(expected, schema=SCHEMA))

@@ -52,10 +52,6 @@ def _encode(tokenizer: ChatTokenizer, *columns: Mapping[str, Any], **preprocessi
     return encode_examples(encoder, [Example(file_index=0, row=1, columns=row) for row in columns])
 
 
-def _row(turns: list[Turn]) -> dict[str, Any]:
-    return {"messages": [{"role": role, "content": text} for role, text in turns]}
-
-
 def _owners(tokenizer: ChatTokenizer, turns: list[Turn]) -> tuple[list[int], list[int | None]]:
     """Return ids, and for each the index of the assistant turn that wrote it: its text, its end and the newline."""
     text = ""
@@ -74,7 +70,8 @@ def _owners(tokenizer: ChatTokenizer, turns: list[Turn]) -> tuple[list[int], lis
 def test_trained_is_what_the_assistant_wrote(
     tokenizer: ChatTokenizer, turns: list[Turn], mode: str, masks_control_tokens: bool
 ) -> None:
-    (encoded,) = _encode(tokenizer, _row(turns), loss_mode=mode, masks_control_tokens=masks_control_tokens)
+    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    (encoded,) = _encode(tokenizer, row, loss_mode=mode, masks_control_tokens=masks_control_tokens)
 
     ids, owners = _owners(tokenizer, turns)
     spoken = [index for index, (role, _) in enumerate(turns) if role == "assistant"]

@@ -55,33 +55,35 @@ def tokens(tmp_path: Path) -> TokenFiles:
     return TokenFiles([tmp_path / "0", tmp_path / "1"])
 
 
-def test_row_of_the_worked_example(tokens: TokenFiles) -> None:
-    plan = _plan([[(0, 0, 4), (0, 1, 3)]], multiple=1, size=6)
+@pytest.mark.parametrize(
+    ("multiple", "size", "packs", "rows"),
+    [
+        (1, 6, [[(0, 0, 4), (0, 1, 3)]], [([11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4])]),
+        (
+            4,
+            8,
+            [[(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]],
+            [
+                ([11, 12, 13, 2, 2, 21, 22, 2, 2, 2], [0, 1, 1, 0, 0, 1, 1, 0, 0, 0], [0, 5]),
+                ([31, 32, 2, 2, 2], [1, 0, 0, 0, 0], [0]),
+            ],
+        ),
+        (
+            2,
+            8,
+            [[(0, 1, 3), (1, 0, 2), (0, 0, 4)]],
+            [([21, 22, 2, 31, 32, 2, 11, 12, 13, 2, 2], [1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0], [0, 3, 6])],
+        ),
+    ],
+    ids=["worked example", "aligned with EOS", "one needs no padding"],
+)
+def test_rows_by_hand(
+    tokens: TokenFiles, multiple: int, size: int, packs: list[list[tuple[int, int, int]]], rows: Rows
+) -> None:
+    (batch,) = assemble_rows(_plan(packs, multiple=multiple, size=size), tokens, rows_per_group=2)
 
-    (batch,) = assemble_rows(plan, tokens, rows_per_group=1)
-
-    assert _rows([batch]) == [([11, 12, 13, 2, 21, 22, 2], [0, 1, 1, 0, 1, 1, 0], [0, 4])]
+    assert _rows([batch]) == rows
     assert (batch.input_ids.dtype, batch.loss_mask.dtype, batch.seq_start_id.dtype) == (np.int32, np.int8, np.int32)
-
-
-def test_alignment_pads_each_sequence_with_eos_that_is_not_trained(tokens: TokenFiles) -> None:
-    plan = _plan([[(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]], multiple=4, size=8)
-
-    (batch,) = assemble_rows(plan, tokens, rows_per_group=2)
-
-    assert _rows([batch]) == [
-        ([11, 12, 13, 2, 2, 21, 22, 2, 2, 2], [0, 1, 1, 0, 0, 1, 1, 0, 0, 0], [0, 5]),
-        ([31, 32, 2, 2, 2], [1, 0, 0, 0, 0], [0]),
-    ]
-
-
-def test_one_sequence_that_needs_no_padding_among_others_that_do(tokens: TokenFiles) -> None:
-    plan = _plan([[(0, 1, 3), (1, 0, 2), (0, 0, 4)]], multiple=2, size=8)
-
-    (batch,) = assemble_rows(plan, tokens, rows_per_group=1)
-
-    ids = [21, 22, 2, 31, 32, 2, 11, 12, 13, 2, 2]
-    assert _rows([batch]) == [(ids, [1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0], [0, 3, 6])]
 
 
 def test_a_mask_does_not_reach_into_the_sequence_before(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import build as build_module
 from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.bridge_metadata import read_bridge_metadata
 from bridgepack.data.artifact.checking import ArtifactOnDisk
 from bridgepack.data.reading import lines as line_blocks
 from bridgepack.data.stages import split as splits
@@ -33,10 +34,7 @@ WORKED_EXAMPLE = [
     {"input_ids": [11, 12, 13, 2], "loss_mask": [0, 0, 1, 1]},
     {"input_ids": [21, 22, 2], "loss_mask": [0, 1, 1]},
 ]
-LABELS = [
-    {"input_ids": [11, 12, 13, 2], "labels": [-100, -100, 13, 2]},
-    {"input_ids": [21, 22, 2], "labels": [-100, 22, 2]},
-]
+LABELS = [tokenized_row(11, 12, 13, 2, num_prompt=2), tokenized_row(21, 22, 2)]
 MANY = [tokenized_row(*([10 + index % 200] * (2 + index % 9))) for index in range(300)]
 
 
@@ -71,16 +69,8 @@ def test_worked_example_of_the_design(tmp_path: Path, chatml_tokenizer: Path, ro
     assert (numbers.max_runtime_length, numbers.max_sequences_per_pack, numbers.min_pack_tokens) == (3, 2, 5)
     assert numbers.length_histogram == ((32, 2),)
     assert result.manifest.fill_fraction(result.manifest.splits[0]) == pytest.approx(5 / 6)
-    assert json.loads((tmp_path / "out" / "bridge_metadata.json").read_text()) == [
-        {
-            "dataset_max_seqlen": 3,
-            "max_samples_per_bin": 2,
-            "packing_factor": 2.0,
-            "packing_efficiency": 83.33,
-            "pack_size": 6,
-            "min_packed_seqlen": 5,
-        }
-    ]
+    (entry,) = read_bridge_metadata(tmp_path / "out" / "bridge_metadata.json")
+    assert list(entry.values()) == [3, 2, 2.0, 83.33, 6, 5]
 
 
 def test_worked_example_aligned(tmp_path: Path, chatml_tokenizer: Path) -> None:
@@ -152,14 +142,20 @@ def test_validation_fraction_depends_on_the_seed_alone(tmp_path: Path, recipe: S
     assert found["a"] == found["b"] != found["c"]
 
 
-def test_validation_fraction_that_takes_nothing_or_everything(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    train = write_json_lines(tmp_path / "a.jsonl", MANY[:1])
-    recipe = tokenized_recipe(train, chatml_tokenizer)
+@pytest.mark.parametrize(
+    ("fraction", "message"),
+    [
+        (1e-9, r"the validation split has no rows .* raise data.validation_fraction"),
+        (1 - 1e-9, "the training split has no rows"),
+    ],
+)
+def test_validation_fraction_that_takes_nothing_or_everything(
+    tmp_path: Path, recipe: SFTRecipe, fraction: float, message: str
+) -> None:
+    write_json_lines(tmp_path / "a.jsonl", MANY[:1])
 
-    with pytest.raises(DataError, match=r"the validation split has no rows .* raise data.validation_fraction"):
-        build(with_changes(recipe, {"data__validation_fraction": 1e-9}), tmp_path / "out")
-    with pytest.raises(DataError, match="the training split has no rows"):
-        build(with_changes(recipe, {"data__validation_fraction": 1 - 1e-9}), tmp_path / "out")
+    with pytest.raises(DataError, match=message):
+        build(with_changes(recipe, {"data__validation_fraction": fraction}), tmp_path / "out")
 
 
 def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
@@ -175,16 +171,7 @@ def test_explicit_validation(tmp_path: Path, recipe: SFTRecipe) -> None:
     assert len(json.loads((tmp_path / "out" / "bridge_metadata.json").read_text())) == 2
 
 
-def test_same_bytes_wherever_ranges_are_cut(tmp_path: Path, recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = with_changes(recipe, {"data__validation_fraction": 0.2})
-    build(changed, tmp_path / "a")
-    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 1000)
-    build(changed, tmp_path / "b")
-
-    assert file_bytes(tmp_path / "a") == file_bytes(tmp_path / "b")
-
-
-def test_same_bytes_with_one_worker_and_with_three(
+def test_same_bytes_with_one_worker_and_with_three_wherever_ranges_are_cut(
     tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chats = [chat_row(f"Question {index}?", f"Answer {index}. " * (index % 5)) for index in range(200)]
@@ -192,12 +179,12 @@ def test_same_bytes_with_one_worker_and_with_three(
     changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 128, "data__validation_fraction": 0.2}
     recipe = tokenized_recipe(train, chatml_tokenizer, **changes)
     monkeypatch.setattr(build_module, "_BYTES_PER_WORKER", 1)
-    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
     monkeypatch.setattr(splits, "_SHARD_TOKENS", 2000)
     monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
 
     build(recipe, tmp_path / "one", num_workers=1)
-    build(recipe, tmp_path / "three", num_workers=3)
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 3000)
+    build(recipe, tmp_path / "three", num_workers=3, store=tmp_path / "store")
 
     assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "three")
     assert len(list((tmp_path / "one" / "training").iterdir())) > 1
@@ -258,25 +245,19 @@ def test_changed_recipe_or_data_replaces_the_artifact(tmp_path: Path, recipe: SF
     assert list(leftovers(tmp_path)) == []
 
 
-def test_failed_build_keeps_the_artifact_that_is_there(tmp_path: Path, recipe: SFTRecipe) -> None:
+def test_failed_build_keeps_what_is_there(tmp_path: Path, recipe: SFTRecipe) -> None:
     build(recipe, tmp_path / "out")
-    before = file_bytes(tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    before = file_bytes(tmp_path / "out"), file_bytes(tmp_path / "mine")
 
     with pytest.raises(DataError, match="row 301: missing_field"):
         build(with_changes(recipe, {"data__on_bad_row": "error", "packing__seed": 7}), tmp_path / "out")
-
-    assert file_bytes(tmp_path / "out") == before
-    assert list(leftovers(tmp_path)) == []
-
-
-def test_other_folders_are_not_touched(tmp_path: Path, recipe: SFTRecipe) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-
     with pytest.raises(ArtifactError, match="a folder that holds something else than an artifact"):
         build(recipe, tmp_path / "mine")
 
-    assert list(file_bytes(tmp_path / "mine")) == ["thesis.txt"]
+    assert (file_bytes(tmp_path / "out"), file_bytes(tmp_path / "mine")) == before
+    assert list(leftovers(tmp_path)) == []
 
 
 def test_default_folder_carries_name_and_fingerprint(

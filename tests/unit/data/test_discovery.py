@@ -49,10 +49,6 @@ def _touched(folder: Path, *names: str) -> Path:
             },
         ),
         (
-            ["training_16.npy", "validation_16.npy"],
-            {"training": ("training_16.npy",), "validation": ("validation_16.npy",)},
-        ),
-        (
             ["training_16.npy", "training_16.idx.parquet", "validation_16.npy"],
             {"training": ("training_16.idx.parquet",), "validation": ("validation_16.npy",)},
         ),
@@ -105,10 +101,9 @@ def test_single_files_and_patterns(
 @pytest.mark.parametrize(
     ("names", "hints"),
     [
-        ([f"{BUILDER}/training_4096.idx.parquet"], {"packed_sequence_size": 4096, "pad_seq_to_mult": 8}),
         (
-            [f"{BUILDER}/training_64.npy", f"{BUILDER}/validation_64.npy"],
-            {"packed_sequence_size": 64, "pad_seq_to_mult": 8},
+            [f"{BUILDER}/training_4096.npy", f"{BUILDER}/validation_4096.npy"],
+            {"packed_sequence_size": 4096, "pad_seq_to_mult": 8},
         ),
         (["tok_pad_seq_to_multNone_sft_0f/training_64.idx.pq"], {"packed_sequence_size": 64, "pad_seq_to_mult": 1}),
         (["tok_pad_seq_to_mult16/training_64.npy"], {"packed_sequence_size": 64, "pad_seq_to_mult": 16}),
@@ -174,26 +169,20 @@ def test_targets_that_hold_nothing(tmp_path: Path, target: str, message: str) ->
         ArtifactOnDisk(tmp_path / target)
 
 
-def _rows(first: int) -> list[dict[str, Any]]:
-    """Return eight rows of two sequences: 8 runtime tokens each, with EOS 2 as padding."""
-    return [
-        {
-            "input_ids": [first + index, 12, 13, 2, 2, 2, 2, 2, 2, first + index, 22, 23, 24, 25, 26, 27, 28, 2],
-            "loss_mask": [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0],
-            "seq_start_id": [0, 9],
-        }
-        for index in range(8)
-    ]
-
-
+#: Eight rows of two sequences: 8 runtime tokens each, with EOS 2 as padding.
 METADATA = {
-    "dataset_max_seqlen": 8,
-    "max_samples_per_bin": 2,
-    "packing_factor": 2.0,
-    "packing_efficiency": 100.0,
-    "pack_size": 16,
-    "min_packed_seqlen": 16,
+    **{"dataset_max_seqlen": 8, "max_samples_per_bin": 2, "pack_size": 16, "min_packed_seqlen": 16},
+    **{"packing_factor": 2.0, "packing_efficiency": 100.0},
 }
+
+
+def _rows(first: int) -> list[dict[str, Any]]:
+    """Return rows as METADATA says."""
+    mask = [*[0, 1, 1, 0, 0, 0, 0, 0, 0], *[0, 1, 1, 1, 1, 1, 1, 1, 0]]
+    return [
+        {"input_ids": [number, 12, 13, *[2] * 6, number, *range(22, 29), 2], "loss_mask": mask, "seq_start_id": [0, 9]}
+        for number in range(first, first + 8)
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["idx.parquet", "npy"])

@@ -10,6 +10,7 @@ import pytest
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.reading.rows import sampled_rows
+from bridgepack.data.results import BuildResult
 from bridgepack.data.sequences import loading as stages
 from bridgepack.data.sequences.loading import forget_stage
 from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure
@@ -17,7 +18,7 @@ from bridgepack.data.tokenizers import engine_checks
 from bridgepack.data.tokenizers.engines import Engine, EngineDiffersError, EngineReport, FlatIds, reference_engine
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.records import Example
-from tests.support.small_builds import build, chat_row, file_bytes, tokenized_recipe, write_json_lines
+from tests.support.small_builds import Row, build, chat_row, file_bytes, tokenized_recipe, write_json_lines
 
 NUM_ROWS, NUM_COMPARED = 1200, 500
 MESSAGE = "gigatoken gives other tokens"
@@ -44,20 +45,12 @@ def test_tokens_stay_those_of_the_reference(
 ) -> None:
     """One word is among the rows that are compared before the build, one only among those that it compares later."""
     questions = [f"A {'late ' * (index > NUM_COMPARED)}question {index}?" for index in range(NUM_ROWS)]
-    write_json_lines(tmp_path / "a.jsonl", [chat_row(question, "Its answer.") for question in questions])
-    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256}
-    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer, **changes)
-    expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
-    deceitful = _deceitful(chatml_tokenizer, word)
-    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
-    forget_stage()
+    rows = [chat_row(question, "Its answer.") for question in questions]
 
-    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+    expected, found = _build_with(tmp_path, chatml_tokenizer, word, monkeypatch, [rows])
 
     assert expected.kept.engine_message is None
-    assert found.kept.engine_message is not None
-    assert MESSAGE in found.kept.engine_message
-    assert _shards(tmp_path / "found") == _shards(tmp_path / "expected")
+    assert MESSAGE in (found.kept.engine_message or "")
 
 
 class Eager(InThisProcess):
@@ -83,28 +76,30 @@ def test_tokens_of_an_engine_that_is_found_out_are_not_read_again(
     """The first of two files gives the engine away; the second's tokens were finished by then, and are wrong, too."""
     rows = [chat_row(f"A question {index}?", f"Its answer {index}.") for index in range(NUM_ROWS)]
     late = chat_row("A late question?", "Its late answer.")
-    write_json_lines(tmp_path / "a.jsonl", [late] * NUM_ROWS)
-    write_json_lines(tmp_path / "b.jsonl", [rows[0], late, *rows[2:]])
-    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256}
-    recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer, **changes).override(
-        {"data.train": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]}
-    )
-    expected = build(recipe.override({"tokenizer.engine": "tokenizers"}), tmp_path / "expected", store=tmp_path / "one")
-    deceitful = _deceitful(chatml_tokenizer, "late")
-    monkeypatch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
     monkeypatch.setattr(stages, "check_texts", lambda tokenizer, texts: EngineReport(tokenizer.engine.name))
     monkeypatch.setattr("bridgepack.data.build.InThisProcess", Eager)
-    forget_stage()
+    parts = [[late] * NUM_ROWS, [rows[0], late, *rows[2:]]]
 
-    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+    expected, found = _build_with(tmp_path, chatml_tokenizer, "late", monkeypatch, parts)
 
     assert "everything was tokenised again with tokenizers" in (found.kept.engine_message or "")
     assert (found.kept.num_ranges_tokenized, found.kept.num_ranges_found) == (expected.kept.num_ranges_tokenized, 0)
-    assert _shards(tmp_path / "found") == _shards(tmp_path / "expected")
 
 
-def _shards(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in file_bytes(folder).items() if name.startswith("training/")}
+def _build_with(
+    tmp_path: Path, tokenizer: Path, word: str, patch: pytest.MonkeyPatch, rows: list[list[Row]]
+) -> tuple[BuildResult, BuildResult]:
+    """Build with the reference and with a deceitful engine, in turn; the shards are the same."""
+    files = [str(write_json_lines(tmp_path / f"{number}.jsonl", part)) for number, part in enumerate(rows)]
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 256, "tokenizer__engine": "tokenizers"}
+    recipe = tokenized_recipe(files, tokenizer, **changes)
+    expected = build(recipe, tmp_path / "expected", store=tmp_path / "one")
+    deceitful = _deceitful(tokenizer, word)
+    patch.setattr(engine_checks, "load_engine", lambda name, content: deceitful)
+    forget_stage()
+    found = build(recipe.override({"tokenizer.engine": "gigatoken"}), tmp_path / "found", store=tmp_path / "two")
+    assert file_bytes(tmp_path / "found" / "training") == file_bytes(tmp_path / "expected" / "training")
+    return expected, found
 
 
 def test_rows_come_from_several_files_in_turn(tmp_path: Path) -> None:

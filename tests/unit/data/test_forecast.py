@@ -13,13 +13,9 @@ SIZE = 1000
 
 
 def _recipe(**data: Any) -> SFTRecipe:
+    packing = {"packed_sequence_size": SIZE}
     return SFTRecipe.from_mapping(
-        {
-            "name": "small",
-            "data": data,
-            "tokenizer": {"name_or_path": "tokenizer"},
-            "packing": {"packed_sequence_size": SIZE},
-        }
+        {"name": "small", "data": data, "tokenizer": {"name_or_path": "tokenizer"}, "packing": packing}
     )
 
 
@@ -31,30 +27,24 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def test_bytes_become_packs(rows: Path) -> None:
-    forecast = forecast_packs(_recipe(train=str(rows)))
+@pytest.mark.parametrize(
+    ("sources", "changes", "packs"),
+    [
+        (1, {}, {"training": 10}),
+        (1, {"preprocessing.kind": "tokenized"}, {"training": -(-10 * 44 // round(BYTES_PER_ID * 10))}),
+        (2, {"data.validation": "{rows}"}, {"training": 20, "validation": 10}),
+        (1, {"data.validation_fraction": 0.5}, {"training": 5, "validation": 5}),
+    ],
+)
+def test_bytes_become_packs(rows: Path, sources: int, changes: dict[str, Any], packs: dict[str, int]) -> None:
+    values = {name: str(rows) if value == "{rows}" else value for name, value in changes.items()}
 
-    assert forecast.num_packs == {"training": 10}
-    assert forecast.because == (
+    forecast = forecast_packs(_recipe(train=[str(rows)] * sources).override(values))
+
+    assert forecast.num_packs == packs
+    assert changes or forecast.because == (
         "forecast: 0.0 MB as JSON, 4.4 bytes for a token, packs filled to 98%; the build counts"
     )
-
-
-def test_validation_has_its_own(rows: Path) -> None:
-    assert forecast_packs(_recipe(train=[str(rows), str(rows)], validation=str(rows))).num_packs == {
-        "training": 20,
-        "validation": 10,
-    }
-    assert forecast_packs(_recipe(train=str(rows), validation_fraction=0.5)).num_packs == {
-        "training": 5,
-        "validation": 5,
-    }
-
-
-def test_ids_take_more_bytes(rows: Path) -> None:
-    recipe = _recipe(train=str(rows)).override({"preprocessing.kind": "tokenized"})
-
-    assert forecast_packs(recipe).num_packs == {"training": -(-10 * 44 // round(BYTES_PER_ID * 10))}
 
 
 def test_compressed_files_hold_more(rows: Path, tmp_path: Path) -> None:

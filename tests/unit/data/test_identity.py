@@ -36,9 +36,7 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
         {"name": "other"},
         {"batch__global_batch_size": 64},
         {"packing__pad_cu_seqlens": True},
-        {"parallelism__pipeline_model_parallel_size": 4},
-        {"parallelism__expert_model_parallel_size": 8},
-        {"parallelism__tensor_model_parallel_size": 4},
+        {f"parallelism__{name}_model_parallel_size": 4 for name in ("pipeline", "expert", "tensor")},
         {"data__train": ["data/a.jsonl", "data/b.jsonl"]},
         {"data__train": "data/*.jsonl"},
         {"data__on_bad_row": "error"},
@@ -83,33 +81,23 @@ def test_multiple_counts_however_it_came_about(recipe: SFTRecipe) -> None:
 
 
 def test_place_of_data_and_tokenizer_changes_nothing(recipe: SFTRecipe) -> None:
+    moved = with_changes(recipe, {"data__train": "moved", "tokenizer__name_or_path": "elsewhere"})
     before = _fingerprint(recipe)
-    shutil.move("data", "moved")
-    shutil.move("moved/a.jsonl", "moved/0.jsonl")
-    shutil.move("tokenizer", "elsewhere")
+    for old, new in (("data", "moved"), ("moved/a.jsonl", "moved/0.jsonl"), ("tokenizer", "elsewhere")):
+        shutil.move(old, new)
 
-    assert (
-        _fingerprint(with_changes(recipe, {"data__train": "moved", "tokenizer__name_or_path": "elsewhere"})) == before
-    )
+    assert _fingerprint(moved) == before
 
 
-def _edit_data() -> None:
-    path = Path("data/b.jsonl")
-    path.write_text(path.read_text().replace("5", "4", 1))
-
-
-def _append(name: str, text: str) -> Callable[[], None]:
-    def append() -> None:
-        with (Path("tokenizer") / name).open("a") as file:
-            file.write(text)
-
-    return append
+def _append(name: str, text: str) -> Callable[[], object]:
+    path = Path("tokenizer") / name
+    return lambda: path.write_text(path.read_text() + text)
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        _edit_data,
+        lambda: write_json_lines(Path("data/b.jsonl"), [tokenized_row(4, 6, 7)]),
         lambda: Path("data/b.jsonl").unlink(),
         lambda: Path("data/c.jsonl").write_text("\n"),
         _append("chat_template.jinja", "{# changed #}"),
@@ -118,7 +106,7 @@ def _append(name: str, text: str) -> Callable[[], None]:
         lambda: Path("tokenizer/vocab.txt").touch(),
     ],
 )
-def test_bytes_of_data_and_tokenizer_count(recipe: SFTRecipe, edit: Callable[[], None]) -> None:
+def test_bytes_of_data_and_tokenizer_count(recipe: SFTRecipe, edit: Callable[[], object]) -> None:
     before = _fingerprint(recipe)
     edit()
 
@@ -137,24 +125,21 @@ def test_template_file_of_the_recipe_counts_by_its_content(recipe: SFTRecipe) ->
     assert found[0] == found[1] != found[2]
 
 
-@pytest.mark.parametrize("name", ["README.md", "model.safetensors", "config.json", "generation_config.json"])
-def test_files_beside_the_tokenizer_s_do_not_count(recipe: SFTRecipe, name: str) -> None:
+def test_files_beside_the_tokenizer_s_do_not_count(recipe: SFTRecipe) -> None:
     before = _fingerprint(recipe)
-    (Path("tokenizer") / name).write_text("{}")
+    for name in ("README.md", "model.safetensors", "config.json", "generation_config.json"):
+        (Path("tokenizer") / name).write_text("{}")
 
     assert _fingerprint(recipe) == before
 
 
-def test_versions_of_libraries_count(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = _fingerprint(recipe)
-    num_checked = 0
-    for name in fingerprint_module.library_versions():
-        versions = {**fingerprint_module.library_versions(), name: "0"}
-        with monkeypatch.context() as patch:
-            patch.setattr(fingerprint_module, "library_versions", lambda versions=versions: versions)
-            assert _fingerprint(recipe) != before
-        num_checked += 1
-    assert num_checked == 5
+@pytest.mark.parametrize("name", fingerprint_module.library_versions())
+def test_versions_of_libraries_count(recipe: SFTRecipe, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    before, versions = _fingerprint(recipe), fingerprint_module.library_versions()
+    assert len(versions) == 5
+    monkeypatch.setattr(fingerprint_module, "library_versions", lambda: {**versions, name: "0"})
+
+    assert _fingerprint(recipe) != before
 
 
 def test_hub_data_set_counts_by_its_rows(recipe: SFTRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,28 +74,29 @@ def test_sources_keep_their_order_and_folders_and_globs_are_sorted() -> None:
     _touch("z.jsonl", "folder/b.jsonl", "folder/a.parquet", "folder/sub/c.jsonl", "many/2.jsonl", "many/10.jsonl")
 
     assert _labels("z.jsonl", "folder", "many/*.jsonl") == [
-        "z.jsonl",
-        "folder/a.parquet",
-        "folder/b.jsonl",
-        "folder/sub/c.jsonl",
-        "many/10.jsonl",
-        "many/2.jsonl",
+        *("z.jsonl", "folder/a.parquet", "folder/b.jsonl", "folder/sub/c.jsonl", "many/10.jsonl", "many/2.jsonl")
     ]
 
 
-def test_folder_leaves_out_hidden_files_and_those_of_no_known_kind() -> None:
-    _touch("folder/a.jsonl", "folder/.b.jsonl", "folder/.hidden/c.jsonl", "folder/README.md", "folder/.git/x")
+@pytest.mark.parametrize(
+    ("source", "labels"),
+    [
+        ("folder", ["folder/a.jsonl", "folder/a[1].jsonl", "folder/sub/deep/b.jsonl"]),
+        ("folder/", ["folder/a.jsonl", "folder/a[1].jsonl", "folder/sub/deep/b.jsonl"]),
+        ("folder/**/b.jsonl", ["folder/sub/deep/b.jsonl"]),
+        ("folder/[a].jsonl", ["folder/a.jsonl"]),
+        ("folder/a[1].jsonl", ["folder/a[1].jsonl"]),
+        ("link.jsonl", ["link.jsonl"]),
+        ("caf*.jsonl", ["caf\\xe9.jsonl"]),
+    ],
+)
+def test_folders_patterns_links_and_names_that_are_no_utf8(source: str, labels: list[str]) -> None:
+    """A folder's hidden files, and those of no known kind, are left out."""
+    _touch("folder/a.jsonl", "folder/sub/deep/b.jsonl", "folder/a[1].jsonl", os.fsdecode(b"caf\xe9.jsonl"))
+    _touch("folder/.b.jsonl", "folder/.hidden/c.jsonl", "folder/README.md", "folder/.git/x")
+    Path("link.jsonl").symlink_to("folder/a.jsonl")
 
-    assert _labels("folder") == ["folder/a.jsonl"]
-    assert _labels("folder/") == ["folder/a.jsonl"]
-
-
-def test_double_star_and_brackets() -> None:
-    _touch("folder/a.jsonl", "folder/sub/deep/b.jsonl", "folder/a[1].jsonl")
-
-    assert _labels("folder/**/b.jsonl") == ["folder/sub/deep/b.jsonl"]
-    assert _labels("folder/[a].jsonl") == ["folder/a.jsonl"]
-    assert _labels("folder/a[1].jsonl") == ["folder/a[1].jsonl"]
+    assert _labels(source) == labels
 
 
 def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,27 +106,10 @@ def test_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _labels("~/a.jsonl") == _labels("~/*.jsonl") == [str(tmp_path / "home/a.jsonl")]
 
 
-def test_link_is_followed() -> None:
-    _touch("a.jsonl")
-    Path("link.jsonl").symlink_to("a.jsonl")
-
-    assert _labels("link.jsonl") == ["link.jsonl"]
-
-
-def test_name_that_is_no_utf8_gets_a_label_that_is() -> None:
-    with open(b"caf\xe9.jsonl", "wb") as file:  # noqa: PTH123 (a path of bytes)
-        file.write(b"{}\n")
-
-    assert _labels("*.jsonl") == ["caf\\xe9.jsonl"]
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            "elsewhere/0.parquet",
-            "data.train is 'elsewhere/0.parquet'; there is no such file or folder. Check the path.",
-        ),
+        ("elsewhere/0.pq", "data.train is 'elsewhere/0.pq'; there is no such file or folder. Check the path."),
         ("training.jsnol", "there is no such file or folder. Did you mean 'training.jsonl'?"),
         ("data/trian.jsonl", "there is no such file or folder. Did you mean 'data/train.jsonl'?"),
         ("org/name", "For a data set on the Hugging Face hub write {dataset: org/name}."),
@@ -142,10 +126,12 @@ def test_name_that_is_no_utf8_gets_a_label_that_is() -> None:
         ("a" * 5000, "it cannot be looked at: File name too long. Check the path."),
         ("a\0b", "data.train is 'a\\x00b'; there is no such file or folder."),
         ("training.jsonl/a", "there is no such file or folder."),
+        ("pipe.jsonl", "there is no such file or folder"),
     ],
 )
 def test_source_that_means_no_file(source: str, message: str) -> None:
     _touch("training.jsonl", "data/train.jsonl", "table.csv", "rows.gz", "rows.parquet.gz", "noted/README.md")
+    os.mkfifo("pipe.jsonl")
     Path("linked").mkdir()
     for name in ("dangling.jsonl", "linked/dangling.jsonl"):
         Path(name).symlink_to("nowhere")
@@ -154,12 +140,6 @@ def test_source_that_means_no_file(source: str, message: str) -> None:
 
     assert message in found
     assert len(found) < 500
-
-
-def test_pipe_is_no_file() -> None:
-    os.mkfifo("pipe.jsonl")
-
-    assert "there is no such file or folder" in _message("pipe.jsonl")
 
 
 def test_saved_data_sets() -> None:
@@ -227,15 +207,8 @@ def test_hub_data_set_that_cannot_be_loaded(local_data_set: Path, content: str, 
 
 
 def test_hub_data_set_that_is_not_in_the_cache() -> None:
-    assert "cannot load it: Couldn't reach 'nobody/nothing' on the Hub" in _message(
-        HuggingFaceDataset(dataset="nobody/nothing")
-    )
-
-
-def test_hash_is_of_the_bytes(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-
-    assert hash_file(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    message = _message(HuggingFaceDataset(dataset="nobody/nothing"))
+    assert "cannot load it: Couldn't reach 'nobody/nothing' on the Hub" in message
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")

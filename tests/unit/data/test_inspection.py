@@ -13,9 +13,10 @@ from tests.support.small_builds import build, chat_row, tokenized_recipe, write_
 QUESTION = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.fixture
-def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Artifact:
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -> Artifact:
     """Return an artifact with one pack of two chats, aligned to 4."""
+    tmp_path = tmp_path_factory.mktemp("chats")
     train = write_json_lines(tmp_path / "a.jsonl", [{}, chat_row("Hi", "Hello there"), chat_row("Hi", "Yo")])
     changes = {
         "preprocessing__kind": "chat",
@@ -26,48 +27,31 @@ def artifact(tmp_path: Path, chatml_tokenizer: Path) -> Artifact:
     return Artifact(tmp_path / "out")
 
 
-def _spans(view: PackView) -> list[list[tuple[str, bool]]]:
-    return [[(span.text, span.is_trained) for span in sequence.spans] for sequence in view.sequences]
+@pytest.fixture(scope="module")
+def view(artifact: Artifact) -> PackView:
+    return view_pack(artifact, "training", 0)
 
 
-def test_text_is_cut_where_training_begins_and_ends(artifact: Artifact) -> None:
-    view = view_pack(artifact, "training", 0)
-
-    assert _spans(view) == [
-        [(QUESTION, False), ("Hello there<|im_end|>\n", True)],
-        [(QUESTION, False), ("Yo<|im_end|>\n", True)],
-    ]
-    assert [(sequence.row, Path(sequence.file or "").name) for sequence in view.sequences] == [
-        (2, "a.jsonl"),
-        (3, "a.jsonl"),
-    ]
+def test_text_is_cut_where_training_begins_and_ends(view: PackView) -> None:
+    """The host skips the newline after EOS, which is trained in the file."""
+    spans = [[(span.text, span.is_trained) for span in sequence.spans] for sequence in view.sequences]
+    assert spans == [[(QUESTION, False), (f"{text}<|im_end|>\n", True)] for text in ("Hello there", "Yo")]
+    origins = [(seen.row, Path(seen.file or "").name, seen.num_skipped_tokens) for seen in view.sequences]
+    assert origins == [(2, "a.jsonl", 1), (3, "a.jsonl", 1)]
 
 
-def test_numbers_of_a_sequence(artifact: Artifact) -> None:
-    view = view_pack(artifact, "training", 0)
-
-    num_checked = 0
-    for sequence in view.sequences:
+def test_numbers_of_a_sequence(view: PackView) -> None:
+    start = 0
+    for position, sequence in enumerate(view.sequences):
+        assert (sequence.position, sequence.start) == (position, start)
         assert sum(span.num_tokens for span in sequence.spans) == sequence.runtime_length + 1
         assert sum(span.num_tokens for span in sequence.spans if span.is_trained) == sequence.num_trained_tokens
-        assert (sequence.runtime_length + sequence.num_alignment_tokens) % 4 == 0
-        num_checked += 1
-    assert num_checked == 2
-    assert [sequence.position for sequence in view.sequences] == [0, 1]
-    assert view.sequences[0].start == 0
-    first = view.sequences[0]
-    assert view.sequences[1].start == first.runtime_length + first.num_alignment_tokens + 1
+        start += sequence.runtime_length + sequence.num_alignment_tokens + 1
+        assert (start - position - 1) % 4 == 0
+    assert len(view.sequences) == 2
 
 
-def test_newline_after_eos_is_trained_in_the_file_and_skipped_by_the_host(artifact: Artifact) -> None:
-    view = view_pack(artifact, "training", 0)
-
-    assert [sequence.num_skipped_tokens for sequence in view.sequences] == [1, 1]
-
-
-def test_drawing(artifact: Artifact) -> None:
-    view = view_pack(artifact, "training", 0)
-
+def test_drawing(view: PackView) -> None:
     plain, coloured = draw_pack(view, has_colour=False), draw_pack(view, has_colour=True)
 
     assert "⟦Hello there<|im_end|>\n⟧" in plain

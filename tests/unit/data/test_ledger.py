@@ -1,15 +1,27 @@
 """Every row that goes in comes out as a sequence or as a drop with its reason."""
 
+import gzip
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import DataError
-from bridgepack.records import DropReason, Manifest
-from tests.support.small_builds import assert_balanced, build, chat_row, dropped, tokenized_recipe, tokenized_row
+from bridgepack.records import DropReason, SplitRecord
+from tests.support.small_builds import (
+    assert_balanced,
+    build,
+    chat_row,
+    dropped,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+)
 
 #: (line, why it is dropped; None for a row that is packed). Packs hold 64 tokens.
 CHAT_LINES: list[tuple[Any, DropReason | None]] = [
@@ -55,29 +67,30 @@ TEMPLATE = """\
 """
 
 
-def _write(path: Path, lines: list[tuple[Any, DropReason | None]]) -> Path:
+type Lines = list[tuple[Any, DropReason | None]]
+
+
+def _write(path: Path, lines: Lines) -> Path:
     path.write_text("".join((line if line == "{" else json.dumps(line)) + "\n" for line, _ in lines))
     return path
 
 
-def _chat_recipe(train: Path, tokenizer: Path, template: Path, **changes: Any) -> SFTRecipe:
-    template.write_text(TEMPLATE)
-    values = {
-        "preprocessing__kind": "chat",
-        "preprocessing__control_tokens": "drop",
-        "packing__packed_sequence_size": 64,
-        "tokenizer__chat_template": str(template),
-        "data__max_row_bytes": 4000,
-    }
-    return tokenized_recipe(train, tokenizer, **values, **changes)
+@pytest.fixture
+def built(tmp_path: Path, chatml_tokenizer: Path) -> Callable[..., SplitRecord]:
+    """Return what builds lines or a file, and returns the record of its training split."""
+
+    def make(train: Lines | Path | str, **changes: Any) -> SplitRecord:
+        if isinstance(train, list):
+            train = _write(tmp_path / "a.jsonl", train)
+        manifest = build(tokenized_recipe(train, chatml_tokenizer, **changes), tmp_path / "out").manifest
+        assert_balanced(manifest)
+        return manifest.splits[0]
+
+    return make
 
 
-def _expected(lines: list[tuple[Any, DropReason | None]]) -> list[tuple[int, str]]:
+def _expected(lines: Lines) -> list[tuple[int, str]]:
     return [(row, str(reason)) for row, (_, reason) in enumerate(lines, 1) if reason is not None]
-
-
-def _drops(manifest: Manifest) -> dict[str, int]:
-    return dict(manifest.splits[0].drops)
 
 
 def test_every_reason_has_a_row_here() -> None:
@@ -87,96 +100,78 @@ def test_every_reason_has_a_row_here() -> None:
     assert reasons == set(DropReason) - {DropReason.TRUNCATED_NO_TRAINED_TOKEN} - of_workers
 
 
-def test_chat_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    recipe = _chat_recipe(_write(tmp_path / "a.jsonl", CHAT_LINES), chatml_tokenizer, tmp_path / "template")
-
-    manifest = build(recipe, tmp_path / "out").manifest
-
-    assert_balanced(manifest)
-    assert dropped(tmp_path / "out") == _expected(CHAT_LINES)
-    assert manifest.splits[0].statistics.num_rows_in == len(CHAT_LINES)
-    assert set(_drops(manifest).values()) == {1}
-
-
-def test_rows_of_ids(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    recipe = tokenized_recipe(_write(tmp_path / "a.jsonl", TOKENIZED_LINES), chatml_tokenizer)
-
-    manifest = build(recipe, tmp_path / "out").manifest
-
-    assert_balanced(manifest)
-    assert dropped(tmp_path / "out") == _expected(TOKENIZED_LINES)
-    assert _drops(manifest) == {
-        "invalid_field": 5,
-        "no_trained_token": 3,
-        "token_out_of_vocabulary": 3,
-        "too_short": 2,
-        "missing_field": 1,
-        "over_long": 1,
+def test_chat_rows(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
+    (tmp_path / "template").write_text(TEMPLATE)
+    changes = {
+        "preprocessing__kind": "chat",
+        "preprocessing__control_tokens": "drop",
+        "packing__packed_sequence_size": 64,
+        "tokenizer__chat_template": str(tmp_path / "template"),
+        "data__max_row_bytes": 4000,
     }
-    examples = manifest.splits[0].drop_examples
-    assert [(drop.row, drop.reason) for drop in examples] == _expected(TOKENIZED_LINES)
+
+    split = built(CHAT_LINES, **changes)
+
+    assert dropped(tmp_path / "out") == _expected(CHAT_LINES)
+    assert split.statistics.num_rows_in == len(CHAT_LINES)
+    assert set(split.drops.values()) == {1}
 
 
-def test_examples_of_a_reason_are_few_and_the_ledger_has_all(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    lines = [(tokenized_row(5, 6), None), *[({}, DropReason.MISSING_FIELD)] * 9]
-    recipe = tokenized_recipe(_write(tmp_path / "a.jsonl", lines), chatml_tokenizer)
+def test_rows_of_ids(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
+    split = built(TOKENIZED_LINES)
 
-    manifest = build(recipe, tmp_path / "out").manifest
+    assert dropped(tmp_path / "out") == _expected(TOKENIZED_LINES)
+    assert split.drops == Counter(reason for _, reason in _expected(TOKENIZED_LINES))
+    assert [(drop.row, drop.reason) for drop in split.drop_examples] == _expected(TOKENIZED_LINES)
 
-    assert [drop.row for drop in manifest.splits[0].drop_examples] == [2, 3, 4, 5, 6]
+
+def test_examples_of_a_reason_are_few_and_the_ledger_has_all(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
+    split = built([(tokenized_row(5, 6), None), *[({}, DropReason.MISSING_FIELD)] * 9])
+
+    assert [drop.row for drop in split.drop_examples] == [2, 3, 4, 5, 6]
     assert len(dropped(tmp_path / "out")) == 9
 
 
 @pytest.mark.parametrize(("line", "reason"), [item for item in TOKENIZED_LINES if item[1] not in {None, "over_long"}])
 def test_bad_row_stops_the_build_when_the_recipe_says_so(
-    tmp_path: Path, chatml_tokenizer: Path, line: Any, reason: DropReason
+    tmp_path: Path, built: Callable[..., SplitRecord], line: Any, reason: DropReason
 ) -> None:
-    train = _write(tmp_path / "a.jsonl", [(tokenized_row(5, 6), None), (line, reason)])
-    recipe = tokenized_recipe(train, chatml_tokenizer, data__on_bad_row="error")
-
     with pytest.raises(DataError) as raised:
-        build(recipe, tmp_path / "out")
+        built([(tokenized_row(5, 6), None), (line, reason)], data__on_bad_row="error")
 
-    assert str(raised.value).startswith(f"{train} row 2: {reason}: ")
+    assert str(raised.value).startswith(f"{tmp_path / 'a.jsonl'} row 2: {reason}: ")
     assert str(raised.value).endswith("Correct the row, or set data.on_bad_row to drop.")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".bridgepack", "a.jsonl"]
 
 
 def test_truncated_row_is_counted_or_dropped_when_nothing_trained_is_left(
-    tmp_path: Path, chatml_tokenizer: Path
+    tmp_path: Path, built: Callable[..., SplitRecord]
 ) -> None:
     lines = [
         (tokenized_row(*range(10, 40)), None),
         (tokenized_row(*range(10, 40), num_prompt=25), DropReason.TRUNCATED_NO_TRAINED_TOKEN),
         (tokenized_row(*range(10, 27)), None),
     ]
-    train = _write(tmp_path / "a.jsonl", lines)
-    recipe = tokenized_recipe(train, chatml_tokenizer, preprocessing__over_long="truncate")
 
-    manifest = build(recipe, tmp_path / "out").manifest
+    numbers = built(lines, preprocessing__over_long="truncate").statistics
 
-    assert_balanced(manifest)
     assert dropped(tmp_path / "out") == _expected(lines)
-    numbers = manifest.splits[0].statistics
     assert (numbers.num_sequences, numbers.num_truncated, numbers.num_tokens) == (2, 1, 32)
 
 
-def test_over_long_row_stops_the_build_when_the_recipe_says_so(tmp_path: Path, chatml_tokenizer: Path) -> None:
+def test_over_long_row_stops_the_build_when_the_recipe_says_so(built: Callable[..., SplitRecord]) -> None:
     lines = [(tokenized_row(*range(10, 27)), None), (tokenized_row(*range(10, 28)), DropReason.OVER_LONG)]
-    train = _write(tmp_path / "a.jsonl", lines)
 
     with pytest.raises(DataError, match=r"a\.jsonl row 2: over_long: 17 runtime tokens; at most 16\."):
-        build(tokenized_recipe(train, chatml_tokenizer, preprocessing__over_long="error"), tmp_path / "out")
+        built(lines, preprocessing__over_long="error")
 
 
-def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, chatml_tokenizer: Path) -> None:
+def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n" + json.dumps(tokenized_row(5, 6)) + "\n\n{}\n \n")
 
-    manifest = build(tokenized_recipe(path, chatml_tokenizer), tmp_path / "out").manifest
+    numbers = built(path).statistics
 
-    assert_balanced(manifest)
-    numbers = manifest.splits[0].statistics
     assert (numbers.num_rows_in, numbers.num_blank_lines, numbers.num_sequences) == (2, 3, 1)
     assert dropped(tmp_path / "out") == [(4, "missing_field")]
 
@@ -186,55 +181,42 @@ def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, chatml_tokenize
     [
         ("", "the training split has no rows"),
         ("\n\n", "the training split has no rows"),
-        ('{}\n{"input_ids": [5]}\n{}\n', "all 3 rows were dropped (missing_field 3). The first: "),
+        ('{}\n{"input_ids": [5]}\n{}\n', r"all 3 rows were dropped \(missing_field 3\). The first: "),
     ],
 )
 def test_nothing_left_says_what_became_of_the_rows(
-    tmp_path: Path, chatml_tokenizer: Path, content: str, message: str
+    tmp_path: Path, built: Callable[..., SplitRecord], content: str, message: str
 ) -> None:
     (tmp_path / "a.jsonl").write_text(content)
 
-    with pytest.raises(DataError) as raised:
-        build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
-
-    assert message in str(raised.value)
+    with pytest.raises(DataError, match=message):
+        built(tmp_path / "a.jsonl")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json", "a.parquet"])
 def test_row_numbers_in_the_ledger_count_from_one_in_every_format(
-    tmp_path: Path, chatml_tokenizer: Path, name: str
+    tmp_path: Path, built: Callable[..., SplitRecord], name: str
 ) -> None:
-    import gzip
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [tokenized_row(5, 6), {"input_ids": [5]}, tokenized_row(7, 8), {"input_ids": [9]}]
-    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     path = tmp_path / name
     if name == "a.parquet":
         pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
     elif name == "a.json":
         path.write_text(json.dumps(rows))
     else:
-        path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
 
-    manifest = build(tokenized_recipe(path, chatml_tokenizer), tmp_path / "out").manifest
+    built(path)
 
-    assert_balanced(manifest)
     assert dropped(tmp_path / "out") == [(2, "missing_field"), (4, "missing_field")]
 
 
-def test_rows_of_several_files_are_told_apart(tmp_path: Path, chatml_tokenizer: Path) -> None:
-    for name, rows in (("a.jsonl", [tokenized_row(5, 6), {}]), ("b.jsonl", [{}, tokenized_row(7, 8), {}])):
-        _write(tmp_path / name, [(row, None) for row in rows])
+def test_rows_of_several_files_are_told_apart(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
+    write_json_lines(tmp_path / "a.jsonl", [tokenized_row(5, 6), {}])
+    write_json_lines(tmp_path / "b.jsonl", [{}, tokenized_row(7, 8), {}])
 
-    manifest = build(tokenized_recipe(str(tmp_path / "*.jsonl"), chatml_tokenizer), tmp_path / "out").manifest
+    split = built(str(tmp_path / "*.jsonl"))
 
-    assert_balanced(manifest)
-    assert [(record.num_rows, Path(record.path).name) for record in manifest.splits[0].inputs] == [
-        (2, "a.jsonl"),
-        (3, "b.jsonl"),
-    ]
-    assert [(drop.file_index, drop.row) for drop in manifest.splits[0].drop_examples] == [(0, 2), (1, 1), (1, 3)]
+    assert [(record.num_rows, Path(record.path).name) for record in split.inputs] == [(2, "a.jsonl"), (3, "b.jsonl")]
+    assert [(drop.file_index, drop.row) for drop in split.drop_examples] == [(0, 2), (1, 1), (1, 3)]

@@ -2,9 +2,7 @@
 
 import io
 import pickletools
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from bridgepack.data.shards.npy import iter_npy_batches, read_npy_facts
 from bridgepack.data.shards.npy_writing import write_npy_rows
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
+from tests.unit.rules.in_memory_artifact import row_batch
 
 Row = dict[str, list[int]]
 
@@ -26,37 +25,28 @@ ROWS: list[Row] = [
 
 
 def _batch(rows: list[Row]) -> RowBatch:
-    def flat(key: str, dtype: type) -> tuple[Any, Any]:
-        values = [value for row in rows for value in row[key]]
-        return np.array(values, dtype=dtype), np.cumsum([0, *(len(row[key]) for row in rows)])
-
-    (ids, tokens), (mask, masks) = flat("input_ids", np.int32), flat("loss_mask", np.int8)
-    starts, offsets = flat("seq_start_id", np.int32)
-    return RowBatch(
-        shard="s",
-        first_row=0,
-        input_ids=ids,
-        token_offsets=tokens,
-        loss_mask=mask,
-        mask_offsets=masks,
-        seq_start_id=starts,
-        start_offsets=offsets,
-    )
+    return row_batch([list(row.values()) for row in rows])
 
 
-def _write(path: Path, batches: Iterable[list[Row]]) -> Path:
-    parts = list(batches)
+def _write(path: Path, parts: list[list[Row]]) -> Path:
     write_npy_rows(path, map(_batch, parts), sum(map(len, parts)))
     return path
 
 
-@pytest.mark.parametrize("parts", [[ROWS], [ROWS[:1], ROWS[1:]], [[row] for row in ROWS]])
-def test_numpy_reads_the_rows_as_plain_lists(tmp_path: Path, parts: list[list[Row]]) -> None:
-    array = np.load(_write(tmp_path / "s.npy", parts), allow_pickle=True)
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1), min_size=1, max_size=4), max_size=4))
+def test_numpy_reads_the_rows_as_plain_lists(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[list[int]]]
+) -> None:
+    drawn: list[list[Row]] = [
+        [{"input_ids": ids, "loss_mask": [token % 2 for token in ids], "seq_start_id": [0]} for ids in part]
+        for part in parts
+    ]
+    rows = [row for part in [ROWS, *drawn] for row in part]
 
-    assert array.dtype == object
-    assert array.shape == (3,)
-    assert list(array) == ROWS
+    array = np.load(_write(tmp_path_factory.mktemp("npy") / "s.npy", [ROWS, *drawn]), allow_pickle=True)
+
+    assert (array.dtype, array.shape, list(array)) == (object, (len(rows),), rows)
     assert {type(value) for row in array for values in row.values() for value in values} == {int}
 
 
@@ -87,22 +77,3 @@ def test_a_wrong_number_of_rows_leaves_no_file(tmp_path: Path) -> None:
             write_npy_rows(tmp_path / "s.npy", [_batch(ROWS)], num_rows)
 
     assert list(tmp_path.iterdir()) == []
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), min_size=1, max_size=4),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_any_ids_in_any_batches(tmp_path_factory: pytest.TempPathFactory, parts: list[list[list[int]]]) -> None:
-    rows = [
-        [{"input_ids": ids, "loss_mask": [token % 2 for token in ids], "seq_start_id": [0]} for ids in part]
-        for part in parts
-    ]
-
-    path = _write(tmp_path_factory.mktemp("npy") / "s.npy", rows)
-
-    assert list(np.load(path, allow_pickle=True)) == [row for part in rows for row in part]

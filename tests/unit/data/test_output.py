@@ -1,21 +1,21 @@
-"""The working folder beside an output, and what a build refuses to replace."""
+"""The working folder beside an output, what a build refuses to replace, and what it says when it cannot write."""
 
+import errno
 import json
 import multiprocessing
+import re
+from multiprocessing import reduction
 from pathlib import Path
 
 import pytest
 
 from bridgepack.data.artifact.manifest import is_manifest
 from bridgepack.data.files import replaced_when_whole, write_text
-from bridgepack.data.output import (
-    move_into_place,
-    refuse_foreign_folder,
-    remove_leftovers,
-    staging,
-    staging_folder,
-)
+from bridgepack.data.output import move_into_place, refuse_foreign_folder, remove_leftovers, staging, staging_folder
+from bridgepack.data.results import Kept
+from bridgepack.data.workplace import kept_on_errors
 from bridgepack.errors import ArtifactError
+from tests.support.small_builds import file_bytes
 
 MANIFEST = json.dumps({"format_version": 1, "fingerprint": "f"})
 
@@ -48,15 +48,14 @@ def test_what_a_killed_build_left_is_cleared(tmp_path: Path) -> None:
 
 
 def test_second_build_of_the_same_output_is_told(tmp_path: Path) -> None:
-    with (
-        staging(tmp_path / "a"),
-        staging(tmp_path / "b"),
-        pytest.raises(ArtifactError, match="another build is writing to"),
-        staging(tmp_path / "a"),
-    ):
+    with staging(tmp_path / "a"), staging(tmp_path / "b"):
+        _assert_refused(tmp_path / "a", "another build is writing to")
+    with staging(tmp_path / "a"):
         pass
 
-    with staging(tmp_path / "a"):
+
+def _assert_refused(output: Path, message: str) -> None:
+    with pytest.raises(ArtifactError, match=message), staging(output):
         pass
 
 
@@ -132,40 +131,36 @@ def test_artifact_with_other_things_in_it_is_not_replaced(tmp_path: Path) -> Non
     output = _artifact(tmp_path / "a")
     (output / "notes.txt").write_text("mine")
 
-    with (
-        pytest.raises(ArtifactError, match=r"other things in it, which would be lost: notes.txt"),
-        staging(output),
-    ):
-        pass
+    _assert_refused(output, r"other things in it, which would be lost: notes.txt")
 
     assert (output / "notes.txt").read_text() == "mine"
     assert not staging_folder(output).exists()
 
 
-def test_file_and_current_folder_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("../file", r"which is a file. Choose a folder."),
+        *((folder, "the current folder or one around it") for folder in (".", "..", "/", "../inside")),
+    ],
+)
+def test_file_and_current_folder_are_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, message: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
 
-    with pytest.raises(ArtifactError, match=r"which is a file. Choose a folder."):
-        refuse_foreign_folder(tmp_path / "file")
-    num_checked = 0
-    for output in (".", "..", "/", "../inside", str(tmp_path)):
-        with pytest.raises(ArtifactError, match="the current folder or one around it"):
-            refuse_foreign_folder(Path(output))
-        num_checked += 1
-    assert num_checked == 5
+    for path in (Path(output), Path(output).absolute()):
+        with pytest.raises(ArtifactError, match=message):
+            refuse_foreign_folder(path)
 
 
 @pytest.mark.parametrize("parent", ["file", "/proc"])
 def test_place_that_cannot_be_written(tmp_path: Path, parent: str) -> None:
     (tmp_path / "file").touch()
 
-    with (
-        pytest.raises(ArtifactError, match=r"cannot be written: .*Choose another --output"),
-        staging(tmp_path / parent / "a"),
-    ):
-        pass
+    _assert_refused(tmp_path / parent / "a", r"cannot be written: .*Choose another --output")
 
 
 def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -198,44 +193,35 @@ def _leave(output: Path, identity: str, *, with_receipt: bool) -> None:
         raise KeyboardInterrupt
 
 
-def test_finished_shards_wait_for_the_same_build(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _leave(tmp_path / "a", "one", with_receipt=True)
-
-    with staging(tmp_path / "a", "one") as folder:
-        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    assert found == ["artifact/training/shard", "identity", "lock", "receipts/training/shard.json"]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("identity", "with_receipt"), [("two", True), (None, True), ("one", False)])
-def test_another_build_finds_nothing(tmp_path: Path, identity: str | None, with_receipt: bool) -> None:
+@pytest.mark.parametrize(
+    ("identity", "with_receipt", "kept"),
+    [
+        ("one", True, ["artifact/training/shard", "identity", "lock", "receipts/training/shard.json"]),
+        ("two", True, ["identity", "lock"]),
+        (None, True, ["lock"]),
+        ("one", False, ["identity", "lock"]),
+    ],
+)
+def test_finished_shards_wait_for_the_same_build(
+    tmp_path: Path, identity: str | None, with_receipt: bool, kept: list[str]
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         _leave(tmp_path / "a", "one", with_receipt=with_receipt)
     assert staging_folder(tmp_path / "a").exists() == with_receipt
 
     with staging(tmp_path / "a", identity) as folder:
-        assert {entry.name for entry in folder.iterdir()} <= {"lock", "identity"}
+        assert list(file_bytes(folder)) == kept
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_working_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> None:
+def test_links_of_a_working_folder_are_not_followed(tmp_path: Path) -> None:
     _artifact(tmp_path / "mine")
     staging_folder(tmp_path / "a").symlink_to(tmp_path / "mine")
+    staging_folder(tmp_path / "b").mkdir()
+    (staging_folder(tmp_path / "b") / "artifact").symlink_to(tmp_path / "mine")
 
-    with (
-        pytest.raises(ArtifactError, match="is a link, and what it leads to would be emptied"),
-        staging(tmp_path / "a"),
-    ):
-        pass
-    assert (tmp_path / "mine" / "training" / "shard").exists()
-
-
-def test_link_in_a_working_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
-    _artifact(tmp_path / "mine")
-    staging_folder(tmp_path / "a").mkdir()
-    (staging_folder(tmp_path / "a") / "artifact").symlink_to(tmp_path / "mine")
-
-    with staging(tmp_path / "a", "one") as folder:
+    _assert_refused(tmp_path / "a", "is a link, and what it leads to would be emptied")
+    with staging(tmp_path / "b", "one") as folder:
         assert not (folder / "artifact").exists()
     assert (tmp_path / "mine" / "training" / "shard").exists()
 
@@ -258,3 +244,22 @@ def test_leftovers_of_a_build_that_was_ended_at_its_very_end_go(tmp_path: Path) 
 
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a" / "training" / "shard").read_text() == "new"
+
+
+@pytest.mark.parametrize("full", ["store", "out"])
+def test_place_that_is_full_is_named(tmp_path: Path, full: str) -> None:
+    """A worker that fails to write to an open file sends an error that must know the file."""
+    kept = Kept(output=str(tmp_path / "out"), store=str(tmp_path / "store"))
+    folder = tmp_path / full
+    folder.mkdir()
+
+    with pytest.raises(OSError, match="No space") as caught, replaced_when_whole(folder / "a.tokens"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    sent = reduction.ForkingPickler.loads(reduction.ForkingPickler.dumps(caught.value))
+    with (
+        pytest.raises(ArtifactError, match=f"^{re.escape(repr(str(folder)))} cannot be written: No space.*a.tokens"),
+        kept_on_errors(kept),
+    ):
+        raise sent
+
+    assert list(folder.iterdir()) == []

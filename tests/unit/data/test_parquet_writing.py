@@ -6,11 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from bridgepack.data.shards import write as shard_writing
 from bridgepack.data.shards.write import write_shard
 from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, RowBatch
 from tests.support.packed_rows import SCHEMA
@@ -22,32 +19,12 @@ ROWS: list[Row] = [
     {INPUT_IDS: [0, 2**31 - 1], LOSS_MASK: [1, 1], SEQ_START_ID: [0, 1]},
     {INPUT_IDS: list(range(20)), LOSS_MASK: [0, 1] * 10, SEQ_START_ID: [0, 7, 19]},
     {INPUT_IDS: [9], LOSS_MASK: [0], SEQ_START_ID: [0]},
-    {INPUT_IDS: [8] * 9, LOSS_MASK: [1] * 9, SEQ_START_ID: [0, 8]},
+    {INPUT_IDS: [8] * 9, LOSS_MASK: [1] * 4, SEQ_START_ID: [0, 8]},
 ]
 
 
 def _batch(rows: list[Row]) -> RowBatch:
     return row_batch([list(row.values()) for row in rows])
-
-
-@pytest.fixture(params=[1, 2, 5, 9])
-def rows_per_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how many rows of one token a row group of this test holds."""
-    monkeypatch.setattr(shard_writing, "ROW_GROUP_TOKENS", request.param)
-    return int(request.param)
-
-
-def test_arrow_reads_the_rows_and_its_own_types(tmp_path: Path, rows_per_group: int) -> None:
-    path = tmp_path / "s.parquet"
-
-    assert write_shard(path, iter([_batch(ROWS)]), packed_sequence_size=1) == len(ROWS)
-
-    assert pq.read_table(path).equals(pa.Table.from_pylist(ROWS, schema=SCHEMA))
-    file = pq.ParquetFile(path)
-    assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [
-        min(rows_per_group, 5 - first) for first in range(0, 5, rows_per_group)
-    ]
-    assert [row for batch in file.iter_batches(batch_size=2) for row in batch.to_pylist()] == ROWS
 
 
 def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
@@ -57,13 +34,6 @@ def test_wider_integers_give_the_same_bytes(tmp_path: Path) -> None:
         write_shard(tmp_path / name, iter([written]), packed_sequence_size=4096)
 
     assert (tmp_path / "wide").read_bytes() == (tmp_path / "expected").read_bytes()
-
-
-def test_masks_of_another_length_than_ids_are_kept(tmp_path: Path) -> None:
-    rows: list[Row] = [{INPUT_IDS: [1, 2, 3], LOSS_MASK: [1], SEQ_START_ID: [0]}]
-    write_shard(tmp_path / "s.parquet", iter([_batch(rows)]), packed_sequence_size=4096)
-
-    assert pq.read_table(tmp_path / "s.parquet").to_pylist() == rows
 
 
 def test_file_without_rows(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bridgepack.data.reading import decompression, json_arrays, ranges
+from bridgepack.data.reading import decompression, json_arrays, json_rows, ranges
 from bridgepack.data.reading import lines as line_blocks
-from bridgepack.data.reading.inputs import PARQUET, InputFile, find_inputs, hash_file
+from bridgepack.data.reading.inputs import InputFile, find_inputs, hash_file
 from bridgepack.data.reading.json_arrays import iter_array_lines
+from bridgepack.data.reading.json_rows import read_line
 from bridgepack.data.reading.lines import iter_line_blocks
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.rows import read_range, rows_apart
@@ -145,6 +146,28 @@ def test_bad_lines_cost_their_own_row_only(tmp_path: Path) -> None:
     assert [item for _, item in found[1::2]] == [{"a": 1}] * len(BAD_LINES)
 
 
+#: Lines that orjson and `json` might read differently, besides the bad ones.
+ODD_LINES = (
+    b'{"a": 1, "b": [1.5, -0, 0.1, 1e5, 1E400, -1e-400, null, true]}',
+    b'{"a": 123456789012345678901234567890, "b": 0.12345678901234567890123}',
+    b'{"a": 9223372036854775807, "b": 18446744073709551615, "c": -9223372036854775808}',
+    b'{"a": NaN, "b": Infinity}',
+    b'{"a": 1, "a": 2, "b": "\\ud83d\\ude00 \\u00e9 \\/ \\u0000", "a": 3}',
+    *(b'\xef\xbb\xbf{"a": 1}', b'{"a": "tab\there"}', b'{"a": 01}', b'{"a": 1}\r\n', b"{}"),
+    b'{"a": ' + b"[" * 2000 + b"]" * 2000 + b"}",
+)
+
+
+@pytest.mark.parametrize("line", [*ODD_LINES, *(line for line, _ in BAD_LINES)], ids=lambda line: repr(line[:40]))
+def test_lines_are_read_the_same_with_json_alone(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("orjson")
+    found = read_line(line, 1, 2)
+    monkeypatch.setattr(json_rows, "_LOADS", None)
+
+    again = read_line(line, 1, 2)
+    assert (repr(found), str(found)) == (repr(again), str(again))
+
+
 def test_odd_values_are_read_as_python_reads_them(tmp_path: Path) -> None:
     line = b'{"a": 1, "a": 2, "big": 12345678901234567890, "inf": 1e999, "pair": "\\ud83d\\ude00", "nul": "\\u0000"}'
     expected = {"a": 2, "big": 12345678901234567890, "inf": float("inf"), "pair": "\U0001f600", "nul": "\0"}
@@ -152,20 +175,6 @@ def test_odd_values_are_read_as_python_reads_them(tmp_path: Path) -> None:
     assert _read_bytes(tmp_path, "a.jsonl", line) == [(1, expected)]
     assert _read_bytes(tmp_path, "a.json", b"[" + line + b"]") == [(1, expected)]
     assert str(_read_bytes(tmp_path, "b.jsonl", b'{"a": NaN}')) == "[(1, {'a': nan})]"
-
-
-def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> None:
-    content = b'[{"a": 1}, 5, null, [1], {"a": "\\ud800"}, {"a": ' + b"9" * 5000 + b'}, {"a": 2}]'
-
-    assert _read_bytes(tmp_path, "a.json", content) == [
-        (1, {"a": 1}),
-        (2, "not_an_object"),
-        (3, "not_an_object"),
-        (4, "not_an_object"),
-        (5, "invalid_json"),
-        (6, "invalid_json"),
-        (7, {"a": 2}),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -270,13 +279,7 @@ def test_columnar_rows_lose_their_nulls_but_not_null_content(
     assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE, rows_per_group=2)) == [
         (index + 1, {"a": index, "turns": [{"role": "user", "content": None}]}) for index in range(5)
     ]
-
-
-@pytest.mark.parametrize("name", COLUMNAR)
-def test_columnar_file_without_rows(tmp_path: Path, name: str) -> None:
-    table = pa.table({"a": pa.array([], type=pa.int64())})
-
-    assert _read(_write_table(tmp_path / name, table, rows_per_group=2)) == []
+    assert _read(_write_table(tmp_path / name, ROWS_OF_TABLE[:0], rows_per_group=2)) == []
 
 
 @pytest.mark.parametrize(("name", "kind"), [("a.parquet", "a Parquet file"), ("a.arrow", "an Arrow file")])
@@ -324,12 +327,8 @@ def test_ranges_hold_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     parts = _ranges(_file(tmp_path / "a.jsonl"), 3)
 
-    assert [(part.first_row, part.start, part.stop, part.num_bytes) for part in parts] == [
-        (1, 0, 9, 9),
-        (2, 9, 18, 9),
-        (3, 18, 27, 9),
-    ]
-    assert {part.file_index for part in parts} == {3}
+    places = [(part.file_index, part.first_row, part.start, part.stop, part.num_bytes) for part in parts]
+    assert places == [(3, 1, 0, 9, 9), (3, 2, 9, 18, 9), (3, 3, 18, 27, 9)]
 
 
 def test_content_of_a_range_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,18 +366,17 @@ def test_ranges_of_a_table_hold_every_row_once(
     assert _read(path) == [(row + 1, {"a": row}) for row in range(1000)]
 
 
-def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_rows_of_a_table_that_are_too_large_are_dropped(tmp_path: Path, name: str) -> None:
     rows = [{"a": "x" * (5000 if row % 7 == 3 else 5), "b": row} for row in range(60)]
-    table = pa.Table.from_pylist(rows)
-    expected = [(row + 1, "row_too_large" if row % 7 == 3 else rows[row]) for row in range(60)]
+    path = _write_table(tmp_path / name, pa.Table.from_pylist(rows), rows_per_group=25)
 
-    for name in ("a.parquet", "a.arrow"):
-        path = _write_table(tmp_path / name, table, rows_per_group=25)
-        assert _read(path, max_row_bytes=4000) == expected
-        assert _read(path, max_row_bytes=1 << 20) == [(row + 1, rows[row]) for row in range(60)]
+    dropped = ["row_too_large" if row["b"] % 7 == 3 else row for row in rows]
+    assert _read(path, max_row_bytes=4000) == list(enumerate(dropped, 1))
+    assert _read(path, max_row_bytes=1 << 20) == list(enumerate(rows, 1))
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
+@pytest.mark.parametrize("order", [[3, 2, 1, 0], [0, 2, 2, 1, 3, 0]])
 def test_parquet_rows_are_the_same_in_whatever_order_ranges_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[int]
 ) -> None:
@@ -407,14 +405,9 @@ def test_row_that_is_too_large_is_dropped_and_costs_nothing_else(
     compress = {"gz": gzip.compress, "st": zstandard.compress}.get(name[-2:], bytes)
     (tmp_path / name).write_bytes(compress(content))
 
-    assert _read(tmp_path / name, max_row_bytes=40) == [
-        (1, "row_too_large"),
-        (2, {"a": 1}),
-        (3, "row_too_large"),
-        (4, "row_too_large"),
-        (5, {"a": '[]{}"'}),
-        (6, "row_too_large"),
-    ]
+    large = "row_too_large"
+    found = [item for _, item in _read(tmp_path / name, max_row_bytes=40)]
+    assert found == [large, {"a": 1}, large, large, {"a": '[]{}"'}, large]
     assert all(item != "row_too_large" for _, item in _read(tmp_path / name, max_row_bytes=len(LONG) + 1))
 
 
@@ -458,21 +451,19 @@ def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("change", "message"),
     [
-        (LINES[:9], "a.jsonl changed while it was read. Build again"),
-        (LINES.replace(b"1", b"7"), "a.jsonl changed while it was read. Build again"),
-        (None, "cannot be read: No such file or directory"),
+        (lambda path: path.write_bytes(LINES[:9]), "a.jsonl changed while it was read. Build again"),
+        (lambda path: path.write_bytes(LINES.replace(b"1", b"7")), "a.jsonl changed while it was read. Build again"),
+        (lambda path: path.unlink(), "cannot be read: No such file or directory"),
     ],
 )
-def test_file_that_changes_while_it_is_read(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Any, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES)
     file = _file(path)
     (part,) = _ranges(file)
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
+    change(path)
 
     with pytest.raises(DataError, match=message):
         list(read_range(file, part))
@@ -481,21 +472,36 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, content: bytes | Non
 def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
     """Another row's tool has a parameter `content`; this one's has not, and a Parquet file cannot tell."""
     call = {"path": "p", "content": None}
-    turns = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": call}}]}]
-    schema = pa.struct([("path", pa.string()), ("content", pa.string())])
-    function = pa.struct([("name", pa.string()), ("arguments", schema)])
-    turn = pa.struct(
-        [("role", pa.string()), ("content", pa.string()), ("tool_calls", pa.list_(pa.struct([("function", function)])))]
-    )
-    extra = pa.array([[("x", "1")]], pa.map_(pa.string(), pa.string()))
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"messages": pa.array([turns], pa.list_(turn)), "extra": extra}), path)
-    file = InputFile(path=path, label="a.parquet", kind=PARQUET)
+    turn = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": call}}]}
+    other = {
+        "role": "user",
+        "content": "",
+        "tool_calls": [{"function": {"name": "", "arguments": {**call, "content": ""}}}],
+    }
+    extra = pa.array([[("x", "1")], []], pa.map_(pa.string(), pa.string()))
+    pq.write_table(pa.table({"messages": [[turn], [other]], "extra": extra}), tmp_path / "a.parquet")
 
-    ((_, example),) = [item for part in _ranges(file) for item in read_range(file, part)]
+    (_, columns), _ = _read(tmp_path / "a.parquet")
 
-    assert isinstance(example, Example)
-    (message,) = example.columns["messages"]
+    (message,) = columns["messages"]
     assert message["content"] is None
     assert message["tool_calls"] == [{"function": {"name": "f", "arguments": {"path": "p"}}}]
-    assert example.columns["extra"] == {"x": "1"}
+    assert columns["extra"] == {"x": "1"}
+
+
+def test_elements_that_are_bad_rows_cost_their_own_row_only(tmp_path: Path) -> None:
+    content = b'[{"a": 1}, 5, null, [1], {"a": "\\ud800"}, {"a": ' + b"9" * 5000 + b'}, {"a": 2}]'
+
+    reasons = ["not_an_object"] * 3 + ["invalid_json"] * 2
+    assert _read_bytes(tmp_path, "a.json", content) == list(enumerate([{"a": 1}, *reasons, {"a": 2}], 1))
+
+
+@given(columns=st.dictionaries(st.text(), JSON_VALUES), is_ascii=st.booleans())
+def test_any_row_comes_back(columns: dict[str, Any], is_ascii: bool) -> None:
+    text = json.dumps(columns, ensure_ascii=is_ascii)
+
+    found = read_line(text.encode(errors="surrogatepass"), 0, 1)
+
+    assert isinstance(found, (Example, RowError))
+    if isinstance(found, Example):
+        assert repr(dict(found.columns)) == repr(json.loads(text))

@@ -1,8 +1,9 @@
-"""Shards as the host's loader wants them, and what is said of broken ones."""
+"""Shards as the host's loader wants them, read in batches, and what is said of broken ones."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +12,9 @@ from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts,
 from bridgepack.data.shards.write import rows_per_group, shard_name, write_shard
 from bridgepack.errors import ArtifactError
 from bridgepack.records import RowBatch
-from tests.unit.rules.in_memory_artifact import row_batch
+from tests.unit.rules.in_memory_artifact import COLUMNS, row_batch
+
+ROWS = [[*range(10 * row, 10 * row + 1 + row % 4), 2] for row in range(23)]
 
 
 def _batch(*rows: list[int]) -> RowBatch:
@@ -35,20 +38,16 @@ def test_row_groups_hold_about_as_many_tokens_whatever_the_size(packed_sequence_
 
 
 def test_shards_are_named_so_that_they_sort() -> None:
-    assert shard_name(0, 8) == "shard-00000-of-00008.idx.parquet"
     names = [shard_name(index, 12) for index in range(12)]
 
+    assert names[0] == "shard-00000-of-00012.idx.parquet"
     assert sorted(names) == names
 
 
 def test_columns_are_those_the_host_reads(shard: Path) -> None:
     facts = read_shard_facts(shard, "s", None)
 
-    assert facts.columns == {
-        "input_ids": "list<element: int32>",
-        "loss_mask": "list<element: int8>",
-        "seq_start_id": "list<element: int32>",
-    }
+    assert facts.columns == COLUMNS
     assert (facts.num_rows, facts.row_group_rows, facts.row_group_tokens) == (4, (2, 2), (5, 6))
     assert facts.num_bytes == shard.stat().st_size
     assert [path.name for path in shard.parent.iterdir()] == [shard.name]
@@ -63,16 +62,11 @@ def test_same_rows_give_the_same_bytes(shard: Path) -> None:
     assert again.read_bytes() == shard.read_bytes()
 
 
-@pytest.mark.parametrize(("index", "ids"), [(0, [5, 6, 7]), (1, [8, 9]), (2, [3, 4]), (3, [1, 2, 3, 4])])
-def test_row(shard: Path, index: int, ids: list[int]) -> None:
-    row = read_shard_row(shard, "s", index)
-
-    assert row.input_ids.tolist() == ids
-    assert row.loss_mask.tolist() == [1] * (len(ids) - 1) + [0]
-    assert row.seq_start_id.tolist() == [0]
-
-
-def test_row_that_is_not_there(shard: Path) -> None:
+def test_single_rows(shard: Path) -> None:
+    for index, ids in enumerate([[5, 6, 7], [8, 9], [3, 4], [1, 2, 3, 4]]):
+        row = read_shard_row(shard, "s", index)
+        mask = [1] * (len(ids) - 1) + [0]
+        assert (row.input_ids.tolist(), row.loss_mask.tolist(), row.seq_start_id.tolist()) == (ids, mask, [0])
     with pytest.raises(ArtifactError, match="s has 4 rows, so there is no row 4"):
         read_shard_row(shard, "s", 4)
 
@@ -88,33 +82,28 @@ def test_nothing_is_left_of_a_shard_that_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("num_bytes", [0, 3, 100])
-def test_shard_that_is_cut_off(shard: Path, num_bytes: int) -> None:
-    shard.write_bytes(shard.read_bytes()[:num_bytes])
+@pytest.mark.parametrize("num_bytes", [None, 0, 3, 100])
+def test_shard_that_is_cut_off_or_not_there(shard: Path, num_bytes: int | None) -> None:
+    content = shard.read_bytes()[:num_bytes]
+    shard.unlink()
+    if num_bytes is not None:
+        shard.write_bytes(content)
 
-    assert read_shard_facts(shard, "s", None).read_error
+    facts = read_shard_facts(shard, "s", None)
+
+    assert facts.exists == bool(facts.read_error) == (num_bytes is not None)
+    assert facts.num_rows is None
     with pytest.raises(ArtifactError, match=r"^s cannot be read from row 0: "):
         list(iter_row_groups(shard, "s", max_tokens=10))
     with pytest.raises(ArtifactError, match=r"^s row 0 cannot be read: "):
         read_shard_row(shard, "s", 0)
 
 
-def test_shard_that_is_not_there(tmp_path: Path) -> None:
-    facts = read_shard_facts(tmp_path / "none", "none", None)
-
-    assert (facts.exists, facts.num_rows, facts.read_error) == (False, None, None)
-    with pytest.raises(ArtifactError, match=r"^none cannot be read from row 0: "):
-        list(iter_row_groups(tmp_path / "none", "none", max_tokens=10))
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         ({"input_ids": [[1, 2]], "loss_mask": [[1, 0]]}, "s cannot be read from row 0: "),
-        (
-            {"input_ids": [1], "loss_mask": [[1]], "seq_start_id": [[0]]},
-            "column input_ids is int64; it must be a list",
-        ),
+        ({"input_ids": [1], "loss_mask": [[1]], "seq_start_id": [[0]]}, "input_ids is int64; it must be a list"),
         ({"input_ids": [[1, None]], "loss_mask": [[1, 0]], "seq_start_id": [[0]]}, "s: column input_ids has a null"),
         ({"input_ids": [[1, 2], None], "loss_mask": [[1, 0]] * 2, "seq_start_id": [[0]] * 2}, "input_ids has a null"),
     ],
@@ -136,3 +125,44 @@ def test_large_lists_of_wide_integers_are_read(tmp_path: Path) -> None:
 
     assert batch.input_ids.tolist() == [1, 0, 2, 0, 0]
     assert batch.row(1).loss_mask.tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 3, 7, 20, 1000])
+def test_every_row_comes_once_in_order_and_large_row_groups_come_in_pieces(tmp_path: Path, max_tokens: int) -> None:
+    """Each file is written over the one before, which was read."""
+    path = tmp_path / "a.parquet"
+    for row_group_size in (4, 500):
+        _write(path, row_group_size=row_group_size)
+        batches = list(iter_row_groups(path, "a", max_tokens=max_tokens))
+        assert _rows(batches) == list(enumerate(ROWS))
+        assert {batch.shard for batch in batches} == {"a"}
+        assert max(len(batch.input_ids) for batch in batches) <= max_tokens + 5
+    assert max_tokens < 1000 or len(batches) == 1
+
+
+def test_a_range_of_row_groups_and_damage_in_one(tmp_path: Path) -> None:
+    shard = tmp_path / "a.parquet"
+    _write(shard, row_group_size=4)
+    batches = list(iter_row_groups(shard, "a", max_tokens=20, row_groups=range(2, 4), first_row=8))
+    assert _rows(batches) == list(enumerate(ROWS))[8:16]
+    damaged = pq.read_metadata(shard).row_group(3)
+    content = bytearray(shard.read_bytes())
+    begin = damaged.column(0).data_page_offset
+    content[begin : begin + damaged.total_byte_size] = bytes(damaged.total_byte_size)
+    shard.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"^training/a cannot be read from row 12: "):
+        list(iter_row_groups(shard, "training/a", max_tokens=1, row_groups=range(2, 6), first_row=8))
+
+
+def _write(path: Path, *, row_group_size: int) -> None:
+    columns = {"input_ids": ROWS, "loss_mask": [[0] * len(row) for row in ROWS], "seq_start_id": [[0] for _ in ROWS]}
+    path.unlink(missing_ok=True)
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+
+
+def _rows(batches: list[RowBatch]) -> list[tuple[int, list[int]]]:
+    return [
+        (batch.first_row + index, np.asarray(batch.row(index).input_ids).tolist())
+        for batch in batches
+        for index in range(batch.num_rows)
+    ]

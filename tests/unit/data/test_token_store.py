@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -75,27 +76,19 @@ def test_recipe_that_makes_other_tokens_shares_none(tmp_path: Path, recipe: SFTR
     assert len(_token_files(tmp_path)) == 2 * num_ranges
 
 
-def test_changed_file_is_tokenised_where_it_changed(tmp_path: Path, recipe: SFTRecipe) -> None:
+def test_file_is_tokenised_where_it_changed_and_at_its_new_end(tmp_path: Path, recipe: SFTRecipe) -> None:
     num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
-    rows = list(ROWS)
-    rows[150] = tokenized_row(*([7] * len(rows[150]["input_ids"])))
-    (tmp_path / "a.jsonl").write_bytes(_lines([*rows, {}]))
+    rows = [*ROWS[:150], tokenized_row(*([7] * len(ROWS[150]["input_ids"]))), *ROWS[151:], {}]
+    (tmp_path / "a.jsonl").write_bytes(_lines(rows))
 
     made, found = _counts(build(recipe, tmp_path / "out"))
+    (tmp_path / "a.jsonl").write_bytes(_lines([*rows, *ROWS[:20]]))
+    made_later, found_later = _counts(build(recipe, tmp_path / "out"))
 
     assert made + found >= num_ranges - 1
     assert found >= (num_ranges - 2) // 2
-
-
-def test_file_that_was_appended_to_is_tokenised_at_its_end(tmp_path: Path, recipe: SFTRecipe) -> None:
-    num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
-    with (tmp_path / "a.jsonl").open("ab") as stream:
-        stream.write(_lines(ROWS[:20]))
-
-    made, found = _counts(build(recipe, tmp_path / "out"))
-
-    assert found == num_ranges - 1
-    assert made <= 3
+    assert found_later == made + found - 1
+    assert made_later <= 3
 
 
 def test_same_lines_elsewhere_and_compressed_are_not_tokenised_again(tmp_path: Path, recipe: SFTRecipe) -> None:
@@ -144,8 +137,6 @@ def test_byte_that_was_flipped_is_seen_before_it_reaches_an_artifact(tmp_path: P
 
 
 def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
-    import shutil
-
     store = tmp_path / ".bridgepack" / "tokens"
     num_ranges, _ = _counts(build(recipe, tmp_path / "out"))
     build(with_changes(recipe, {"data__max_row_bytes": 2000}), tmp_path / "other")
@@ -208,19 +199,12 @@ def test_folder_that_is_no_store(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_record_that_names_a_file_outside_the_store_is_refused(tmp_path: Path) -> None:
-    with opened_store(tmp_path / "store") as store:
-        num_checked = 0
-        for name in (
-            "../a.tokens",
-            "/etc/a.tokens",
-            "tokenizations/../../a.tokens",
-            "tokenizations/k/ab/manifest.json",
-        ):
-            with pytest.raises(StoreError, match="which is no token file"):
-                store.path_of(name)
-            num_checked += 1
-    assert num_checked == 4
+@pytest.mark.parametrize(
+    "name", ["../a.tokens", "/etc/a.tokens", "tokenizations/../../a.tokens", "tokenizations/k/ab/manifest.json"]
+)
+def test_record_that_names_a_file_outside_the_store_is_refused(tmp_path: Path, name: str) -> None:
+    with opened_store(tmp_path / "store") as store, pytest.raises(StoreError, match="which is no token file"):
+        store.path_of(name)
 
 
 def _fail_while_writing(folder: Path) -> None:
@@ -256,19 +240,14 @@ def _half_written(store: Path, tokenization: str) -> Path:
     return path
 
 
-def test_what_ended_workers_left_goes_with_the_build_that_lost_them(tmp_path: Path) -> None:
-    with opened_store(tmp_path / "store") as store:
-        store.write_identity("mine", {})
-        mine, other = (_half_written(tmp_path / "store", name) for name in ("mine", "other"))
-
-    assert not mine.exists()
-    assert other.exists()
-
-
-def test_what_another_build_is_writing_stays(tmp_path: Path) -> None:
-    with opened_store(tmp_path / "store"):
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_ended_workers_left_goes_with_the_build_that_lost_them_alone(tmp_path: Path, others: int) -> None:
+    with ExitStack() as stack:
+        for _ in range(others):
+            stack.enter_context(opened_store(tmp_path / "store"))
         with opened_store(tmp_path / "store") as store:
             store.write_identity("mine", {})
-            mine = _half_written(tmp_path / "store", "mine")
+            mine, other = (_half_written(tmp_path / "store", name) for name in ("mine", "other"))
 
-        assert mine.exists()
+        assert mine.exists() == bool(others)
+        assert other.exists()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bridgepack.data.sequences.loading import load_tokenizer_of
-from bridgepack.data.tasks import Beat, TaskFailure
+from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, result_of
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
 from bridgepack.errors import DataError
@@ -309,3 +309,34 @@ def _number(_: int, __: Beat) -> int:
 def _is_running(number: int) -> bool:
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+class Panic(BaseException):
+    """What Rust code raises when it panics: no Exception."""
+
+
+def _work(number: int, beat: Beat) -> int:
+    beat(number * 10)
+    errors = {3: DataError("it is three. Take another."), 4: Panic("it panicked"), 5: MemoryError(), 6: OSError("full")}
+    if number in errors:
+        raise errors[number]
+    return number + os.getpid()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(3, DataError), (6, OSError)])
+def test_errors_of_users_and_of_the_system_pass_in_this_process(number: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        list(InThisProcess().run(_work, [number]))
+
+
+@pytest.mark.parametrize(
+    ("number", "detail", "is_memory"), [(4, "Panic: it panicked", False), (5, "MemoryError: ", True)]
+)
+def test_anything_else_is_the_failure_of_its_task_in_this_process(number: int, detail: str, is_memory: bool) -> None:
+    first, failure, last = InThisProcess().run(_work, [0, number, 1])
+
+    assert (first, last) == (os.getpid(), os.getpid() + 1)
+    assert isinstance(failure, TaskFailure)
+    assert (_shown(failure), failure.detail) == ((number, "raised", is_memory, number * 10), detail)
+    with pytest.raises(RuntimeError, match=r"(?s)a task failed in another process:\n.*_work"):
+        result_of(failure)
