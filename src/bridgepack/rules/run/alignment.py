@@ -10,7 +10,6 @@ from bridgepack.rules.engine.rule import (
     DATASET_BUILD,
     ERROR,
     EXECUTED,
-    FIRST_STEP,
     INFERRED,
     VALIDATE,
     WARNING,
@@ -48,7 +47,8 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE: ranks get other tokens than they attend to.
     Bad: context_parallel_size 2, pad_seq_to_mult 1. Good: pad_seq_to_mult 4.
     Fix: Set pad_seq_to_mult to lcm(2 x CP, CP x TP with sequence parallelism), of both CP sizes, and pack again.
-        Overriding context_parallel_size later does not move it. Evidence: Bridge #1867, #1292.
+        Recipes derive it when they are made: overriding context_parallel_size later does not move it.
+    Evidence: read in the source; Bridge #1867, #1292. That the kernel's own assertion is compiled out is inferred.
     """
     needed = run.needed_sequence_multiple
     if run.pad_seq_to_mult >= 1 and run.pad_seq_to_mult % needed:
@@ -60,13 +60,14 @@ def sequences_not_divisible_by_context_parallelism(run: Run) -> Found:
         yield wrong(_MULTIPLE, found, allowed, to=value, because=why, needs_repack=True)
 
 
-@rule("BP102", ERROR, "PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74", when=HAS_SPECS, noticed=FIRST_STEP)
+@rule("BP102", ERROR, when=HAS_SPECS, noticed="first step; validate() checks only datasets that pack in the batch")
 def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
     """With sequence parallelism, packed_sequence_size is no multiple of context x tensor parallelism.
 
     Why: Crash at the first full row: first dimension of the tensor should be divisible by tensor parallel size.
     Bad: packed_sequence_size 4100, sequence_parallel, CP 2, TP 4. Good: packed_sequence_size 4096.
-    Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again. Evidence: NeMo-RL #2110.
+    Fix: Make packed_sequence_size and seq_length a multiple of CP x TP, and pack again.
+    Evidence: read in the source; NeMo-RL #2110. Source: PSB102, PSC303, PSB812; core/tensor_parallel/mappings.py:74
     """
     if run.splits_sequence:
         needed = math.lcm(*(context * run.tensor_model_parallel_size for context in run.context_parallel_sizes))
@@ -77,10 +78,11 @@ def pack_not_divisible_by_sequence_parallelism(run: Run) -> Found:
 def pack_not_divisible_by_context_parallelism(run: Run) -> Found:
     """packed_sequence_size is no multiple of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end does not divide.
+    Why: Crash at the first step, or silent with fused RoPE: the padding at a row's end is one more sequence, and it
+        does not divide.
     Bad: packed_sequence_size 4098, context_parallel_size 2. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 2 x CP, and pack again.
-    Noticed: never; validate() looks at model.seq_length.
+    Noticed: never; validate() looks at model.seq_length only.
     """
     yield from _undivided_pack(run, run.needed_sequence_multiple)
 
@@ -104,9 +106,11 @@ def seq_length_not_divisible_by_context_parallelism(run: Run) -> Found:
 def recipe_derives_multiple_too_early(run: Run) -> Found:
     """The shipped recipe sets pad_seq_to_mult from context_parallel_size before it sets context_parallel_size.
 
-    Why: Silent: whoever copies the recipe and raises context_parallel_size in it keeps pad_seq_to_mult 1.
+    Why: Silent: as shipped the run is right, without context parallelism. Whoever copies the recipe and raises
+        context_parallel_size in it keeps pad_seq_to_mult 1, and the run breaks.
     Bad: llama3_8b_sft_config, with `if context_parallel_size > 1` above that line. Good: qwen3_600m_sft_config.
-    Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size. Evidence: 26 functions of four families.
+    Fix: State pad_seq_to_mult yourself whenever you set context_parallel_size.
+    Evidence: read in the source: 26 functions of llama3, gemma2, gemma3 1b and gpt-oss.
     """
     name = re.split(r"[.:/]", run.config.place)[-1]
     if _SETS_MULTIPLE_FIRST.fullmatch(name) and run.has_specs and not splits_context(run):
@@ -136,8 +140,8 @@ def _host_multiple(run: Run) -> int | None:
     return multiple
 
 
-def _padded_otherwise(run: Run, real: int, needed: int, why: str) -> Violation:
-    found, value = f"{real}, with pad_seq_to_mult {run.pad_seq_to_mult}", math.lcm(run.pad_seq_to_mult, needed)
+def _padded_otherwise(run: Run, real: int, which: str, needed: int, why: str) -> Violation:
+    found, value = f"{real}, {which}", math.lcm(run.pad_seq_to_mult, needed)
     return wrong(_HOST_MULTIPLE, found, f"a multiple of {needed}", to=value, because=why, needs_repack=True)
 
 
@@ -151,17 +155,20 @@ def multiple_overridden_by_dataset_kwargs(run: Run) -> Found:
     """
     real = _host_multiple(run)
     if real is not None and real % run.pad_seq_to_mult:
-        yield _padded_otherwise(run, real, run.pad_seq_to_mult, "the multiple that pad_seq_to_mult names")
+        needed = run.pad_seq_to_mult
+        which = f"with pad_seq_to_mult {needed}"
+        yield _padded_otherwise(run, real, which, needed, "the multiple that pad_seq_to_mult names")
 
 
 @rule("BP118", ADVICE, "PSB118; docs/training/packed-sequences.md", when=HAS_SPECS, noticed="never; nothing breaks")
 def multiple_below_recommendation(run: Run) -> Found:
     """pad_seq_to_mult is enough for context parallelism, but not what the host's documentation recommends.
 
-    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole shards of sequence parallelism.
+    Why: Slow at most: lcm(2 x CP, CP x TP) also keeps single sequences on whole sequence-parallel shards. Rows of one
+        fixed width run without it, and shipped recipes do.
     Bad: CP 2, TP 4, sequence_parallel, pad_seq_to_mult 4. Good: pad_seq_to_mult 8.
     Fix: Set pad_seq_to_mult to the recommended multiple and pack again, or keep pad_to_max_length.
-    Evidence: shipped recipes do so too.
+    Evidence: inferred from the source; shipped moonlight and qwen3 recipes use less.
     """
     multiple, best = run.pad_seq_to_mult, run.recommended_pad_seq_to_mult
     if multiple >= 1 and multiple % run.needed_sequence_multiple == 0 and multiple % best:
@@ -175,11 +182,12 @@ def host_pads_to_undivided_multiple(run: Run) -> Found:
     Why: Crash at the first step with unfused RoPE; silent with fused RoPE. pad_seq_to_mult is right and is not used.
     Bad: context_parallel_size 4, pad_seq_to_mult 8, pad_seq_length_to_mult 4. Good: pad_seq_length_to_mult 16.
     Fix: Remove pad_seq_length_to_mult from dataset_kwargs, or make it a multiple of 2 x CP, and pack again.
-    Evidence: the multiple executed with the real 0.6.2.
+    Evidence: executed with the real 0.6.2 for the multiple; read in the source for what follows.
     """
     real = _host_multiple(run)
     if real is not None and real % run.needed_sequence_multiple:
-        yield _padded_otherwise(run, real, run.needed_sequence_multiple, "2 x context_parallel_size divides it")
+        which, why = "which sequences are padded to", "2 x context_parallel_size divides it"
+        yield _padded_otherwise(run, real, which, run.needed_sequence_multiple, why)
 
 
 @rule("BP126", WARNING, "PSB103; bridge/data/packing/offline.py:174", when=HAS_SPECS)
@@ -198,7 +206,8 @@ def pack_not_divisible_by_its_multiple(run: Run) -> Found:
 def longest_sequence_one_short(run: Run) -> Found:
     """The host is to pack with pad_seq_to_mult 1, where a sequence may have one token less than seq_length.
 
-    Why: Silent: with multiple 1 the limit counts stored tokens: an example of exactly seq_length is cut or dropped.
+    Why: Silent: with multiple 1 the limit counts stored tokens, with a larger one it counts runtime tokens. An example
+        of exactly seq_length runtime tokens is cut or dropped.
     Bad: seq_length 4096, pad_seq_to_mult 1: at most 4095 tokens. Good: pad_seq_to_mult 2: at most 4096.
     Fix: Nothing, or build the packs with `bridgepack build`, where the limit is the same for every multiple.
     Evidence: executed with the real 0.6.2; Bridge #4598, #4056.
@@ -208,13 +217,14 @@ def longest_sequence_one_short(run: Run) -> Found:
         yield wrong(_MULTIPLE, f"1, so at most {longest - 1} tokens", f"2 or more for {longest}")
 
 
-@rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191", when=HAS_SPECS, noticed="first step, or later")
+@rule("BP112", ERROR, "PSB112; bridge/data/packing/gpt_sft.py:191, data/datasets/gpt_sft.py:569", when=HAS_SPECS)
 def row_width_not_divisible(run: Run) -> Found:
     """pad_to_max_length is off, and rows are rounded to a width that the parallelism does not divide.
 
     Why: Crash at the first step, or at some later one whose rows are all short.
     Bad: no pad_to_max_length, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: pad_to_max_length true.
     Fix: Set dataset_kwargs.pad_to_max_length to true, or pad_seq_length_to_mult there to a multiple that divides.
+    Noticed: first step, or later.
     """
     if run.pads_to_max_length or run.width_multiple % run.needed_width_multiple == 0:
         return
@@ -226,13 +236,15 @@ def row_width_not_divisible(run: Run) -> Found:
     yield wrong(_HOST_MULTIPLE, found, allowed, changes=mended)
 
 
-@rule("BP113", WARNING, "PSB113; bridge/data/samplers.py:306", when=HAS_SPECS, evidence=INFERRED)
+@rule("BP113", WARNING, when=HAS_SPECS, noticed="first step, or later", evidence=INFERRED)
 def row_width_differs_among_experts(run: Run) -> Found:
     """Experts are spread over ranks that gather tokens of equal count, and rows differ in width among the ranks.
 
-    Why: Crash or hang: each data-parallel rank rounds its own rows, and the allgather dispatcher expects one width.
+    Why: Crash or hang: without pad_to_max_length each data-parallel rank rounds its own rows, and the allgather
+        dispatcher expects one width.
     Bad: expert size 8, allgather dispatcher, no pad_to_max_length. Good: pad_to_max_length true.
-    Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher. Noticed: first step, or later.
+    Fix: Set dataset_kwargs.pad_to_max_length to true, or use the alltoall dispatcher.
+    Source: PSB113; bridge/data/samplers.py:306, core/transformer/moe/token_dispatcher.py
     """
     if run.pads_to_max_length or run.expert_model_parallel_size == 1:
         return
@@ -242,13 +254,13 @@ def row_width_differs_among_experts(run: Run) -> Found:
         yield wrong(_PAD_TO_MAX, found, "true", to=True, because="every rank gets rows of one width")
 
 
-@rule("BP114", ERROR, "PSB114; bridge/training/train.py:874", when=HAS_SPECS, noticed=FIRST_STEP, evidence=INFERRED)
+@rule("BP114", ERROR, when=HAS_SPECS, evidence="read in the source; that it hangs rather than fails is inferred")
 def pipeline_expects_other_width(run: Run) -> Found:
     """Pipeline stages expect rows of model.seq_length, and the loader gives rows of another width.
 
     Why: Crash or hang at the first step: only the `batch` loader tells the pipeline how wide its rows are.
     Bad: pipeline_model_parallel_size 2, dataloader_type single, no pad_to_max_length. Good: dataloader_type batch.
-    Fix: Set dataset.dataloader_type to batch.
+    Fix: Set dataset.dataloader_type to batch. Noticed: first step. Source: PSB114; bridge/training/train.py:874
     """
     if run.pipeline_model_parallel_size == 1:
         return
@@ -277,13 +289,14 @@ def _context_limit(run: Run) -> tuple[int, str]:
     raise CannotJudgeError("the settings do not say how many positions the model was made for")
 
 
-@rule("BP116", WARNING, "PSB116", when=HAS_SPECS, evidence="inferred; the documentation names that limit")
+@rule("BP116", WARNING, "PSB116; core/models/common/embeddings/yarn_rotary_pos_embedding.py", when=HAS_SPECS)
 def sequence_exceeds_model_context(run: Run) -> Found:
     """A sequence may be longer than the positions that the model was made for.
 
     Why: Silent: rotary embeddings extrapolate. A pack may be longer: positions start again with every sequence.
     Bad: yarn_original_max_position_embeddings 4096, factor 2, seq_length 16384. Good: factor 4.
     Fix: Cap single sequences with max_single_sequence_length, or scale the rotary embedding.
+    Evidence: inferred; the host's documentation names the model's context limit.
     """
     limit, origin = _context_limit(run)
     if longest_sequence(run) > limit:

@@ -3,7 +3,7 @@
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, INFERRED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, FIRST_STEP, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import cached_packs, explicit_paths, raw_root, splits_packed_by_host
 from bridgepack.rules.run.models.hybrid_models import has_mamba_layers
@@ -32,14 +32,16 @@ def _raw_training_file(run: Run) -> str | None:
     return f"{raw_root(run)}/{TRAIN}.jsonl"
 
 
-@rule("BP961", WARNING, noticed=DATASET_BUILD, evidence="an estimate of 2000 rows a second and process")
+@rule("BP961", WARNING, evidence="the barrier read in 0.6.2; the time is an estimate of 2000 rows a second and process")
 def packing_outlasts_timeout(run: Run) -> Found:
     """Rank 0 packs a large file inside the job, longer than the other ranks wait in a barrier.
 
     Why: Crash while the dataset is built: "Watchdog caught collective operation timeout", after every GPU has idled.
     Bad: 3 million rows, one process, distributed_timeout_minutes 10. Good: packs made beforehand.
     Fix: Build the packs before the job, set dist.distributed_timeout_minutes higher, or raise num_tokenizer_workers.
-    Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/training/initialize.py:744
+    Noticed: dataset build.
+    Source: PSC401; bridge/data/builders/gpt_sft.py:733-742; bridge/data/packing/offline.py:48-68;
+        bridge/training/initialize.py:744
     """
     raw = _raw_training_file(run)
     if raw is None or run.world_size == 1:
@@ -52,7 +54,7 @@ def packing_outlasts_timeout(run: Run) -> Found:
         yield wrong("dist.distributed_timeout_minutes", found, _MADE_BEFORE)
 
 
-@rule("BP962", WARNING, when=HAS_SPECS, noticed=DATASET_BUILD, evidence="Bridge #4207, #4865")
+@rule("BP962", WARNING, when=HAS_SPECS, noticed=DATASET_BUILD, evidence="read in 0.6.2; Bridge #4207, #4865")
 def packs_on_one_node(run: Run) -> Found:
     """Packs lie in a folder that other nodes of the job do not see.
 
@@ -72,13 +74,14 @@ def packs_on_one_node(run: Run) -> Found:
             yield wrong(name, f"{path} for {run.world_size} GPUs", "a folder that every node mounts")
 
 
-@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence="Bridge #4207")
+@rule("BP963", ADVICE, when=splits_packed_by_host, noticed=DATASET_BUILD, evidence="read in 0.6.2; Bridge #4207")
 def packs_written_and_read_at_once(run: Run) -> Found:
     """Rank 0 writes packs that other nodes read at once, where a network file system may not show them yet.
 
     Why: Crash while the dataset is built: Parquet files are looked for again for 45 seconds, metadata is not.
     Bad: 16 GPUs, packs made inside the job. Good: packs made beforehand, packed_train_data_path set.
-    Fix: Build the packs before the job. Source: PSC403; bridge/data/packing/paths.py:244-294
+    Fix: Build the packs before the job.
+    Source: PSC403; bridge/data/packing/paths.py:244-294; bridge/data/builders/gpt_sft.py:441-447
     """
     if run.world_size > _GPUS_PER_NODE:
         yield wrong(_TRAIN_PATH, f"packs made by rank 0 of {run.world_size} GPUs", _MADE_BEFORE)
@@ -91,19 +94,20 @@ def throughput_ignores_packing(run: Run) -> Found:
     Why: Silent: with context parallelism the host counts attention over whole rows, so its throughput reads too high.
     Bad: context_parallel_size 2, packed rows, MFU taken from the log. Good: MFU from the manifest's lengths.
     Fix: Compute operations from the lengths of the sequences; compare runs by tokens per second.
-    Evidence: Bridge #4161.
+    Evidence: read in 0.6.2; Bridge #4161.
     """
     found, allowed = f"{run.context_parallel_size} with packed rows", "1 for a throughput that counts packed sequences"
     yield wrong("model.context_parallel_size", found, allowed)
 
 
-@rule("BP966", ADVICE, "PSC406; bridge/training/utils/flop_utils.py:762-795", when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP966", ADVICE, when=PACKS_OFFLINE, noticed=FIRST_STEP, evidence="read in 0.6.2; the cost is inferred")
 def whole_artifact_read_for_throughput(run: Run) -> Found:
     """Every rank reads all packs into Python lists to count operations.
 
     Why: Slow: once, in the first step, minutes and memory for a large artifact; only LoRA of Llama-3-70B on SQuAD.
     Bad: LoRA, hf_model_id meta-llama/Meta-Llama-3-70B, hf_dataset squad, packing on. Good: any other dataset.
-    Fix: Name the dataset by a local dataset_root. Evidence: read in the source; the effect is inferred.
+    Fix: Name the dataset by a local dataset_root.
+    Source: PSC406; bridge/training/utils/flop_utils.py:762-795; bridge/data/packing/algorithms.py:346-420
     """
     if not run.stated("peft"):
         return
@@ -113,13 +117,14 @@ def whole_artifact_read_for_throughput(run: Run) -> Found:
         yield wrong("dataset.hf_dataset", f"{name} with {model_id}", "packs of a local dataset")
 
 
-@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD, evidence=INFERRED)
+@rule("BP971", ADVICE, "PSC411; bridge/data/packing/offline.py:48-68,246-318", noticed=DATASET_BUILD)
 def packing_needs_much_memory(run: Run) -> Found:
     """Rank 0 packs a large file inside the job and holds all of its tokens as Python objects.
 
     Why: Crash while the dataset is built: killed for memory, at about 60 to 100 bytes a token.
     Bad: training.jsonl of 40 GB packed inside the job: about 10 billion tokens, 800 GB. Good: packs made beforehand.
     Fix: Build the packs before the job; this package streams them from disk.
+    Evidence: read in 0.6.2; the bytes are inferred.
     """
     raw = _raw_training_file(run)
     num_bytes = None if raw is None else run.require_files().num_bytes(raw)
@@ -127,40 +132,44 @@ def packing_needs_much_memory(run: Run) -> Found:
         yield wrong(_TRAIN_PATH, f"{raw} of {num_bytes / 2**30:.0f} GiB packed inside the job", _MADE_BEFORE)
 
 
-@rule("BP972", ADVICE, "PSC412; bridge/data/packing/offline.py:52-68", when=splits_packed_by_host)
+@rule("BP972", ADVICE, when=splits_packed_by_host, noticed="dataset build", evidence="read in 0.6.2")
 def tokenizer_workers_need_descriptors(run: Run) -> Found:
     """Several processes tokenise inside the job, which needs more open files than usual limits allow.
 
-    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low.
+    Why: Crash while the dataset is built: "Too many open files" where the hard limit is low; the host raises only the
+        soft one.
     Bad: num_tokenizer_workers 32, ulimit -Hn 4096. Good: packs made beforehand, or ulimit -Hn 1048576.
     Fix: Raise the hard limit of open files in the job's script, or build the packs before the job.
-    Noticed: dataset build.
+    Source: PSC412; bridge/data/packing/offline.py:52-68
     """
     workers = run.integer(_WORKERS, default=1)
     if workers > 1:
         yield wrong(_WORKERS, f"{workers} inside the job", "1, or a high limit of open files")
 
 
-@rule("BP973", ADVICE, "PSC413; bridge/data/packing/parquet.py:81-110", when=splits_packed_by_host, evidence=INFERRED)
+@rule("BP973", ADVICE, when=splits_packed_by_host, evidence="read in 0.6.2; the killed job is inferred")
 def packs_written_without_a_lock(run: Run) -> Found:
     """The job writes packs in place and without a lock under a folder that other jobs may use.
 
-    Why: Crash in a later run: half a file of a killed job is taken for finished; two jobs mix their metadata.
+    Why: Crash in a later run: a job killed while it writes leaves half a file that the next takes for finished; two
+        jobs at once write into each other's metadata.
     Bad: packs made inside the job under a shared dataset_root. Good: packs made beforehand.
-    Fix: Build the packs before the job, and check them. Noticed: dataset build, later.
+    Fix: Build the packs before the job, and check them. Noticed: dataset build of a later run.
+    Source: PSC413; bridge/data/packing/parquet.py:81-110; bridge/data/packing/offline.py:292-309
     """
     splits = " and ".join(splits_packed_by_host(run))
     yield wrong(_TRAIN_PATH, f"{splits} packed inside the job", _MADE_BEFORE)
 
 
-@rule("BP967", ERROR, when=HAS_SPECS, instead_of="BP308", versions={BRIDGE: ">=0.6"}, noticed="never, or first step")
+@rule("BP967", ERROR, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="never, or first step", instead_of="BP308")
 def artifact_of_earlier_host(run: Run) -> Found:
     """The packs were made by version 0.5.1 or earlier, which padded stored lengths instead of runtime lengths.
 
     Why: Silent or crash at the first step: every sequence is one token short of the multiple that kernels rely on.
     Bad: pad_seq_to_mult 8, sequences of 8 stored and 7 runtime tokens. Good: 9 stored and 8 runtime.
     Fix: Pack the data again with 0.6, or with this package.
-    Evidence: Bridge #4056, #4598, #4489. Source: PSC407; bridge/data/packing/offline.py:119-215
+    Evidence: Bridge #4056, #4598, #4489; the stored lengths read in 0.3.1 and 0.6.2.
+    Source: PSC407; bridge/data/packing/offline.py:119-215
     """
     multiple = run.pad_seq_to_mult
     if multiple < 2:
@@ -174,26 +183,29 @@ def artifact_of_earlier_host(run: Run) -> Found:
             yield wrong(truth.split, found, f"runtime lengths that are multiples of {multiple}", group=truth.split)
 
 
-@rule("BP968", ERROR, when=(IS_PACKED, has_mamba_layers), versions={BRIDGE: "<0.5"}, evidence="Bridge #3474, #3484")
+@rule("BP968", ERROR, when=(IS_PACKED, has_mamba_layers), versions={BRIDGE: "<0.5"})
 def mamba_state_leaks_in_earlier_host(run: Run) -> Found:
     """Packing is on for a model with Mamba layers, in a version that never restarts their state.
 
     Why: Silent: the state of one sequence runs on into the next, whatever is_hybrid_model says.
     Bad: a model with Mamba layers packed with megatron-bridge 0.4.2. Good: 0.6.2 and is_hybrid_model true.
-    Fix: Install megatron-bridge 0.6.2, or train unpacked. Source: PSC408; bridge/training/gpt_step.py:441-451
+    Fix: Install megatron-bridge 0.6.2, or train unpacked. Evidence: Bridge #3474, #3484, released with 0.5.0.
+    Source: PSC408; bridge/training/gpt_step.py:441-451
     """
     found = f"packed Mamba layers with megatron-bridge {run.versions[BRIDGE]}"
     yield wrong("dataset.enable_offline_packing", found, "megatron-bridge 0.5 or newer")
 
 
-@rule("BP969", ERROR, "PSC409; megatron-bridge 0.3.1", versions={BRIDGE: "<0.4"})
+@rule("BP969", ERROR, versions={BRIDGE: "<0.4"}, evidence="read in the source of 0.3.1")
 def packs_of_first_releases(run: Run) -> Found:
     """The packs that are named are no .npy files, in a version that reads nothing else.
 
-    Why: Crash where the specs are made: must be a .npy file; set afterwards, while the dataset is built.
+    Why: Crash where the specs are made: packed training data file must be a .npy file. Set afterwards, while the
+        dataset is built, as 0.3 reads no Parquet.
     Bad: megatron-bridge 0.3.1, training_4096.idx.parquet. Good: training_4096.npy.
     Fix: Install megatron-bridge 0.6.2, or write .npy packs and name them explicitly.
-    Noticed: construction, or dataset build. Evidence: read in the source of 0.3.1.
+    Noticed: construction of PackedSequenceSpecs, or dataset build.
+    Source: PSC409; megatron-bridge 0.3.1, bridge/data/datasets/packed_sequence.py
     """
     for path in explicit_paths(run):
         if not path.is_npy:
@@ -219,7 +231,7 @@ def offsets_filled_up_under_context_parallelism(run: Run) -> Found:
     Why: Silent, by reading: the cut into ranks takes the offsets as they are, and some ranks get other tokens.
     Bad: megatron-bridge 0.4.2, CP 2, packs, pad_cu_seqlens false. Good: pad_cu_seqlens true.
     Fix: Set pad_cu_seqlens to true with its metadata, or install megatron-bridge 0.5.1 or newer.
-    Evidence: the cut worked out in Python; not run on a GPU.
+    Evidence: read in 0.3.1 and 0.4.2; the cut worked out in Python; not run on a GPU.
     """
     if not run.flag(f"{SPECS}.pad_cu_seqlens"):
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with context_parallel_size {run.context_parallel_size}", "true")
@@ -232,31 +244,34 @@ def packing_inside_job_of_earlier_host(run: Run) -> Found:
     Why: Silent or crash at the first step: runtime lengths are one token short of the multiple; chat data crashes.
     Bad: megatron-bridge 0.5.1, pad_seq_to_mult 8, packs made inside the job. Good: packs made by this package.
     Fix: Install megatron-bridge 0.6.2, or name packs made by this package.
-    Noticed: dataset build, or never. Evidence: Bridge #4489.
+    Noticed: dataset build, first step, or never. Evidence: Bridge #4056, #4598, #4489.
     """
     if run.pad_seq_to_mult > 1:
         found = f"{run.pad_seq_to_mult}, packed by megatron-bridge {run.versions[BRIDGE]}"
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, "1, or packs made otherwise")
 
 
-@rule("BP975", ADVICE, "PSC415; megatron-bridge 0.5.1", when=splits_packed_by_host, versions={BRIDGE: "<0.6"})
+@rule("BP975", ADVICE, when=splits_packed_by_host, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1 and 0.5.1")
 def pack_cache_without_fingerprint(run: Run) -> Found:
     """The host finds its own packs again by tokenizer, multiple and size only.
 
     Why: Silent: packs made for another sequence length, seed, template, loss or data are used without a word.
     Bad: megatron-bridge 0.5.1, packs made inside the job, a dataset_root used before. Good: explicit paths.
     Fix: Name the packs explicitly, or delete the packed folder before every change.
+    Source: PSC415; megatron-bridge 0.5.1, bridge/data/builders/finetuning_dataset.py:339-407
     """
     yield wrong(_TRAIN_PATH, f"not set, with megatron-bridge {run.versions[BRIDGE]}", "explicit paths to packs")
 
 
-@rule("BP041", ERROR, "PSB003, PSB015; megatron-bridge 0.4.2", versions={BRIDGE: "<0.6"})
+@rule("BP041", ERROR, versions={BRIDGE: "<0.6"}, evidence="read in 0.3.1, 0.4.2 and 0.5.1")
 def packing_described_without_size(run: Run) -> Found:
     """Packing is described and its size is not positive, which turns it off before 0.6.
 
-    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing.
+    Why: Silent: the host's default is -1, so PackedSequenceSpecs() trains without packing, and every step reads a
+        fraction of the tokens.
     Bad: PackedSequenceSpecs(packed_sequence_size=-1). Good: PackedSequenceSpecs(packed_sequence_size=4096).
     Fix: Set packed_sequence_size, or packed_sequence_specs to null.
+    Source: PSB003, PSB015; megatron-bridge 0.4.2, bridge/training/config.py:1212
     """
     path = "dataset.packed_sequence_specs"
     size = run.integer(f"{path}.packed_sequence_size", default=-1) if run.is_set(path) else 1

@@ -56,7 +56,8 @@ def global_batch_not_divisible(run: Run) -> Found:
 def evaluation_batch_not_divisible(run: Run) -> Found:
     """The evaluation batch is not a whole number of micro batches on every copy of the model.
 
-    Why: Crash at start: validate() refuses it, with or without validation data; its context parallelism may be its own.
+    Why: Crash at start: validate() refuses it, with or without validation data. What is not set for evaluation is as in
+        training; its context parallelism may differ.
     Bad: eval_global_batch_size 12 on 8 GPUs without model parallelism. Good: eval_global_batch_size 16.
     Fix: Make eval_global_batch_size a multiple of eval_micro_batch_size x copies of the model in evaluation.
     """
@@ -79,7 +80,8 @@ def _evaluation_model_parallel_size(run: Run) -> int:
 def gpus_not_a_multiple_of_model_parallelism(run: Run) -> Found:
     """The GPUs cannot be shared out among copies of the model.
 
-    Why: Crash at start: validate() refuses it; a copy takes TP x PP x CP GPUs, in evaluation too.
+    Why: Crash at start: validate() refuses it; a copy of the model takes tensor x pipeline x context parallelism GPUs,
+        in training and, where it differs, in evaluation.
     Bad: 8 GPUs with tensor parallelism 2 and context parallelism 3. Good: context parallelism 2.
     Fix: Change the number of GPUs or one of the three sizes. Evidence: executed with the real 0.6.2.
     """
@@ -108,13 +110,13 @@ def batch_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "a positive number")
 
 
-@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020", noticed="setup, mostly validate() already")
+@rule("BP629", ERROR, "PSB602; bridge/training/config.py:1020, core/parallel_state.py")
 def parallel_size_not_positive(run: Run) -> Found:
     """A size of parallelism is zero or negative.
 
     Why: Crash at start: GPUs cannot be divided by it.
     Bad: model.context_parallel_size 0. Good: model.context_parallel_size 1.
-    Fix: Set it to 1 to turn that kind of parallelism off.
+    Fix: Set it to 1 to turn that kind of parallelism off. Noticed: setup, mostly validate() already.
     """
     for path in _PARALLEL_SIZES:
         size = run.stated_integer(path)
@@ -122,13 +124,14 @@ def parallel_size_not_positive(run: Run) -> Found:
             yield wrong(path, str(size), "1 or more", to=1, because="1 turns that kind of parallelism off")
 
 
-@rule("BP028", ADVICE, "PSB028; core/pipeline_parallel/schedules.py", when=fine_tunes, evidence="SkyRL #223; inferred")
+@rule("BP028", ADVICE, "PSB028; core/pipeline_parallel/schedules.py", when=fine_tunes)
 def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
     """A step has fewer micro batches than the pipeline has stages.
 
-    Why: Slow: stages wait for each other. Packing makes it likelier: a batch has fewer rows.
+    Why: Slow: stages wait for each other; with one micro batch only one stage works at a time. Packing makes this
+        likelier, because it shrinks the number of rows in a batch.
     Bad: PP 4, 4 copies of the model, micro_batch_size 1, global_batch_size 8. Good: global_batch_size 32.
-    Fix: Raise global_batch_size, or lower pipeline parallelism.
+    Fix: Raise global_batch_size, or lower pipeline parallelism. Evidence: SkyRL #223; inferred from the schedule.
     """
     stages = run.pipeline_model_parallel_size
     if stages == 1:
@@ -144,7 +147,8 @@ def fewer_micro_batches_than_pipeline_stages(run: Run) -> Found:
 def last_batch_kept_with_custom_dataset(run: Run) -> Found:
     """The last incomplete batch is kept, and the dataset cannot fill it up.
 
-    Why: Crash at dataset build unless the rows fill the last batch: only GPTSFTDatasetConfig has rows of padding.
+    Why: Crash at dataset build, unless the rows happen to be a multiple of the batch: only GPTSFTDatasetConfig knows
+        rows that are padding.
     Bad: dataloader_type batch and drop_last false with DirectHFSFTDatasetConfig. Good: drop_last true.
     Fix: Set dataset.drop_last to true.
     """

@@ -69,61 +69,65 @@ def _core_outside(run: Run, wanted: Mapping[str, str]) -> Found:
 def pyarrow_missing(run: Run) -> Found:
     """Packs are Parquet files and pyarrow is not installed, or too old.
 
-    Why: Crash on every rank: "pyarrow is required for packed Parquet datasets"; before 16, BYTE_STREAM_SPLIT is not
-        read.
+    Why: Crash while the dataset is built, on every rank: "pyarrow is required for packed Parquet datasets"; or, before
+        pyarrow 16, when the first row is read: "BYTE_STREAM_SPLIT only supports FLOAT and DOUBLE".
     Bad: offline packing, no pyarrow; it is an extra of megatron-bridge. Good: offline packing, pyarrow 19.0.1.
-    Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer.
-    Noticed: dataset build. Evidence: executed with 14.0.2, 15.0.2 and 16.1.
+    Fix: pip install "megatron-bridge[parquet]", or pyarrow 16 or newer. Noticed: dataset build.
+    Evidence: read in the source and metadata of 0.6.2; shards of format 3 tried with pyarrow 14.0.2, 15.0.2 and 16.1.
     """
     version = installed_version(run, "pyarrow")
     if not is_in(version, ">=16"):
         yield wrong("pyarrow", str(version or "not installed"), "16.0 or newer")
 
 
-@rule("BP980", ERROR, "PSB719; wheel metadata of megatron-bridge 0.6.2", noticed="import, or first step")
+@rule("BP980", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py; wheel metadata of megatron-bridge 0.6.2")
 def megatron_core_too_old(run: Run) -> Found:
     """megatron-core is older than this release of megatron-bridge can work with.
 
-    Why: Crash on import or at the first step. A plain pip install takes 0.13.1 on a system with a glibc older than
-        2.39.
+    Why: Crash on import or at the first step. A plain pip install takes megatron-core 0.13.1 on a system with a glibc
+        older than 2.39, since nvidia-resiliency-ext 0.5 and newer are tagged for that one.
     Bad: megatron-bridge 0.6.2, megatron-core 0.13.1. Good: megatron-core 0.19.2.
     Fix: Install megatron-core 0.19.2, and nvidia-resiliency-ext first where pip goes back to an old core.
-    Evidence: executed: the resolution to 0.13.1.
+    Noticed: import, or first step.
+    Evidence: executed: the resolution to 0.13.1; the older limits are those of the wheels' own metadata.
     """
     yield from _core_outside(run, _CORE_WORKS)
 
 
-@rule("BP981", WARNING, "PSB719, PSC409", noticed="import, first step, or never")
+@rule("BP981", WARNING, "PSB719, PSC409; rule catalogue section 3", noticed="import, first step, or never")
 def megatron_core_of_another_release(run: Run) -> Found:
     """megatron-core is not of the series that this release of megatron-bridge was made with.
 
     Why: Crash or silent: the two share private interfaces, and packed rows go through several of them.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0 or 0.20.0. Good: megatron-core 0.19.2.
-    Fix: Install the two as they were released together. Evidence: pins; combinations are not tried.
+    Fix: Install the two as they were released together.
+    Evidence: release notes and pins; single combinations are not tried.
     """
     yield from _core_outside(run, _CORE_RELEASED)
 
 
-@rule("BP982", ERROR, "PSC404; extra dev of 0.19.2", versions={CORE: ">=0.18"}, noticed="import", evidence="executed")
+@rule("BP982", ERROR, "PSC404; megatron-core 0.19.2, extra dev", versions={CORE: ">=0.18"}, noticed="import")
 def resiliency_extension_too_old(run: Run) -> Found:
     """nvidia-resiliency-ext is too old for megatron-core.
 
     Why: Crash on import: 0.4.1 is what pip falls back to on a system with a glibc older than 2.39.
     Bad: megatron-core 0.19.2, nvidia-resiliency-ext 0.4.1. Good: nvidia-resiliency-ext 0.6.0.
     Fix: Install 0.6.0; its wheel also runs on glibc 2.36 if pip is told the platform manylinux_2_39.
+    Evidence: executed with 0.4.1, 0.6.0 and 0.7.0.
     """
     version = installed_version(run, "nvidia-resiliency-ext")
     if is_in(version, "<0.5"):
         yield wrong("nvidia-resiliency-ext", str(version), "0.5 or newer")
 
 
-@rule("BP983", ERROR, "PSC404; imports of 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import", evidence="executed")
+@rule("BP983", ERROR, "PSC404; imports of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6"}, noticed="import")
 def package_missing(run: Run) -> Found:
     """A package without which the host does not start is not installed.
 
     Why: Crash on import of its recipes, its data or its training loop.
     Bad: an environment without nvidia-modelopt. Good: pip install "megatron-bridge[recipes,parquet]==0.6.2".
     Fix: pip install what is missing, in the version that megatron-core's extra dev names.
+    Evidence: executed: each was needed at import.
     """
     installed = set(run.require_environment().versions)
     for name in _NEEDED_NAMES.split():
@@ -131,26 +135,28 @@ def package_missing(run: Run) -> Found:
             yield wrong(name, "not installed", "installed", group="packages")
 
 
-@rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111", noticed="import")
+@rule("BP984", ERROR, "PSB904; bridge/models/gpt_provider.py:111; core/transformer/dot_product_attention.py:153")
 def transformer_engine_missing(run: Run) -> Found:
     """TransformerEngine is not installed, and only its attention takes packed rows.
 
-    Why: Crash on import of the model's layers, or at the first packed step. Images of NVIDIA have it built in.
+    Why: Crash on import of the model's layers, or at the first packed step.
     Bad: no transformer-engine. Good: transformer-engine 2.17.1, its torch extension and its CUDA libraries.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Noticed: import, or when the model is built. Evidence: read in 0.6.2; nvidia's images have it built in.
     """
     names = run.require_environment().versions
     if run.is_packed and not any(name.startswith("transformer-engine") for name in names):
         yield wrong(ENGINE, "not installed", "2.17.1, as released with megatron-bridge 0.6.2")
 
 
-@rule("BP985", WARNING, "PSB904; transformer-engine on the package index", noticed="import", evidence="executed")
+@rule("BP985", WARNING, "PSB904; transformer-engine on the package index", noticed="import")
 def transformer_engine_incomplete(run: Run) -> Found:
     """The distribution transformer-engine is installed without its extension for torch or its CUDA libraries.
 
     Why: Crash on import: by itself it is empty and raises RuntimeError; a build from source is complete without them.
     Bad: transformer-engine 2.17.1, no transformer-engine-torch. Good: with transformer-engine-torch and -cu13 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Evidence: executed with the bare distribution.
     """
     version = installed_version(run, ENGINE)
     if version is None or version.local:
@@ -163,13 +169,14 @@ def transformer_engine_incomplete(run: Run) -> Found:
         yield wrong(ENGINE, f"{version} without {' and '.join(missing)}", "all three of one version")
 
 
-@rule("BP986", WARNING, "PSC404; nemo-run 0.11.1", noticed="import of nemo_run", evidence="executed")
+@rule("BP986", WARNING, "PSC404; nemo-run 0.11.1", evidence="executed with nemo-run 0.11.1")
 def leptonai_too_new(run: Run) -> Found:
     """The launcher nemo-run 0.11 cannot import this version of leptonai.
 
     Why: Crash on import of nemo_run, which launches runs; training without it is not touched.
     Bad: nemo-run 0.11.1, leptonai 0.28.0. Good: leptonai 0.27.3.
     Fix: pip install "leptonai<=0.27.3"
+    Noticed: import of nemo_run.
     """
     nemo_run, lepton = installed_version(run, "nemo-run"), installed_version(run, "leptonai")
     if is_in(nemo_run, "<0.12") and is_in(lepton, ">0.27.3"):
@@ -189,13 +196,13 @@ def yanked_release(run: Run) -> Found:
         yield wrong(BRIDGE, str(version), "0.6.2")
 
 
-@rule("BP988", ERROR, "PSC404; wheel metadata", noticed="installation, or import")
+@rule("BP988", ERROR, noticed="installation, or import", evidence="the wheels' own metadata")
 def python_not_supported(run: Run) -> Found:
     """This release of megatron-bridge cannot be installed for this version of Python.
 
     Why: Crash while installing, or on import of syntax that an older Python does not know.
     Bad: megatron-bridge 0.6.2 with Python 3.11. Good: megatron-bridge 0.6.2 with Python 3.12.
-    Fix: Use Python 3.12. Evidence: wheels of 0.3.1, 0.4.0 and 0.6.2.
+    Fix: Use Python 3.12. Source: PSC404; wheel metadata of megatron-bridge 0.3.1, 0.4.0 and 0.6.2
     """
     python = run.require_environment().python
     if python is None:
@@ -210,13 +217,14 @@ def python_not_supported(run: Run) -> Found:
         yield wrong("python", f"{python} with megatron-bridge {bridge}", allowed)
 
 
-@rule("BP989", WARNING, "PSC404; wheel metadata", versions={BRIDGE: ">=0.6,<0.7"}, noticed="import, or never")
+@rule("BP989", WARNING, "PSC404; wheel metadata of megatron-bridge 0.6.2", versions={BRIDGE: ">=0.6,<0.7"})
 def transformers_out_of_range(run: Run) -> Found:
     """The version of transformers is none that megatron-bridge 0.6 allows.
 
     Why: Crash or silent: models, templates and tokenizers of another version behave otherwise.
     Bad: megatron-bridge 0.6.2, transformers 4.57.1. Good: transformers 5.8.0.
     Fix: pip install "transformers>=5.8,<=5.12.1"
+    Noticed: import, or never. Evidence: the wheel's own metadata.
     """
     version = installed_version(run, "transformers")
     if version is not None and not is_in(version, _TRANSFORMERS):
@@ -226,13 +234,14 @@ def transformers_out_of_range(run: Run) -> Found:
 _TOKENIZER = "tokenizer.tokenizer_model"
 
 
-@rule("BP976", WARNING, "PSB501; transformers 5.12", evidence="executed")
+@rule("BP976", WARNING, "PSB501; transformers 5.12, tokenizer of DeepSeek-V3")
 def tokenizer_drops_spaces(run: Run) -> Found:
     """The tokenizer of DeepSeek-V3 is loaded by a version of transformers that takes it for a Llama tokenizer.
 
     Why: Silent: every space is lost, so the model is trained on words run together.
     Bad: transformers 5.12.1, tokenizer_model deepseek-ai/DeepSeek-V3. Good: transformers 5.8.0.
     Fix: Encode and decode one text with this version before packing; take another version of transformers.
+    Evidence: executed with transformers 5.12.
     """
     model = run.stated(_TOKENIZER)
     if "deepseek-v3" not in str(model or "").lower().replace("_", "-"):
@@ -255,27 +264,28 @@ def environment_of_another_target(run: Run) -> Found:
         yield wrong(BRIDGE, f"{version} installed", f"{target}, which the run is judged for")
 
 
-@rule("BP978", ADVICE, "PSC409; core/datasets/utils.py:20-30", noticed="start of training")
+@rule("BP978", ADVICE, evidence="executed without a GPU; a listing of versions does not tell where a wheel came from")
 def core_without_makefile(run: Run) -> Found:
     """megatron-core comes from the package index, whose wheel lacks the Makefile that the host runs at the start.
 
     Why: Crash at start: make fails in megatron/core/datasets, and the host exits with 1; a build from source is whole.
     Bad: megatron-core 0.19.2 from the package index. Good: megatron-core from a checkout.
     Fix: Put a Makefile with an empty default target into megatron/core/datasets; the compiled helper is in the wheel.
-    Evidence: executed without a GPU.
+    Noticed: start of training. Source: PSC409; core/datasets/utils.py:20-30; bridge/training/initialize.py:141-153
     """
     version = installed_version(run, CORE)
     if version is not None and not version.local and not version.is_prerelease:
         yield wrong(CORE, f"{version}, as the package index has it", "a Makefile beside it")
 
 
-@rule("BP979", WARNING, "PSB704; pins of megatron-bridge 0.3.1 and later", noticed="first step, or never")
+@rule("BP979", WARNING, "PSB704; megatron-bridge 0.3.1, pyproject.toml; rule catalogue section 3")
 def transformer_engine_too_old(run: Run) -> Found:
     """TransformerEngine is older than every release of megatron-bridge that packs rows was made with.
 
     Why: Crash at the first step, or silent: attention over packed rows was mended in nearly every release since.
     Bad: transformer-engine 2.4.0. Good: transformer-engine 2.17.1.
     Fix: pip install "transformer-engine[core_cu13,pytorch]==2.17.1"
+    Noticed: first step, or never. Evidence: pins of megatron-bridge 0.3.1 (2.10 up to 2.13) and later releases.
     """
     version = installed_version(run, ENGINE)
     if is_in(version, "<2.10"):

@@ -114,7 +114,8 @@ def _misplaced(run: Run) -> Iterator[tuple[str, Any, Kind]]:
 def setting_of_wrong_kind(run: Run) -> Found:
     """A setting holds a value of a kind that it cannot be.
 
-    Why: Crash or silent: a text for a number fails in the first comparison; "false" for a switch counts as on.
+    Why: Crash or silent: the host does not check kinds. A text in place of a number fails in the first comparison; a
+        text in place of a switch counts as on, "false" too.
     Bad: micro_batch_size "1"; enable_offline_packing "false". Good: without quotes.
     Fix: Write numbers and true or false without quotes.
     """
@@ -129,7 +130,8 @@ def setting_of_wrong_kind(run: Run) -> Found:
 def setting_of_neighbouring_kind(run: Run) -> Found:
     """A setting holds a number for a switch, a switch for a number, or a fraction for a whole number.
 
-    Why: Silent or crash later: the host mostly takes 1 for true, and in places looks for the literal true.
+    Why: Silent or crash later: most of the host takes 1 for true and 4096.0 for 4096, and some of it does not: it looks
+        for the literal true, or uses the number as a size.
     Bad: enable_offline_packing 1; packed_sequence_size 4096.0. Good: true; 4096.
     Fix: Write the value in its own kind.
     """

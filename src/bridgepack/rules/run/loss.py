@@ -33,10 +33,11 @@ def _is_checked_by_host(run: Run) -> bool:
 def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     """Context parallelism is on in fine-tuning and the loss is not computed per token.
 
-    Why: Crash at start: validate() refuses it: a rank may hold no trained token, and its average is NaN.
+    Why: Crash at start: validate() refuses it, because a rank whose share of a pack is all prompt has no token to
+        average over (NaN).
     Bad: context_parallel_size 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
-    Evidence: executed with the real 0.6.2; Megatron-LM #1764.
+    Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
     if not run.flag(_PER_TOKEN):
         allowed = f"true, because context parallelism is {run.context_parallel_size}"
@@ -60,7 +61,8 @@ def average_in_collective_with_context_parallelism(run: Run) -> Found:
 def average_in_collective_with_per_token_loss(run: Run) -> Found:
     """The loss is computed per token and gradients are averaged by the collective.
 
-    Why: Crash at setup, after the weights were loaded; without context parallelism validate() lets it pass.
+    Why: Crash at setup, after the weights were loaded: the wrapper for data parallelism refuses it. Without context
+        parallelism validate() lets it pass.
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
     """
@@ -69,13 +71,15 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
         yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
 
-@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102", when=PACKS_OFFLINE, evidence="Bridge #2952, SkyRL #223")
+@rule("BP014", ADVICE, "PSB014; bridge/training/losses.py:102, core/pipeline_parallel/schedules.py", when=PACKS_OFFLINE)
 def loss_averaged_over_packs(run: Run) -> Found:
     """Rows are packs and the loss is averaged inside each of them before it is averaged over the batch.
 
-    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; losses differ with pack size.
+    Why: Silent: a pack with ten trained tokens weighs as much as one with four thousand; the curve differs from an
+        unpacked run and from other pack sizes.
     Bad: enable_offline_packing true, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Evidence: read in the source; Bridge #2952, SkyRL #223. Most recipes of the host average over packs.
     """
     if not run.flag(_PER_TOKEN) and not splits_context(run):
         changes = per_token_loss(run, "every trained token weighs the same")
@@ -86,10 +90,11 @@ def loss_averaged_over_packs(run: Run) -> Found:
 def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     """Context parallelism is on with a dataset of your own, and the loss is not computed per token.
 
-    Why: Silent: validate() does not ask for it here; a rank without a trained token gives NaN or a wrong average.
+    Why: Silent: validate() asks for the loss per token only with the host's own fine-tuning datasets; with another one
+        a rank without a trained token gives NaN or a wrong average.
     Bad: my_package.MyProvider, context_parallel_size 2, calculate_per_token_loss false. Good: it is true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false, unless this is pretraining.
-    Evidence: Megatron-LM #1764.
+    Evidence: read in the source; Megatron-LM #1764.
     """
     known = FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS
     if not run.flag(_PER_TOKEN) and run.dataset_kind not in known:
@@ -110,13 +115,14 @@ def validation_loss_weighs_packs(run: Run) -> Found:
         yield wrong(_PER_TOKEN, "false", "true, where validation losses are to be compared", changes=changes)
 
 
-@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context, evidence="SkyRL #274")
+@rule("BP027", ADVICE, "PSB027; docs/bridge-rl-integration.md:190", when=splits_context)
 def context_parallelism_without_packing(run: Run) -> Found:
     """Context parallelism is on and rows are not packed.
 
-    Why: Crash in stacks on top: SkyRL and NeMo-RL refuse it. The host splits rows that are mostly padding.
+    Why: Crash in stacks on top of the host: SkyRL and NeMo-RL refuse context parallelism without packing. The host's
+        own fine-tuning accepts it, and splits rows that are mostly padding.
     Bad: context_parallel_size 2, enable_offline_packing false. Good: enable_offline_packing true.
-    Fix: Turn packing on. Noticed: by the framework on top.
+    Fix: Turn packing on. Noticed: assertion of the framework on top. Evidence: SkyRL #274; the host's documentation.
     """
     if not run.is_packed and fine_tunes(run):
         found, allowed = f"{run.context_parallel_size}, without packing", "packing, or no context parallelism"

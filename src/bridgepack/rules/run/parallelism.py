@@ -3,7 +3,7 @@
 import itertools
 
 from bridgepack.rules.engine.environment import BRIDGE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, INFERRED, WARNING, Found, Violation, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, Violation, change, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.graphs import num_shares
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
@@ -28,14 +28,18 @@ def _without_layers(run: Run, beside: str, why: str) -> Violation:
     return wrong(_LAYERS, f"{run.num_mtp_layers} with {beside}", "None with packed rows", changes=mended)
 
 
-@rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"}, evidence="Bridge #2952, fixed by #3926")
+@rule("BP801", ERROR, when=PACKS_OFFLINE, versions={BRIDGE: "<0.5"})
 def middle_stages_without_boundaries(run: Run) -> Found:
     """Middle pipeline stages of this megatron-bridge never get the boundaries of packed sequences.
 
-    Why: Silent: they attend across all sequences of a pack; benchmarks fell by 10 to 20 points, the loss looked better.
-    Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on. Good: 0.5.0; or at most 2 stages.
+    Why: Silent: their layers attend across all sequences of a pack; benchmarks fell by 10 to 20 points while the loss
+        looked better (0.035 against 0.571).
+    Bad: megatron-bridge 0.4.2, pipeline_model_parallel_size 4, packing on.
+    Good: megatron-bridge 0.5.0 or newer; or at most 2 stages without virtual ones.
     Fix: Upgrade megatron-bridge to 0.5.0 or newer, or use at most two pipeline stages.
-    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317
+    Evidence: Bridge #2952, fixed by #3926; Megatron-LM #4092, #4150 for its own loop. Rows packed in the batch are not
+        concerned: read in vlm_step of 0.4.2, which reads them on every stage.
+    Source: PSB801; bridge/training/gpt_step.py:120-124,311-317 (the mended form)
     """
     size = run.pipeline_model_parallel_size
     num_stages = size * _num_chunks(run) if size > 1 else 1
@@ -52,7 +56,7 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
     Why: Crash or corrupted values at the first row of another width: buffers hold seq_length / context parallelism.
     Bad: tp_comm_overlap true, no pad_to_max_length. Good: rows of exactly seq_length.
     Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length, or tp_comm_overlap to false.
-    Evidence: read in the source; the effect is inferred.
+    Evidence: read in megatron-bridge 0.6.2; the failure is inferred.
     """
     switched_on = switches_on(run, *_overlaps("tp_comm_overlap"))
     if run.splits_sequence and switched_on and not has_constant_width(run):
@@ -60,13 +64,14 @@ def tensor_overlap_buffers_of_another_width(run: Run) -> Found:
         yield wrong(switched_on[0], found, f"true with rows of exactly {run.seq_length} tokens")
 
 
-@rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset), evidence="Megatron-LM #7452, #7513")
+@rule("BP810", WARNING, when=(splits_context, IS_PACKED, has_own_dataset))
 def own_dataset_without_per_token_loss(run: Run) -> Found:
     """Context parallelism averages the loss per rank, and the host does not check it for this dataset class.
 
     Why: Silent: ranks with few trained tokens weigh as much as others, and one with none gives NaN.
     Bad: a dataset class of your own, CP 2, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss to true and ddp.average_in_collective to false.
+    Evidence: Megatron-LM #7452, #7513; read in megatron-bridge 0.6.2.
     Source: PSB810; bridge/training/config.py:1435-1457
     """
     if not run.flag(_PER_TOKEN):
@@ -76,26 +81,28 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
         yield wrong(_PER_TOKEN, found, "true with context parallelism", changes=mended)
 
 
-@rule("BP811", ADVICE, "PSB811; bridge/training/train.py:894-901", when=(IS_PACKED, has_own_dataset))
+@rule("BP811", ADVICE, when=(IS_PACKED, has_own_dataset), evidence="read in megatron-bridge 0.6.2")
 def own_iterator_shared_by_virtual_stages(run: Run) -> Found:
     """A dataset class of your own feeds several virtual pipeline stages from one iterator.
 
     Why: Crash at the first step where the iterator cannot be shared: every model chunk reads the same micro batch.
     Bad: a dataset class of your own, virtual_pipeline_model_parallel_size 2. Good: GPTSFTDatasetConfig.
     Fix: Use the host's loaders, or make an iterator that can be copied. Noticed: first step.
+    Source: PSB811; bridge/training/train.py:894-901; bridge/data/iterator_utils.py
     """
     if _num_chunks(run) > 1:
         found = f"{run.dataset_kind} with {_num_chunks(run)} virtual stages"
         yield wrong("dataset", found, "an iterator that each model chunk can read on its own")
 
 
-@rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, evidence=INFERRED)
+@rule("BP813", WARNING, "PSB813; bridge/training/train.py:904-911", when=PACKS_OFFLINE, noticed="first step")
 def distillation_stages_of_another_width(run: Run) -> Found:
     """Pipeline stages of a distillation exchange tensors of seq_length while rows have another width.
 
     Why: Crash at the first step: stages expect tensors of model.seq_length, rows are narrower.
     Bad: a DistillationProvider, two pipeline stages, no pad_to_max_length. Good: rows of seq_length.
-    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length. Noticed: first step.
+    Fix: Set pad_to_max_length to true and packed_sequence_size to seq_length.
+    Evidence: inferred from the source of megatron-bridge 0.6.2.
     """
     is_distilled = run.class_name("model") == "DistillationProvider" and run.pipeline_model_parallel_size > 1
     if is_distilled and not has_constant_width(run):
@@ -103,13 +110,13 @@ def distillation_stages_of_another_width(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, f"{run.seq_length} with every row padded to it")
 
 
-@rule("BP814", ADVICE, "PSB814; bridge/training/config.py", evidence=INFERRED)
+@rule("BP814", ADVICE, "PSB814; bridge/training/config.py, _validate_and_apply_megatron_fsdp_configs")
 def sharded_parameters_with_context_parallelism(run: Run) -> Found:
     """Fully sharded data parallelism runs packed rows with context parallelism, which upstream tests nowhere.
 
     Why: Silent if it is wrong: the loss per token must be summed over context-parallel ranks too.
     Bad: use_megatron_fsdp true, context_parallel_size 2, packing on. Good: distributed data parallelism.
-    Fix: First compare a few steps on two GPUs with a run without sharding.
+    Fix: First compare a few steps on two GPUs with a run without sharding. Evidence: inferred; nothing was executed.
     """
     switched_on = switches_on(run, "dist.use_megatron_fsdp", "ddp.use_megatron_fsdp", "dist.use_torch_fsdp2")
     if switched_on and run.is_packed and splits_context(run):
@@ -125,13 +132,15 @@ _NEED_OVERLAP = ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release")
 _BALANCING = "model.moe_router_load_balancing_type"
 
 
-@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"}, evidence="Bridge #5470")
+@rule("BP802", ERROR, "PSB802; bridge/training/gpt_step.py:454-461", versions={BRIDGE: "<0.7"})
 def expert_overlap_drops_boundaries(run: Run) -> Found:
     """Communication of experts is overlapped with computation, and that path forgets where sequences begin.
 
-    Why: Silent: each token attends to all sequences before it in the pack; the loss looks plausible.
+    Why: Silent: the overlapped schedule is built without packed_seq_params, so every token attends to all sequences
+        before it in the pack and positions run on; the loss looks plausible.
     Bad: overlap_moe_expert_parallel_comm true, packing on. Good: overlap_moe_expert_parallel_comm false.
     Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
+    Evidence: read in megatron-bridge 0.6.2; mended after 0.6.2 by Bridge #5470.
     """
     switched_on = switches_on(run, *_overlaps("overlap_moe_expert_parallel_comm"))
     if run.is_packed and switched_on:
@@ -148,7 +157,8 @@ def router_counts_padding(run: Run) -> Found:
     Why: Silent: balancing losses and expert biases drift towards what suits EOS tokens, the more padding the more.
     Bad: an aux loss above 0 and rows with a tail of 20 percent. Good: rows filled to 99 percent.
     Fix: Keep padding small; megatron-bridge after 0.6.2 passes the router a mask.
-    Evidence: Bridge #5470; Megatron-LM #6111. Source: PSB806; bridge/training/gpt_step.py:432
+    Evidence: read in the source; Bridge #5470; Megatron-LM #6111, #2142, #4776, #7481.
+    Source: PSB806; bridge/training/gpt_step.py:432-437
     """
     names = ("moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_enable_expert_bias")
     balanced = [path for path in (f"model.{name}" for name in names) if run.stated(path)]
@@ -156,26 +166,30 @@ def router_counts_padding(run: Run) -> Found:
         yield wrong(balanced[0], "counts padding tokens", "little padding")
 
 
-@rule("BP807", ADVICE, "PSB807; core/packed_seq_params.py:27", when=(IS_PACKED, HAS_EXPERTS))
+@rule("BP807", ADVICE, when=(IS_PACKED, HAS_EXPERTS), evidence="read in the source; Megatron-LM #6108, #7452")
 def balance_per_sequence_means_per_pack(run: Run) -> Found:
     """Experts are balanced per sequence, and a pack counts as one sequence.
 
     Why: Silent: the loss balances experts over all sequences of a pack together, not within each.
     Bad: moe_router_load_balancing_type seq_aux_loss, packing on. Good: aux_loss or global_aux_loss.
-    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters. Evidence: Megatron-LM #6108, #7452.
+    Fix: Use aux_loss or global_aux_loss where balance within each sequence matters.
+    Source: PSB807; core/packed_seq_params.py:27; core/transformer/transformer_layer.py:792
     """
     if "seq_aux_loss" in run.items(_BALANCING) and run.stated("model.moe_aux_loss_coeff"):
         yield wrong(_BALANCING, "seq_aux_loss with packed rows", "aux_loss, global_aux_loss")
 
 
-@rule("BP808", WARNING, when=PACKS_OFFLINE, noticed="first step, or never (hang)", evidence="the documentation")
+@rule("BP808", WARNING, when=PACKS_OFFLINE, evidence="read in the source; the 128 comes from the documentation")
 def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
     """HybridEP gets a number of tokens per rank that its kernels or CUDA graphs cannot take.
 
-    Why: Crash or hang at the first step that differs: kernels combine 128 tokens; nothing evens out the ranks.
-    Bad: hybridep, packed_sequence_size 4160, or CUDA graphs and varying widths. Good: 4096, pad_to_max_length.
+    Why: Crash or hang at the first step that differs: kernels combine 128 tokens at a time, and with CUDA graphs the
+        host does not even out the ranks.
+    Bad: flex dispatcher hybridep, packed_sequence_size 4160 (not a multiple of 128); or CUDA graphs and varying widths.
+    Good: 4096, pad_to_max_length.
     Fix: Set pad_to_max_length and make packed_sequence_size a multiple of 128 x the ranks that share a row.
-    Source: PSB808; bridge/models/transformer_config.py:91-130
+    Noticed: first step, or never (hang).
+    Source: PSB808; bridge/models/transformer_config.py:91-130; bridge/training/config.py:1249
     """
     backend = run.stated("model.moe_flex_dispatcher_backend")
     if run.stated("model.moe_token_dispatcher_type") != "flex" or backend != "hybridep":
@@ -190,31 +204,35 @@ def uneven_tokens_for_hybrid_dispatch(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
-@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238", when=IS_PACKED)
+@rule("BP803", ERROR, "PSB803; core/transformer/multi_token_prediction.py:238-268", when=IS_PACKED)
 def prediction_labels_cross_sequences(run: Run) -> Found:
     """Multi-token prediction shifts labels at logical boundaries while padded sequences lie at physical ones.
 
     Why: Silent: after the first padded sequence the labels of the prediction layers belong to other tokens.
     Bad: mtp_num_layers 1, pad_seq_to_mult 4, packing on. Good: mtp_num_layers not set.
-    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Megatron-LM #6205, #4495, #4494.
+    Fix: Set model.mtp_num_layers to None for fine-tuning.
+    Evidence: read in megatron-core 0.19.2; the host's documentation calls it unsupported; Megatron-LM #6205, #4495,
+        #4494.
     """
     if run.num_mtp_layers > 0 and pads_between_sequences(run):
         yield _without_layers(run, "padded sequences", "its labels are wrong over padded sequences")
 
 
-@rule("BP804", WARNING, "PSB804, PSB803; bridge/training/gpt_step.py:432-437", when=IS_PACKED)
+@rule("BP804", WARNING, when=IS_PACKED, evidence="read in the source; Bridge #6103, #6105")
 def prediction_trains_prompts(run: Run) -> Found:
     """Multi-token prediction layers are trained on prompts and padding: they never see the loss mask.
 
-    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token.
+    Why: Silent: the host passes the model no loss mask, so the extra loss counts every token of the row; its
+        documentation calls packed rows with these layers unsupported.
     Bad: mtp_num_layers 1, packing on. Good: mtp_num_layers not set.
-    Fix: Set model.mtp_num_layers to None for fine-tuning. Evidence: Bridge #6103, #6105.
+    Fix: Set model.mtp_num_layers to None for fine-tuning.
+    Source: PSB804, PSB803; bridge/training/gpt_step.py:432-437; core/transformer/multi_token_prediction.py:825
     """
     if run.num_mtp_layers > 0:
         yield _without_layers(run, "packed rows", "its loss ignores the loss mask")
 
 
-@rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837", when=IS_PACKED)
+@rule("BP805", WARNING, "PSB805; core/transformer/multi_token_prediction.py:837-860", when=IS_PACKED)
 def prediction_loss_under_context_parallelism(run: Run) -> Found:
     """Multi-token prediction is trained under context parallelism, where its loss is scaled wrongly.
 

@@ -138,7 +138,8 @@ def warmup_said_twice(run: Run) -> Found:
 def warmup_longer_than_decay(run: Run) -> Found:
     """The learning rate is still rising when its decay is over.
 
-    Why: Silent: the host cuts the warmup to one sample less than the decay. Packed runs are shorter than others.
+    Why: Silent: the host cuts the warmup to one sample less than the decay, with a warning on rank 0; the rate never
+        falls. Packing makes runs shorter, so a warmup taken over from an unpacked run is too long.
     Bad: lr_warmup_iters 200 with train_iters 100. Good: lr_warmup_iters 10 with train_iters 100.
     Fix: Lower lr_warmup_iters.
     """
@@ -181,26 +182,31 @@ def evaluation_steps_missing(run: Run) -> Found:
         yield wrong("validation.eval_iters", "null", "a number; 0 turns evaluation off", to=0, because=why)
 
 
-@rule("BP006", ERROR, "PSB006; bridge/data/batch_utils.py:55", when=PACKS_OFFLINE, versions={CORE: "<0.18"})
+@rule("BP006", ERROR, when=PACKS_OFFLINE, versions={CORE: "<0.18"}, noticed="first step")
 def batch_size_ramp_up_with_packing(run: Run) -> Found:
     """The batch grows during training and rows are packs.
 
-    Why: Crash at the first step: the loader always gives the full batch, so a micro batch holds more than one pack.
+    Why: Crash at the first step: the loader always gives the full batch, which is cut into as many pieces as the
+        smaller batch has, so a micro batch holds more than one pack.
     Bad: rampup_batch_size [8, 8, 10000], global_batch_size 64, offline packing. Good: rampup_batch_size null.
-    Fix: Remove rampup_batch_size. Noticed: first step. Evidence: from megatron-core 0.18 on it is ignored (BP038).
+    Fix: Remove rampup_batch_size.
+    Evidence: read in the source; in megatron-core 0.18 and newer the ramp-up is ignored (BP038).
+    Source: PSB006; bridge/data/batch_utils.py:55, training/train.py:882
     """
     if run.value(_RAMP_UP) is not None and run.value("dataset.dataloader_type") == "batch":
         why = "the loader always gives the full batch"
         yield wrong(_RAMP_UP, str(run.value(_RAMP_UP)), "null with offline packing", to=None, because=why)
 
 
-@rule("BP038", WARNING, "PSB006; core/num_microbatches_calculator.py:79", versions={CORE: ">=0.18"})
+@rule("BP038", WARNING, versions={CORE: ">=0.18"}, evidence="read in megatron-core 0.18.1 and 0.19.2")
 def batch_size_ramp_up_ignored(run: Run) -> Found:
     """A growing batch is asked for, in a way that megatron-core no longer reads.
 
-    Why: Silent: the full batch is used from the first step on; before 0.18 such runs broke at the first step.
+    Why: Silent: the full batch is used from the first step on; rank 0 logs a line. The host does not hand
+        step_batch_size_schedule on either. Read as before 0.18, a ramp-up breaks packed runs at the first step.
     Bad: rampup_batch_size [8, 8, 10000]. Good: rampup_batch_size null.
     Fix: Remove rampup_batch_size and step_batch_size_schedule.
+    Source: PSB006; core/num_microbatches_calculator.py:79, bridge/training/initialize.py:115
     """
     for path in (_RAMP_UP, "train.step_batch_size_schedule"):
         if run.is_set(path):

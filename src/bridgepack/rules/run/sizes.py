@@ -30,13 +30,13 @@ _CAP = f"{SPECS}.max_single_sequence_length"
 _MULTIPLE = f"{SPECS}.pad_seq_to_mult"
 
 
-@rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198", when=HAS_SPECS, noticed=VALIDATE)
+@rule("BP003", ERROR, "PSB003; bridge/data/builders/gpt_sft.py:198, training/config.py:1463", when=HAS_SPECS)
 def packed_sequence_size_not_positive(run: Run) -> Found:
     """A pack can hold no tokens.
 
     Why: Crash at start: validate() refuses it. The host's default is -1, so it must be set.
     Bad: packed_sequence_size -1. Good: packed_sequence_size 4096 with seq_length 4096.
-    Fix: Set packed_sequence_size to seq_length.
+    Fix: Set packed_sequence_size to seq_length. Noticed: validate().
     """
     if run.packed_sequence_size <= 0:
         length = run.stated_integer("model.seq_length")
@@ -68,41 +68,47 @@ def _same_length(run: Run, dataset_length: int) -> tuple[Change, ...]:
     return change("dataset.seq_length", size, why) if size == run.seq_length else ()
 
 
-@rule("BP008", ERROR, "PSB008; bridge/data/packing/algorithms.py:270,302", when=HAS_SPECS)
+@rule("BP008", ERROR, when=HAS_SPECS, evidence="executed with the real 0.6.2 (KeyError); read in the source")
 def packs_shorter_than_their_sequences(run: Run) -> Found:
     """The host is to pack sequences that may be longer than a pack.
 
-    Why: Crash while rank 0 packs: a sequence longer than packed_sequence_size is a KeyError.
+    Why: Crash while rank 0 packs: a sequence that is longer than packed_sequence_size is a KeyError. Where none is, the
+        run trains on packs shorter than the model was sized for.
     Bad: seq_length 8192, packed_sequence_size 4096. Good: packed_sequence_size 8192.
-    Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal.
-    Noticed: dataset build, or never. Evidence: executed with the real 0.6.2 (KeyError).
+    Fix: Make model.seq_length, dataset.seq_length and packed_sequence_size equal. Noticed: dataset build, or never.
+    Source: PSB008; bridge/data/packing/algorithms.py:270,302, docs/training/packed-sequences.md
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and not _fits_narrow_packs(run, size):
         yield wrong(_SIZE, f"{size}, and model.seq_length is {length}", f"{length}, the length of the model's rows")
 
 
-@rule("BP042", WARNING, "PSB008; docs/training/packed-sequences.md", when=HAS_SPECS, versions={BRIDGE: ">=0.6"})
+@rule("BP042", WARNING, when=HAS_SPECS, versions={BRIDGE: ">=0.6"}, noticed="first step, or never")
 def packs_wider_than_model(run: Run) -> Found:
     """Packs are longer than model.seq_length.
 
-    Why: Crash or silent where model.seq_length sizes buffers and pipeline stages; estimates of memory are too low.
+    Why: Crash or silent wherever something is sized by model.seq_length: buffers of overlapped tensor parallelism, and
+        pipeline stages with another loader than `batch`; memory and throughput are estimated too low. Rotary positions
+        do not mind, since they begin anew in every sequence.
     Bad: seq_length 4096, packed_sequence_size 8192. Good: seq_length 8192, max_single_sequence_length 4096.
-    Fix: Make model.seq_length and dataset.seq_length equal to it; cap sequences with max_single_sequence_length.
-    Noticed: first step, or never. Evidence: the documentation asks for equal lengths.
+    Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size, and cap single sequences with
+        max_single_sequence_length.
+    Evidence: read in the source; the host's documentation asks for equal lengths. Before 0.6 seq_length was the cap.
+    Source: PSB008; docs/training/packed-sequences.md, bridge/data/batch_utils.py, training/train.py:882
     """
     size, length = run.packed_sequence_size, run.seq_length
     if size > length > 0:
         yield wrong("model.seq_length", f"{length}, and packs hold {size} tokens", str(size))
 
 
-@rule("BP031", WARNING, "PSB008; docs/training/packed-sequences.md", when=HAS_SPECS, evidence="the documentation")
+@rule("BP031", WARNING, "PSB008; docs/training/packed-sequences.md", when=HAS_SPECS)
 def packs_narrower_than_model(run: Run) -> Found:
     """Packs are shorter than model.seq_length, which nothing but their sequences' own cap makes possible.
 
     Why: Slow: no row is as long as the model was sized for; memory and batches are planned for rows that do not come.
     Bad: seq_length 8192, packed_sequence_size 4096 with packs that exist already. Good: seq_length 4096.
     Fix: Make model.seq_length and dataset.seq_length equal to packed_sequence_size.
+    Evidence: read in the source; the host's documentation asks for equal lengths.
     """
     size, length = run.packed_sequence_size, run.seq_length
     if 0 < size < length and _fits_narrow_packs(run, size):
@@ -119,26 +125,30 @@ def _fits_narrow_packs(run: Run, size: int) -> bool:
     return all(run.value(path) is not None for path in paths)
 
 
-@rule("BP009", ERROR, "PSB009; bridge/data/packing/config.py:49", when=HAS_SPECS, noticed="construction")
+@rule("BP009", ERROR, "PSB009; bridge/data/packing/config.py:49", when=HAS_SPECS)
 def sequence_cap_out_of_range(run: Run) -> Found:
     """The cap on one sequence's length is not positive, or above what a pack can hold.
 
-    Why: Crash where the specs are made or, where the cap is set afterwards, a KeyError while packing.
+    Why: Crash where the specs are made, or, where the cap is set afterwards, while packing: a sequence longer than a
+        pack raises KeyError.
     Bad: packed_sequence_size 4096, max_single_sequence_length 8192. Good: max_single_sequence_length 2048.
     Fix: Lower max_single_sequence_length, or leave it unset; longer sequences are cut to it.
+    Noticed: construction of PackedSequenceSpecs.
     """
     cap, size = run.integer_or_none(_CAP), run.packed_sequence_size
     if cap is not None and (cap <= 0 or cap > size > 0):
         yield wrong(_CAP, str(cap), f"1 to {size}" if size > 0 else "a positive number")
 
 
-@rule("BP010", ERROR, "PSB010; bridge/data/packing/config.py:47", when=HAS_SPECS, noticed=FIRST_STEP, evidence=EXECUTED)
+@rule("BP010", ERROR, when=HAS_SPECS, noticed=FIRST_STEP, evidence=EXECUTED)
 def pad_seq_to_mult_not_positive(run: Run) -> Found:
     """The multiple that sequences are padded to is null, zero or negative.
 
-    Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a worker).
+    Why: Crash at the first batch: the specs accept null, the collate compares it with 1 (TypeError in a DataLoader
+        worker). Zero and negative numbers are refused where the specs are made.
     Bad: pad_seq_to_mult null. Good: pad_seq_to_mult 1, or 2 x context parallelism.
     Fix: Set pad_seq_to_mult to 1, or to what context and sequence parallelism need.
+    Source: PSB010; bridge/data/packing/config.py:47, data/packing/gpt_sft.py:205
     """
     multiple = run.integer_or_none(_MULTIPLE)
     if multiple is None or multiple <= 0:
@@ -160,12 +170,13 @@ def seq_length_not_positive(run: Run) -> Found:
             yield wrong(path, str(length), "a positive number of tokens")
 
 
-@rule("BP039", ERROR, "PSC202, PSC210; bridge/data/builders/energon.py:153", when=pads_in_collate, noticed=VALIDATE)
+@rule("BP039", ERROR, when=pads_in_collate, noticed=VALIDATE)
 def collate_size_not_positive(run: Run) -> Found:
     """A multiple, a buffer or a batch of a dataset that packs in its collate is zero or negative.
 
     Bad: DirectHFSFTDatasetConfig, pad_to_multiple_of 0. Good: pad_to_multiple_of 128.
     Fix: Set it to a positive number; 1 for a multiple that does nothing.
+    Source: PSC202, PSC210; bridge/data/builders/energon.py:153, data/builders/direct_hf_sft.py:92
     """
     for path in (f"dataset.{name}" for name in _COLLATE_SIZES):
         size = run.stated_integer(path)
@@ -177,7 +188,8 @@ def collate_size_not_positive(run: Run) -> Found:
 def text_not_packed(run: Run) -> Found:
     """Text is fine-tuned without packing.
 
-    Why: Slow: every row is one sequence and padding. The runner's --dataset presets mostly turn packing off.
+    Why: Slow: every row is one sequence and padding. Packing may have been lost: the runner's --dataset presets replace
+        the recipe's dataset, and most of them turn packing off and its multiple back to 1.
     Bad: a recipe that packs, run with --dataset tulu3. Good: enable_offline_packing true after it.
     Fix: Turn offline packing on, or leave it off knowingly. Look at the config after overrides, not at the recipe.
     """

@@ -55,13 +55,15 @@ def micro_batch_size_not_one(run: Run) -> Found:
         yield wrong("train.micro_batch_size", str(run.micro_batch_size), "1 with offline packing", to=1, because=why)
 
 
-@rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation", evidence="shapes executed with the real 0.6.2")
+@rule("BP005", ERROR, when=PACKS_OFFLINE, noticed="first evaluation")
 def evaluation_micro_batch_size_not_one(run: Run) -> Found:
     """Validation packs are read more than one to a micro batch.
 
     Why: Crash at the first evaluation, which may be hours into the run: a forward takes the boundaries of one pack.
     Bad: enable_offline_packing true, eval_micro_batch_size 4. Good: eval_micro_batch_size 1 or not set.
-    Fix: Set validation.eval_micro_batch_size to 1. Source: PSB005; bridge/training/utils/packed_seq_utils.py:241
+    Fix: Set validation.eval_micro_batch_size to 1.
+    Evidence: shapes executed with the real 0.6.2; the failure read in the source.
+    Source: PSB005; bridge/training/utils/packed_seq_utils.py:241, training/gpt_step.py:98
     """
     path = "validation.eval_micro_batch_size"
     size = run.integer_or_none(path)
@@ -89,7 +91,7 @@ def import_path_of_old_version(run: Run) -> Found:
     Why: Crash when the saved config is loaded: ModuleNotFoundError.
     Bad: _target_ megatron.bridge.data.datasets.packed_sequence.PackedSequenceSpecs.
     Good: _target_ megatron.bridge.data.packing.config.PackedSequenceSpecs.
-    Fix: Name the class where it is now.
+    Fix: Name the class where it is now. Evidence: the module is not in 0.6.2.
     """
     for path, target in _targets(run.config.values):
         module, _, name = target.rpartition(".")
@@ -109,9 +111,11 @@ def _targets(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def padding_switch_not_literally_true(run: Run) -> Found:
     """Padding to the full width is asked for in a place or with a value that the host does not take for true.
 
-    Why: Silent or crash at start: validate() looks for the literal true, and reads it from dataset_kwargs only.
+    Why: Silent or crash at start: validate() looks for the literal true, the collate takes any value that is not empty,
+        and GPTSFTDatasetConfig reads it from dataset_kwargs only.
     Bad: dataset_kwargs.pad_to_max_length "true". Good: dataset_kwargs.pad_to_max_length true.
-    Fix: Put pad_to_max_length into dataset_kwargs, with the value true. Noticed: never, or validate().
+    Fix: Put pad_to_max_length into dataset_kwargs, with the value true.
+    Noticed: never, or validate() with pad_cu_seqlens.
     """
     path, value = "dataset.dataset_kwargs.pad_to_max_length", run.dataset_kwargs.get("pad_to_max_length")
     beside = run.stated("dataset.pad_to_max_length")
@@ -129,7 +133,8 @@ def padding_switch_not_literally_true(run: Run) -> Found:
 def boundaries_of_sequences_withheld(run: Run) -> Found:
     """The dataset is told not to hand on where sequences begin.
 
-    Why: Silent: each sequence attends to those before it. Where packs are still to be made it crashes instead.
+    Why: Silent: every pack becomes one causal sequence, so each sequence attends to those before it. Where packs are
+        still to be made it crashes at dataset build instead.
     Bad: dataset_kwargs.return_cu_seqlen false. Good: return_cu_seqlen is not set.
     Fix: Remove return_cu_seqlen.
     """

@@ -40,13 +40,14 @@ def _older_caches(run: Run, split: str, newer: str, files: Files) -> tuple[str, 
     return tuple(path for path, written_s in caches if written_s is not None and written_s < changed_s)
 
 
-@rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83", noticed="never; a log line", evidence=EXECUTED)
+@rule("BP208", WARNING, "PSB208; bridge/data/builders/gpt_sft.py:83, 652", evidence=EXECUTED)
 def cached_packs_older_than_data(run: Run) -> Found:
     """The host has packs of its own that are older than the raw data, and will take them.
 
     Why: Silent: the key of the packs has no content, time or size of the data in it; the run trains on the old data.
     Bad: packs written on Monday, training.jsonl on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or build packs with bridgepack and name them.
+    Noticed: never: "Skipping packed training data preparation - already exists".
     """
     for split in splits_packed_by_host(run):
         raw = f"{raw_root(run)}/{split}.jsonl"
@@ -58,7 +59,8 @@ def cached_packs_older_than_data(run: Run) -> Found:
 def cached_packs_older_than_tokenizer(run: Run) -> Found:
     """The host has packs of its own that are older than a file of the tokenizer, and will take them.
 
-    Why: Silent: the key of the packs has the tokenizer's path, not its vocabulary, special tokens or template.
+    Why: Silent: the key of the packs has the tokenizer's path in it, not its vocabulary, its special tokens or its chat
+        template; the run trains on ids of the old one.
     Bad: packs written on Monday, chat_template.jinja on Tuesday. Good: the other way round.
     Fix: Delete the folder of packs that the finding names, or set tokenizer_model_name anew for every tokenizer.
     """
@@ -106,7 +108,8 @@ def cache_named_for_a_folder(run: Run) -> Found:
 def several_caches_of_one_size(run: Run) -> Found:
     """The host keeps several packs of this size and multiple, made with other settings.
 
-    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the key, so each change packs again.
+    Why: Slow at most: seq_length, seed, preprocessing and dataset_kwargs are in the key, so each change packs again;
+        pad_cu_seqlens and the number of workers are not.
     Bad: two folders under packed/ with training_4096.idx.parquet. Good: one such folder.
     Fix: Delete the folders that no run needs.
     """
@@ -115,13 +118,16 @@ def several_caches_of_one_size(run: Run) -> Found:
         yield wrong(f"{raw_root(run)}/packed", f"{len(caches)} packs", "1")
 
 
-@rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354", noticed="never; a log line")
+@rule("BP217", WARNING, "PSB217; bridge/data/builders/gpt_sft.py:268, 354")
 def materialized_data_kept(run: Run) -> Found:
     """hf_output_root already holds JSON Lines, which the host keeps whatever the Hugging Face settings say now.
 
-    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there.
+    Why: Silent: another dataset, split or hf_validation_proportion has no effect once the files are there. A folder
+        that the host chooses itself has the settings in its name.
     Bad: hf_output_root /data/squad with training.jsonl of an earlier run, hf_rewrite false. Good: hf_output_root null.
-    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite once. Ignore this where nothing has changed.
+    Fix: Leave hf_output_root null, name a new folder, or set hf_rewrite for one run. Where the settings have not
+        changed since, ignore this.
+    Noticed: never: "Skipping Hugging Face text SFT training preparation - already exists".
     """
     root = run.text_or_none("dataset.hf_output_root")
     if root is None or run.value("dataset.hf_dataset") is None or run.flag("dataset.hf_rewrite"):
@@ -135,7 +141,8 @@ def materialized_data_kept(run: Run) -> Found:
 def rewrites_data_at_every_start(run: Run) -> Found:
     """hf_rewrite is on with offline packing.
 
-    Why: Slow: every start packs again while GPUs wait. Silent: without do_validation the validation packs are deleted.
+    Why: Slow: every start, also a restart in the middle, loads and packs again while the GPUs wait. Silent: metadata is
+        emptied first, and without do_validation the packed validation file is deleted.
     Bad: hf_rewrite true, enable_offline_packing true. Good: hf_rewrite false.
     Fix: Set dataset.hf_rewrite to false after the first run.
     """
@@ -149,13 +156,15 @@ _SPLIT_FOLDERS = frozenset({"training", "train", "validation", "valid", "val"})
 _TRACKERS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt")
 
 
-@rule("BP609", WARNING, "PSB609; bridge/data/loaders.py:271, data/samplers.py:368", when=PACKS_OFFLINE)
+@rule("BP609", WARNING, when=PACKS_OFFLINE)
 def filled_up_batch_with_mean_loss(run: Run) -> Found:
     """The last batch of an epoch is filled up with packs that train nothing, and the loss is averaged over packs.
 
-    Why: Silent: the batch is filled with masked copies of a pack; they make the others' gradients smaller.
+    Why: Silent: num_epochs keeps the last batch and fills it with masked copies of a pack; averaged over packs they
+        make the others' gradients smaller, and a rank may get nothing else.
     Bad: num_epochs 3, offline packing, calculate_per_token_loss false. Good: calculate_per_token_loss true.
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
+    Source: PSB609; bridge/data/loaders.py:271, data/samplers.py:368, data/packing/gpt_sft.py:93
     """
     if not run.is_set("train.num_epochs") or run.flag("model.calculate_per_token_loss"):
         return
@@ -169,10 +178,11 @@ def filled_up_batch_with_mean_loss(run: Run) -> Found:
 def training_samples_counted_in_packs(run: Run) -> Found:
     """max_train_samples is set with offline packing, where it counts packs.
 
-    Why: Silent: examples are read as packs; above the packs there are, whole epochs are appended.
+    Why: Silent: a number of examples is read as a number of packs; above the packs there are, whole shuffled epochs are
+        appended until it is reached.
     Bad: max_train_samples 10000, 1200 packs. Good: max_train_samples null.
     Fix: Leave max_train_samples out and limit the examples before packing.
-    Evidence: executed with the real 0.6.2; GLM-5.2 recipes set it.
+    Evidence: executed with the real 0.6.2; the host's GLM-5.2 recipes set it.
     """
     limit = run.stated_integer("dataset.max_train_samples")
     if limit is None:
@@ -187,7 +197,8 @@ def training_samples_counted_in_packs(run: Run) -> Found:
 def packs_newer_than_checkpoint(run: Run) -> Found:
     """The run resumes, and its packs were written after the checkpoint.
 
-    Why: Silent: the checkpoint knows how many packs were read, not which: others are repeated or left out.
+    Why: Silent: the checkpoint knows how many packs were read, not which; over other packs, or with another batch, the
+        same place holds other data, which is repeated or left out.
     Bad: checkpoint.load of Monday, packs of Tuesday. Good: packs of Monday, checkpoint.load of Tuesday.
     Fix: Resume with the packs the checkpoint was trained on, or start anew from pretrained_checkpoint.
     """
@@ -220,9 +231,10 @@ def _pack_files(files: Files, spec: str) -> tuple[str, ...]:
 def packs_read_in_file_order(run: Run) -> Found:
     """This version of the host reads packs in the order of the file, in every epoch.
 
-    Why: Silent: first-fit packing fills the first packs best and leaves the emptiest for the end, so batches drift.
+    Why: Silent: the batch sampler does not shuffle before 0.6. First-fit packing fills the first packs best and leaves
+        the emptiest for the end, so the batches drift over an epoch.
     Bad: packs made by megatron-bridge 0.5.1, trained with 0.5.1. Good: packs made by bridgepack, in random order.
-    Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6.
+    Fix: Shuffle rows when packs are written, or use megatron-bridge 0.6. Evidence: history of the host's samplers.py.
     """
     has_manifest = run.artifact is not None and run.artifact.manifest is not None
     if run.value("dataset.dataloader_type") == "batch" and not has_manifest:
@@ -234,7 +246,8 @@ def packs_read_in_file_order(run: Run) -> Found:
 def splits_from_two_artifacts(run: Run) -> Found:
     """Training and validation packs lie in different artifacts.
 
-    Why: Crash at the first evaluation, or silent: nothing compares how the two were made.
+    Why: Crash at the first evaluation, or silent: both are read with the same size, multiple and tokenizer, and nothing
+        compares how they were made.
     Bad: packed_train_data_path /data/v2/training, packed_val_data_path /data/v1/validation. Good: both in v2.
     Fix: Build both splits at once, or check both artifacts against this run. Noticed: first evaluation, or never.
     """

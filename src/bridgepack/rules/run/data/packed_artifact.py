@@ -4,7 +4,7 @@ from bridgepack.records import TRAIN
 from bridgepack.rules.engine.context import known
 from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, VALIDATE, WARNING, Found, change, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import HAS_SPECS, IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import METADATA_SETTING, PATH_SETTINGS, VALIDATION, longest_sequence
 from bridgepack.rules.run.reading import truths
@@ -14,9 +14,11 @@ from bridgepack.rules.run.reading import truths
 def artifact_sequences_not_divisible(run: Run) -> Found:
     """The artifact's sequences are no multiples of 2 x context_parallel_size, of training or of evaluation.
 
-    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. The host never compares packs with the run.
+    Why: Crash at the first step with unfused RoPE; silent with fused RoPE. Nothing compares packs with the run: the
+        multiple stands only in the name of the host's own folder.
     Bad: sequences of 3 and 2 runtime tokens, context_parallel_size 2. Good: sequences of 4 and 4 runtime tokens.
-    Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size. Evidence: Bridge #4489.
+    Fix: Pack again with pad_seq_to_mult as this run needs it, or lower context_parallel_size.
+    Evidence: read in the source; Bridge #4489.
     """
     for truth in truths(run):
         if truth.runtime_length_gcd % run.needed_sequence_multiple:
@@ -67,7 +69,8 @@ def artifact_packed_for_smaller_size(run: Run) -> Found:
 def artifact_multiple_differs(run: Run) -> Found:
     """pad_seq_to_mult of this run is not what the artifact was packed with.
 
-    Why: Silent: the host takes padding inside sequences for tokens, or tokens for padding; widths are wrong.
+    Why: Silent: with 1 the host takes padding inside sequences for tokens; with more than 1 it looks for padding at
+        every sequence's end, and derives row widths from a multiple that the rows do not have.
     Bad: an artifact with pad_seq_to_mult 4, a run with 1. Good: a run with 4.
     Fix: Set pad_seq_to_mult to the artifact's where this run's parallelism allows it, or pack again.
     """
@@ -100,7 +103,8 @@ def artifact_lacks_validation(run: Run) -> Found:
 def artifact_sequences_longer_than_run(run: Run) -> Found:
     """The artifact has sequences longer than this run would pack.
 
-    Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them.
+    Why: Silent: named packs are read as they are, seq_length and max_single_sequence_length have no effect on them. A
+        tool that packs ahead of the run does not see the run's overrides.
     Bad: a sequence of 4096 runtime tokens, dataset.seq_length 2048. Good: at most 2048 runtime tokens.
     Fix: Make the settings those of the artifact, or pack again with them.
     """
@@ -134,13 +138,13 @@ def padded_boundaries_without_metadata(run: Run) -> Found:
 MAX_EXACT_FLOAT32 = 1 << 24
 
 
-@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169", when=HAS_SPECS, noticed=VALIDATE)
+@rule("BP402", ERROR, "PSB402; bridge/training/config.py:1169, bridge/data/packing/gpt_sft.py:79", when=HAS_SPECS)
 def padded_cu_seqlens_without_full_width(run: Run) -> Found:
     """pad_cu_seqlens is on and rows are not padded to their full width.
 
     Why: Crash at start: validate() refuses it; static cu_seqlens are of use only with rows of static width.
     Bad: pad_cu_seqlens true, dataset_kwargs {}. Good: dataset_kwargs {pad_to_max_length: true}.
-    Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true.
+    Fix: Set dataset_kwargs.pad_to_max_length to true; the host looks for the literal true. Noticed: validate().
     """
     if run.flag(f"{SPECS}.pad_cu_seqlens") and not run.pads_to_max_length:
         found, path = "true with rows that are not padded to their full width", "dataset_kwargs.pad_to_max_length"
@@ -162,13 +166,15 @@ def blend_of_packs(run: Run) -> Found:
             yield wrong(f"{SPECS}.{field}", "set", "not set; packed_train_data_path")
 
 
-@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE, evidence=EXECUTED)
+@rule("BP521", ADVICE, "PSB521; bridge/data/packing/gpt_sft.py:201", when=PACKS_OFFLINE)
 def absolute_positions_with_packs(run: Run) -> Found:
     """The model uses position ids, which begin at 0 in each sequence and are 0 in a row's tail.
 
-    Why: Silent: learned or multimodal positions are trained so; plain rotary positions are not looked at.
+    Why: Silent: with learned or multimodal positions this is part of what is trained; with plain rotary positions it is
+        not looked at.
     Bad: position_embedding_type learned_absolute with offline packing. Good: position_embedding_type rope.
     Fix: Nothing, where positions are meant to begin at 0 in each sequence.
+    Evidence: executed with the real 0.6.2 collate.
     """
     kind = run.text_or_none("model.position_embedding_type")
     if kind in ("learned_absolute", "mrope"):
@@ -188,13 +194,15 @@ def numpy_seeded_by_dataset(run: Run) -> Found:
         yield wrong("dataset.seed", str(seed), f"{expected}, as rng.seed")
 
 
-@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED, evidence="Bridge #2914, #3117")
+@rule("BP523", ADVICE, "PSB523; bridge/training/losses.py:68", when=IS_PACKED)
 def nan_not_looked_for(run: Run) -> Found:
     """Rows are packed and nobody looks for NaN in the loss.
 
-    Why: Silent: 0 * NaN is NaN, so one NaN in padding spoils the step. Wrong boundaries show in this way.
+    Why: Silent: the mask is multiplied with the losses, and 0 * NaN is NaN, so one NaN in a row's padding spoils the
+        step. Wrong attention boundaries show up in this way.
     Bad: rerun_state_machine.check_for_nan_in_loss false. Good: check_for_nan_in_loss true.
     Fix: Set it to true, at least for the first steps; graphs of the full iteration cannot have it.
+    Evidence: read in the source; Bridge #2914, #3117.
     """
     path = "rerun_state_machine.check_for_nan_in_loss"
     if not run.flag(path):
@@ -221,13 +229,14 @@ _MIN_ROWS, _MIN_FILL_FRACTION = 64, 0.9
 _MAX_ALIGNMENT_FRACTION = 0.1
 
 
-@rule("BP115", WARNING, when=HAS_SPECS, noticed="never; the host logs it when it packs")
+@rule("BP115", WARNING, when=HAS_SPECS, evidence="read in the source; splits of few rows are left out")
 def packs_poorly_filled(run: Run) -> Found:
     """Rows hold much less than packed_sequence_size, physically.
 
     Why: Slow: attention and matrix products run over the padding at the end of every row.
     Bad: 1000 rows of 3000 tokens on average, packed_sequence_size 4096: 73 %. Good: 4000 on average: 98 %.
-    Fix: Raise packed_sequence_size; 8192 is the host's first target. Sequences nearly as long as a pack do not combine.
+    Fix: Raise packed_sequence_size; 8192 is the host's own first target. Sequences nearly as long as a pack cannot be
+        combined in it. Noticed: never; the host logs it when it packs.
     Source: PSB115; bridge/data/packing/algorithms.py:226, docs/training/packed-sequences.md
     """
     size = run.packed_sequence_size
@@ -238,14 +247,14 @@ def packs_poorly_filled(run: Run) -> Found:
             yield wrong(truth.split, found, f"{_MIN_FILL_FRACTION:.0%} or more")
 
 
-@rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, noticed="never; packing_efficiency counts it as use")
+@rule("BP120", WARNING, "PSB115, PSB118", when=HAS_SPECS, evidence="inferred; the numbers are the manifest's")
 def alignment_wastes_tokens(run: Run) -> Found:
     """A large share of the tokens in packs is padding to pad_seq_to_mult.
 
     Why: Slow: rows look full, but their useful fill is lower. Short sequences and a large multiple cost most.
     Bad: 1000 tokens, 200 of them padding inside sequences. Good: 20 of them.
     Fix: Lower the multiple: 2 x context_parallel_size is enough with pad_to_max_length; or lower context parallelism.
-    Evidence: the manifest's numbers.
+    Noticed: never; the host's packing_efficiency counts the padding as use.
     """
     for split in run.require_artifact().require_manifest().splits:
         padding = split.statistics.num_alignment_tokens

@@ -29,13 +29,14 @@ _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55", noticed="construction", evidence=EXECUTED)
+@rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55, data/packing/paths.py:46", evidence=EXECUTED)
 def packed_path_of_unknown_kind(run: Run) -> Found:
     """An explicit path to packs is neither .npy nor anything that the host takes for Parquet.
 
-    Why: Crash at construction. Set afterwards, it is not checked, and the host finds no packs there.
+    Why: Crash at construction: must be a .npy file or a packed parquet spec. Set afterwards, it is not checked, and the
+        host finds no packs there.
     Bad: packed_train_data_path /data/packs/*, without extension. Good: /data/packs/*.parquet.
-    Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet.
+    Fix: Name a Parquet file, a folder of them, or a pattern that ends in .parquet. Noticed: construction of the config.
     """
     for path in explicit_paths(run):
         if path.is_npy or path.is_parquet or path.is_remote:
@@ -49,20 +50,23 @@ def packed_path_of_unknown_kind(run: Run) -> Found:
 def packed_npy_missing(run: Run) -> Found:
     """An explicit .npy file of packs does not exist.
 
-    Why: Silent: set after construction, the host prints a warning, skips training and exits with 0.
+    Why: Silent: set after construction, the host prints a warning, skips training and exits with 0. At construction it
+        is a FileNotFoundError, on the login node too.
     Bad: packed_train_data_path /data/packs/training.npy, and no such file. Good: the file exists.
-    Fix: Correct the path; it must exist on every node. Noticed: construction; never where it is set later.
+    Fix: Correct the path; it must exist on every node.
+    Noticed: construction of the config; never where it is set later.
     """
     for path, files in visible_paths(run):
         if path.is_npy and not files.exists(path.text):
             yield wrong(path.setting, f"{path.text}, no such file", "a file that exists")
 
 
-@rule("BP204", ERROR, noticed="construction; never where it is set later", evidence=EXECUTED)
+@rule("BP204", ERROR, noticed="construction of the config; never where it is set later", evidence=EXECUTED)
 def packed_parquet_missing(run: Run) -> Found:
     """An explicit path to Parquet packs leads to no file.
 
-    Why: Silent: set after construction, the host packs dataset_root/training.jsonl into that path and trains on it.
+    Why: Silent: set after construction, the host packs dataset_root/training.jsonl into that path and trains on it. At
+        construction it is a FileNotFoundError.
     Bad: packed_train_data_path /data/packs/*.parquet, and no such file. Good: two files that match.
     Fix: Correct the path; it must exist on every node. A folder is not searched in depth.
     Source: PSB204, PSB202, PSB201; bridge/data/builders/gpt_sft.py:652, data/packing/config.py:76
@@ -73,13 +77,15 @@ def packed_parquet_missing(run: Run) -> Found:
             yield wrong(path.setting, f"{path.text}, no Parquet file there", "at least one .parquet or .pq")
 
 
-@rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", when=splits_packed_by_host, noticed=DATASET_BUILD)
+@rule("BP205", ERROR, "PSB205; bridge/data/packing/offline.py:293", when=splits_packed_by_host)
 def metadata_path_is_text(run: Run) -> Found:
     """The host is to pack and to write metadata, and packed_metadata_path is a str, not a pathlib.Path.
 
-    Why: Crash after the packs were written. The next run finds them and skips packing, without metadata for ever.
+    Why: Crash after the packs were written: 'str' object has no attribute 'open'. The next run finds the packs, skips
+        packing, and the metadata is missing for ever.
     Bad: packed_metadata_path "/data/meta.json", no path to packs. Good: packed_metadata_path Path("/data/meta.json").
-    Fix: Give a pathlib.Path, or build the packs before the run and name them. Evidence: executed with the real 0.6.2.
+    Fix: Give a pathlib.Path, or build the packs before the run and name them. Noticed: dataset build, on rank 0.
+    Evidence: executed with the real 0.6.2.
     """
     value = run.value(METADATA_SETTING)
     if isinstance(value, str) and not isinstance(value, PurePath):
@@ -110,13 +116,13 @@ def packed_path_mixes_splits(run: Run) -> Found:
             yield wrong(path.setting, found, f"files of {path.split} only", group=path.setting)
 
 
-@rule("BP213", ERROR, "PSB213; bridge/data/packing/paths.py:120", noticed="construction", evidence=EXECUTED)
+@rule("BP213", ERROR, "PSB213; bridge/data/packing/paths.py:120", evidence=EXECUTED)
 def packed_path_with_brackets(run: Run) -> Found:
     """A path to packs is a pattern of brackets alone, which the host takes for a file name.
 
     Why: Crash at construction: Packed Parquet file not found.
     Bad: packed_train_data_path /data/packs/shard-[0-3].parquet. Good: /data/packs/shard-?.parquet.
-    Fix: Use * or ?; with one of them in it the host expands brackets too.
+    Fix: Use * or ?; with one of them in it the host expands brackets too. Noticed: construction of the config.
     """
     for path in explicit_paths(run):
         is_brackets = not path.is_pattern and _BRACKETS.search(path.text)
@@ -124,13 +130,13 @@ def packed_path_with_brackets(run: Run) -> Found:
             yield wrong(path.setting, path.text, "* or ? in place of brackets")
 
 
-@rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", noticed="never, if one file matches")
+@rule("BP214", WARNING, "PSB214; bridge/data/packing/paths.py:142", evidence="executed with the real 0.6.2")
 def packed_path_with_double_star(run: Run) -> Found:
     """A path to packs has **, which the host reads as *: one level, not any depth.
 
     Why: Silent: packs at any other depth are left out.
     Bad: packed_train_data_path /data/packs/**/*.parquet. Good: /data/packs/*/*.parquet.
-    Fix: Write one * for each level, or put all shards into one folder. Evidence: executed with the real 0.6.2.
+    Fix: Write one * for each level, or put all shards into one folder. Noticed: never, as long as one file matches.
     """
     for path in explicit_paths(run):
         if "**" in path.text:
@@ -138,13 +144,14 @@ def packed_path_with_double_star(run: Run) -> Found:
             yield wrong(path.setting, path.text, f"{single}, which is what it means to the host", to=single)
 
 
-@rule("BP215", ERROR, "PSB215; bridge/data/builders/gpt_sft.py:463", noticed=DATASET_BUILD, evidence=EXECUTED)
+@rule("BP215", ERROR, "PSB215; bridge/data/builders/gpt_sft.py:463, data/packing/gpt_sft.py:84", evidence=EXECUTED)
 def npy_without_metadata(run: Run) -> Found:
     """Packs are .npy, and there is no metadata file for them.
 
-    Why: Crash when the dataset is built: the host opens the metadata of every .npy file, also with pad_cu_seqlens off.
+    Why: Crash when the dataset is built: FileNotFoundError. The host opens the metadata of every .npy file, also where
+        pad_cu_seqlens is off.
     Bad: packed_train_data_path /data/training.npy, packed_metadata_path null. Good: packed_metadata_path set.
-    Fix: Name the metadata file, or convert the packs to Parquet.
+    Fix: Name the metadata file, or convert the packs to Parquet. Noticed: dataset build.
     """
     if not any(path.is_npy for path in explicit_paths(run)):
         return
@@ -190,26 +197,28 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-@rule("BP206", WARNING, "PSB206; bridge/data/builders/gpt_sft.py:628, 868", noticed="dataset build, or never")
+@rule("BP206", WARNING, "PSB206; bridge/data/builders/gpt_sft.py:628, 868", evidence="executed with the real 0.6.2")
 def validation_packed_by_host(run: Run) -> Found:
     """The training packs are named and the validation packs are not, so the host packs validation.jsonl itself.
 
-    Why: Silent: validation is packed with the run's own preprocessing. Crash where there is no validation.jsonl.
+    Why: Silent: validation is packed with the run's own preprocessing, not with that of the training packs. Crash when
+        the dataset is built where there is no validation.jsonl: rank 0 fails and the others wait for it.
     Bad: packed_train_data_path set, packed_val_data_path null, do_validation true. Good: do_validation false.
-    Fix: Name validation packs, or set dataset.do_validation to false. Evidence: executed with the real 0.6.2.
+    Fix: Name validation packs, or set dataset.do_validation to false. Noticed: dataset build, or never.
     """
     if splits_packed_by_host(run) == (VALIDATION,):
         allowed = "a path to validation packs, or do_validation false"
         yield wrong(PATH_SETTINGS[VALIDATION], "null, with named training packs and do_validation", allowed)
 
 
-@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780", when=HAS_SPECS, noticed="end of training")
+@rule("BP207", WARNING, "PSB207; bridge/data/builders/gpt_sft.py:780, data/datasets/gpt_sft.py:641", when=HAS_SPECS)
 def test_split_width_not_divisible(run: Run) -> Found:
     """do_test is on, and the width of test batches, which are never packed, does not divide.
 
-    Why: Crash at the end of training with a test.jsonl: its rows are rounded to 16 tokens, whatever is needed.
+    Why: Crash at the end of training, where dataset_root has a test.jsonl: its rows are rounded to 16 tokens, and
+        context or sequence parallelism needs another multiple.
     Bad: do_test true, CP 4, TP 8, sequence_parallel: 16 where 32 is needed. Good: do_test false.
-    Fix: Set dataset.do_test to false; it is true by default.
+    Fix: Set dataset.do_test to false; it is true by default. Noticed: end of training.
     """
     if not run.flag("dataset.do_test"):
         return
@@ -274,7 +283,8 @@ def raw_data_missing(run: Run) -> Found:
 def metadata_path_left_to_host(run: Run) -> Found:
     """The packs are named and packed_metadata_path is not, so the host makes a folder under dataset_root for it.
 
-    Why: Crash when the dataset is built where dataset_root may not be written. Otherwise an empty folder stays behind.
+    Why: Crash when the dataset is built, where dataset_root may not be written: the folder is made although nothing is
+        written into it. Otherwise an empty folder stays behind.
     Bad: packed_train_data_path set, packed_metadata_path null. Good: packed_metadata_path Path("bridge_metadata.json").
     Fix: Name the metadata file of the packs.
     """

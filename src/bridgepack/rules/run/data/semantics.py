@@ -52,10 +52,11 @@ _BEGIN_WITH_BOS = ("llama", "gemma", "mistral", "ministral3")
 def stored_mask_ignored(run: Run) -> Found:
     """dataset_kwargs.answer_only_loss is off, so the mask in the packs is not looked at.
 
-    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, rows that fill up a batch.
+    Why: Silent: everything but EOS inputs is trained: prompts, system turns, tool outputs, and the rows that fill up a
+        batch.
     Bad: dataset_kwargs {answer_only_loss: false} with offline packing. Good: dataset_kwargs without it.
     Fix: Remove answer_only_loss from dataset_kwargs; to train everything, pack with loss_mode full.
-    Noticed: never, or validate() with preprocessing.
+    Noticed: never; `validate()` refuses it only beside an explicit preprocessing.
     """
     value = run.dataset_kwargs.get("answer_only_loss", True)
     if not value:
@@ -78,13 +79,15 @@ def completions_without_eos(run: Run) -> Found:
         yield wrong(path, "False", "true", to=True, because="the model learns to stop", needs_repack=True)
 
 
-@rule("BP507", ERROR, "PSB507; bridge/data/packing/offline.py:159", when=IS_TEXT, evidence=EXECUTED)
+@rule("BP507", ERROR, when=IS_TEXT, noticed="dataset build", evidence=EXECUTED)
 def chat_template_in_dataset_kwargs(run: Run) -> Found:
     """dataset_kwargs holds a chat_template.
 
-    Why: Crash at dataset init on every rank that does not pack: TypeError, unexpected keyword argument 'chat_template'.
+    Why: Crash at dataset init on every rank but the one that packs, and on that one too once packs exist: TypeError,
+        unexpected keyword argument 'chat_template'.
     Bad: dataset_kwargs {chat_template: "..."}. Good: tokenizer.chat_template or tokenizer.chat_template_path.
-    Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs. Noticed: dataset build.
+    Fix: Move the template to tokenizer.chat_template and remove it from dataset_kwargs.
+    Source: PSB507; bridge/data/packing/offline.py:159, data/builders/gpt_sft.py:515
     """
     if "chat_template" in run.dataset_kwargs:
         yield wrong(f"{_KWARGS}.chat_template", "set", "not set; tokenizer.chat_template")
@@ -107,7 +110,8 @@ def legacy_mask(run: Run) -> Found:
 def prompt_glued_to_completion(run: Run) -> Found:
     """The host packs prompts and completions with nothing between them.
 
-    Why: Silent: joint tokenisation at inference gives another boundary than training, and words run together.
+    Why: Silent: both are tokenised alone and joined, so the boundary is one that joint tokenisation at inference does
+        not give, and the words run together.
     Bad: prompt_template "{prompt}", separator "". Good: separator " ".
     Fix: Set separator to a space, or end prompt_template with a line end.
     """
@@ -124,7 +128,7 @@ def prompts_without_bos(run: Run) -> Found:
 
     Why: Silent: inference begins with BOS, training does not; Gemma models degrade badly.
     Bad: preprocessing.add_bos false with a Gemma tokenizer. Good: preprocessing.add_bos true with a Gemma tokenizer.
-    Fix: Set add_bos to true where inference adds BOS.
+    Fix: Set add_bos to true where inference adds BOS. Evidence: read in the source: add_bos is false by default.
     """
     if prompt_completion(run).get("add_bos") is False and run.family.name.startswith(_BEGIN_WITH_BOS):
         why = "the tokenizer begins every text with BOS"
@@ -137,7 +141,7 @@ def bos_wanted_but_missing(run: Run) -> Found:
 
     Why: Crash at dataset build: the tokenizer has no BOS token.
     Bad: preprocessing.add_bos true with a Qwen3 tokenizer. Good: preprocessing.add_bos false with a Qwen3 tokenizer.
-    Fix: Set add_bos to false. Evidence: read in the source; Qwen2.5 and Qwen3 looked at.
+    Fix: Set add_bos to false. Evidence: read in the source; the tokenizers of Qwen2.5 and Qwen3 were looked at.
     """
     if prompt_completion(run).get("add_bos") is True and run.family.name.startswith(_WITHOUT_BOS):
         found, why = f"True with {run.family.evidence}", "there is no BOS token"
@@ -165,7 +169,7 @@ def template_without_generation_block(run: Run) -> Found:
     Why: Silent: these versions give such a chat a mask of ones, and the model learns to write prompts too.
     Bad: megatron-bridge 0.4.2, chat and use_hf_tokenizer_chat_template true. Good: a template with such blocks.
     Fix: Use 0.5 or newer, give the template generation blocks, or use packs that were built elsewhere.
-    Evidence: Bridge #3359.
+    Evidence: Bridge #3359, read in 0.4.2.
     """
     kwargs = run.dataset_kwargs
     uses_template = kwargs.get("use_hf_tokenizer_chat_template") and kwargs.get("chat", True)
@@ -181,7 +185,8 @@ def template_without_generation_block(run: Run) -> Found:
 def host_drops_or_cuts_silently(run: Run) -> Found:
     """The host packs rows itself and drops or cuts over-long ones, depending on the kind and on pad_seq_to_mult.
 
-    Why: Silent: chats are dropped with pad_seq_to_mult 1 and cut above it; prompts lose their end first.
+    Why: Silent: a log line at most. Chats are dropped with pad_seq_to_mult 1 and cut above it, so that another context
+        parallelism trains on other data; prompts lose their end first, and a cut completion still gets EOS.
     Bad: chat preprocessing, pad_seq_to_mult 4, no packs named. Good: packs named that were built with a drop ledger.
     Fix: Build packs beforehand, and look at what was dropped.
     Source: PSB510, PSB511, PSB514; bridge/data/packing/offline.py:78, data/sft_processing.py:411

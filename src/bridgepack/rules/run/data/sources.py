@@ -69,7 +69,8 @@ def dataset_option_unknown(run: Run) -> Found:
 
     Why: Crash at dataset build: TypeError, unexpected keyword argument.
     Bad: dataset_kwargs.pad_to_max_len true. Good: dataset_kwargs.pad_to_max_length true.
-    Fix: Remove the option, or spell it as allowed. Source: PSB019; bridge/data/builders/gpt_sft.py:468
+    Fix: Remove the option, or spell it as allowed.
+    Source: PSB019; bridge/data/builders/gpt_sft.py:468, data/datasets/gpt_sft.py:92
     """
     allowed = _SEMANTIC_OPTIONS | _OTHER_OPTIONS
     for option in run.dataset_kwargs:
@@ -77,13 +78,14 @@ def dataset_option_unknown(run: Run) -> Found:
             yield wrong(f"{_OPTIONS}.{option}", "set", ", ".join(sorted(allowed)))
 
 
-@rule("BP035", ERROR, "PSB019; bridge/data/builders/gpt_sft.py:210", when=IS_TEXT, versions={BRIDGE: ">=0.6"})
+@rule("BP035", ERROR, when=IS_TEXT, versions={BRIDGE: ">=0.6"}, noticed="validate()")
 def dataset_option_refused(run: Run) -> Found:
     """dataset_kwargs holds an option that has another place, or something else than plain values.
 
     Why: Crash at start: validate() refuses max_num_samples, options that say what preprocessing says, and objects.
     Bad: preprocessing set, dataset_kwargs.answer_only_loss true. Good: preprocessing with its own loss_mode.
-    Fix: Use max_train_samples and preprocessing instead. Noticed: validate().
+    Fix: Use max_train_samples and preprocessing instead.
+    Source: PSB019; bridge/data/builders/gpt_sft.py:210, data/base.py:102
     """
     options = run.dataset_kwargs
     if "max_num_samples" in options:

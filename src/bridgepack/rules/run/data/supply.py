@@ -63,14 +63,16 @@ def fewer_packs_than_a_batch(run: Run) -> Found:
         yield wrong("train.global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP604", ERROR, "PSB604; bridge/data/samplers.py:291", when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"})
+@rule("BP604", ERROR, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"}, noticed="first evaluation")
 def fewer_validation_packs_than_a_batch(run: Run) -> Found:
     """There are fewer validation packs than one evaluation batch takes.
 
-    Why: Crash at the first evaluation, eval_interval steps into the run: the loader needs a complete batch.
+    Why: Crash at the first evaluation, eval_interval steps into the run: the loader drops incomplete batches and needs
+        a complete one.
     Bad: 5 validation packs with eval_global_batch_size 8. Good: 16 validation packs with eval_global_batch_size 8.
     Fix: Lower eval_global_batch_size, set eval_iters to 0, or move more examples into validation.
-    Noticed: first evaluation. Evidence: Bridge #5239, #4914.
+    Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
+    Source: PSB604; bridge/data/samplers.py:291, data/loaders.py:365
     """
     packs = num_packs(run, VALIDATION) if _loader(run) == "batch" else run.eval_global_batch_size
     if packs < run.eval_global_batch_size:
@@ -78,14 +80,15 @@ def fewer_validation_packs_than_a_batch(run: Run) -> Found:
         yield wrong("validation.eval_global_batch_size", found, f"at most {packs}")
 
 
-@rule("BP605", ERROR, "PSB605; bridge/data/samplers.py:291", when=IS_TEXT, versions={BRIDGE: "<0.7"})
+@rule("BP605", ERROR, when=IS_TEXT, versions={BRIDGE: "<0.7"}, noticed="end of training")
 def fewer_test_rows_than_a_batch(run: Run) -> Found:
     """There are fewer test rows than one evaluation batch takes.
 
     Why: Crash at the end of training, when the test split is read. Its rows are single examples, it is never packed.
     Bad: do_test true, 3 lines in test.jsonl, eval_global_batch_size 8. Good: 100 lines in test.jsonl.
     Fix: Set dataset.do_test to false, or give test.jsonl at least one batch of rows.
-    Noticed: end of training. Evidence: Bridge #5239, #4914.
+    Evidence: read in the source; Bridge #5239 and #4914 mend it after 0.6.2.
+    Source: PSB605; bridge/data/samplers.py:291, data/loaders.py:384
     """
     if not run.flag("dataset.do_test") or _loader(run) != "batch" or not run.eval_iters:
         return
@@ -99,14 +102,15 @@ def fewer_test_rows_than_a_batch(run: Run) -> Found:
         yield wrong("dataset.do_test", found, "false, or at least one batch of rows", to=False, because=why)
 
 
-@rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"}, evidence="Bridge #4914")
+@rule("BP606", ADVICE, when=(PACKS_OFFLINE, EVALUATES), versions={BRIDGE: "<0.7"})
 def validation_packs_left_out(run: Run) -> Found:
     """An evaluation does not read every validation pack.
 
-    Why: Silent: which packs are left out changes from evaluation to evaluation, so the loss moves on its own.
+    Why: Silent: packs beyond the last complete batch, or beyond eval_iters batches, are left out; which ones changes
+        from evaluation to evaluation, so the loss moves on its own.
     Bad: 20 validation packs, eval_global_batch_size 8, eval_iters 1. Good: 16 validation packs, eval_iters 2.
     Fix: Set eval_iters to packs / eval_global_batch_size, with a batch that divides the packs.
-    Source: PSB606; bridge/data/samplers.py:291
+    Evidence: read in the source; Bridge #4914. Source: PSB606; bridge/data/samplers.py:291
     """
     packs, batch, steps = num_packs(run, VALIDATION), run.eval_global_batch_size, run.eval_iters
     if steps is None:
@@ -121,8 +125,8 @@ def validation_packs_left_out(run: Run) -> Found:
 def steps_of_an_unpacked_run(run: Run) -> Found:
     """The steps are many times as many as the packs ask for.
 
-    Why: Silent: a step reads packs, not examples: steps, warmup and intervals of an unpacked run train many times
-        longer.
+    Why: Silent: a step reads packs, not examples. Steps, warmup and intervals taken over from an unpacked run train as
+        many times longer as there are sequences in a pack, and the learning rate falls over the wrong horizon.
     Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs. Good: train_iters 125: 1 epoch.
     Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set train.num_epochs.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
@@ -147,7 +151,7 @@ def batch_of_many_sequences(run: Run) -> Found:
     Why: Silent: global_batch_size counts packs, so a learning rate tuned for as many examples is too small for it.
     Bad: global_batch_size 512, 20 sequences in a pack: 10240 a step. Good: global_batch_size 32.
     Fix: Divide the unpacked batch by the sequences in a pack, or tune the learning rate anew.
-    Evidence: the host's documentation.
+    Evidence: the host's documentation; validate() proposes global_batch_size // micro_batch_size.
     """
     per_pack, batch = _num_sequences(run, TRAIN) / num_packs(run, TRAIN), run.global_batch_size
     sequences = round(batch * per_pack)
@@ -160,7 +164,8 @@ def batch_of_many_sequences(run: Run) -> Found:
 def packs_run_out(run: Run) -> Found:
     """The loader reads the packs once, and they are fewer than the steps take.
 
-    Why: Crash in mid-run, or on resume (no samples left to consume): the single loader does not begin anew.
+    Why: Crash in mid-run (StopIteration), or on resume (no samples left to consume): the single loader does not begin
+        anew.
     Bad: dataloader_type single, 100 packs, 50 steps of 8. Good: dataloader_type batch.
     Fix: Set dataset.dataloader_type to batch, or train fewer steps.
     """

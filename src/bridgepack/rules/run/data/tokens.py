@@ -17,26 +17,29 @@ _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
 
-@rule("BP503", ERROR, when=PACKS_OFFLINE, noticed=FIRST_STEP, evidence="executed with NullTokenizer of 0.19.2")
+@rule("BP503", ERROR, when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def tokenizer_without_eos(run: Run) -> Found:
     """Packs are read with a tokenizer that has an end of document but no EOS.
 
     Why: Crash at the first batch: the host fills rows up with tokenizer.eos_id, which this tokenizer does not have.
     Bad: tokenizer_type NullTokenizer with offline packing. Good: HuggingFaceTokenizer.
-    Fix: Set the tokenizer that made the packs. Source: PSB503; core/tokenizers/text/libraries/null_tokenizer.py:90
+    Fix: Set the tokenizer that made the packs.
+    Evidence: executed: NullTokenizer of megatron-core 0.19.2 has eod and no eos_id.
+    Source: PSB503; core/tokenizers/text/libraries/null_tokenizer.py:90, bridge/data/packing/gpt_sft.py:261
     """
     kind = run.text_or_none("tokenizer.tokenizer_type")
     if kind in _NULL_TOKENIZERS:
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup")
+@rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups are made")
 def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
     """model.vocab_size is set and smaller than the tokenizer's vocabulary, added tokens included.
 
     Why: Crash at setup: ValueError, model vocab_size cannot be smaller than tokenizer's vocab_size.
     Bad: model.vocab_size 128000, a tokenizer of 128256 ids. Good: model.vocab_size 128256.
-    Fix: Set it to at least the tokenizer's size, with the checkpoint's embedding; or use the checkpoint's tokenizer.
+    Fix: Set model.vocab_size to at least the tokenizer's size, and resize the checkpoint's embedding to match; or use
+        the tokenizer of the checkpoint.
     """
     size = run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -46,7 +49,7 @@ def model_vocabulary_smaller_than_tokenizer(run: Run) -> Found:
         yield wrong("model.vocab_size", str(size), f"at least {needed}, the tokenizer's size")
 
 
-@rule("BP530", ERROR, "PSB311; core/tensor_parallel/layers.py:338", when=PACKS_OFFLINE, noticed="first step, or never")
+@rule("BP530", ERROR, when=PACKS_OFFLINE, noticed="first step, or never")
 def token_beyond_model_vocabulary(run: Run) -> Found:
     """A token id of the packs lies beyond the model's embedding.
 
@@ -54,6 +57,7 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
         assert.
     Bad: model.vocab_size 100, packs with the id 120. Good: model.vocab_size 128.
     Fix: Use packs made with the model's tokenizer.
+    Source: PSB311; core/tensor_parallel/layers.py:338, core/tensor_parallel/cross_entropy.py:45
     """
     found, size = truths(run), run.integer_or_none("model.vocab_size")
     if size is None or run.flag("tokenizer.use_tokenizer_vocab_size"):
@@ -70,7 +74,8 @@ def token_beyond_model_vocabulary(run: Run) -> Found:
 def packs_of_another_tokenizer(run: Run) -> Found:
     """The packs were made with a tokenizer of another name than the run's.
 
-    Why: Silent: ids mean other tokens, or EOS is another id, and padding is trained. The host does not look.
+    Why: Silent: ids mean other tokens, or EOS is another id, and then padding is attended to and trained. The host
+        never compares them.
     Bad: packs made with Qwen/Qwen3-8B, tokenizer_model meta-llama/Llama-3.2-1B.
     Good: packs made with /models/Llama-3.2-1B.
     Fix: Build the packs with the run's tokenizer, or set tokenizer_model to that of the packs.
@@ -105,7 +110,8 @@ def loss_of_packs_differs_from_run(run: Run) -> Found:
 def chat_template_of_packs_differs_from_run(run: Run) -> Found:
     """The run sets a chat template that the packs were not made with.
 
-    Why: Silent: training is on the packs' template; the exported checkpoint, and the test split, get the run's.
+    Why: Silent: training is on the packs' template; the exported checkpoint, and the test split, get the run's. Neither
+        the packs' name nor their fingerprint at the host knows the template.
     Bad: tokenizer.chat_template other than the one in the packs' manifest. Good: null, or the same.
     Fix: Build the packs again with this template, or remove it from the run.
     """

@@ -5,7 +5,7 @@ import math
 from packaging.version import Version
 
 from bridgepack.rules.engine.environment import ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, INFERRED, VALIDATE, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, FIRST_STEP, VALIDATE, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import (
     attention_backend,
@@ -20,14 +20,18 @@ _BACKEND = "model.attention_backend"
 _FLASH_ATTENTION_3 = frozenset({"flash-attn-3", "flash-attn-hopper", "flash-attn-interface"})
 
 
-@rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), evidence="without padding `unfused` works since 2.12")
+@rule("BP701", ERROR, when=(IS_PACKED, uses_engine_attention), noticed="first step")
 def no_backend_for_packed_attention(run: Run) -> Found:
     """The chosen attention backend cannot compute attention over packed rows.
 
-    Why: Crash at the first step: `local` refuses packed rows, `unfused` padding and context parallelism.
+    Why: Crash at the first step: `local` refuses packed rows; `unfused` knows neither padding between sequences nor
+        context parallelism, and before TransformerEngine 2.12 no packed rows at all.
     Bad: enable_offline_packing true, attention_backend local. Good: attention_backend auto or fused.
     Fix: Set model.attention_backend to AttnBackend.auto, or leave it out.
-    Noticed: first step. Source: PSB701; bridge/models/gpt_provider.py:277; TE/dot_product_attention/utils.py:990,1076
+    Evidence: read in megatron-core 0.19.2 and TransformerEngine 2.10 to 2.18; rows without padding at context
+        parallelism 1 work with `unfused` since 2.12, unlike the catalogue says.
+    Source: PSB701; bridge/models/gpt_provider.py:277; core/transformer/dot_product_attention.py:153;
+        TE/dot_product_attention/utils.py:990,1076
     """
     backend = attention_backend(run)
     is_hybrid_local = backend == "local" and run.class_name("model") == "HybridModelProvider"
@@ -39,14 +43,16 @@ def no_backend_for_packed_attention(run: Run) -> Found:
         yield wrong(_BACKEND, str(backend), allowed, to=None)
 
 
-@rule("BP702", WARNING, "PSB702; TE/dot_product_attention/utils.py:975-990", when=(IS_PACKED, uses_engine_attention))
+@rule("BP702", WARNING, when=(IS_PACKED, uses_engine_attention), evidence="read in TransformerEngine 2.14 to 2.18")
 def flash_attention_over_padded_sequences(run: Run) -> Found:
     """Only FlashAttention may be used while sequences are padded, and FlashAttention 2 and 4 refuse padding.
 
-    Why: Crash at the first step: "No dot product attention backend is available". `flash` is the default of Gemma.
+    Why: Crash at the first step, "No dot product attention backend is available", unless FlashAttention 3 is installed
+        and TransformerEngine is 2.16 or newer. `flash` is the default of hybrid and Gemma providers.
     Bad: pad_seq_to_mult 4, attention_backend flash, no FlashAttention 3. Good: attention_backend auto or fused.
-    Fix: Set model.attention_backend to AttnBackend.auto; on Ampere GPUs use CP 1 and pad_seq_to_mult 1.
-    Noticed: first step.
+    Fix: Set model.attention_backend to AttnBackend.auto. On Ampere GPUs, which have no fused kernel for packed rows,
+        use context parallelism 1 with pad_seq_to_mult 1. Noticed: first step.
+    Source: PSB702; TE/dot_product_attention/utils.py:975-990; bridge/models/hybrid/hybrid_provider.py:144
     """
     if attention_backend(run) != "flash" or not backend_takes_effect(run) or not pads_between_sequences(run):
         return
@@ -65,18 +71,19 @@ def deterministic_gated_delta_net(run: Run) -> Found:
     Why: Crash at the first step: "Packed sequence does not support deterministic mode."
     Bad: experimental_attention_variant gated_delta_net, deterministic_mode true, packing on.
     Good: deterministic_mode false.
-    Fix: Set model.deterministic_mode to false, or train unpacked.
+    Fix: Set model.deterministic_mode to false, or train unpacked. Evidence: read in megatron-core 0.19.2.
     """
     path = "model.deterministic_mode"
     if run.stated(path) and run.of_model("experimental_attention_variant") == "gated_delta_net":
         yield wrong(path, "true with gated delta net", "false with packed rows", to=False)
 
 
-@rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200")
+@rule("BP718", WARNING, "PSB718; bridge/training/gpt_step.py:120-124,200", evidence="read in megatron-bridge 0.6.2")
 def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
     """The dataset is asked for attention masks, and packed rows never use one.
 
-    Why: Silent: attention over packed rows follows cu_seqlens alone. A mask of your own may mean something else.
+    Why: Silent: attention over packed rows follows cu_seqlens alone, so the mask has no effect. Of the host's own
+        datasets it says no more than cu_seqlens; one of your own may mean something else.
     Bad: packing on, skip_getting_attention_mask_from_dataset false. Good: true, or left out.
     Fix: Set dataset.skip_getting_attention_mask_from_dataset to true, or train unpacked where a mask is needed.
     """
@@ -86,13 +93,15 @@ def attention_mask_of_the_dataset_ignored(run: Run) -> Found:
         yield wrong(path, "false", "true with packed rows", to=True, because=because)
 
 
-@rule("BP721", ERROR, "PSB721, PSB702; TE/dot_product_attention/utils.py", noticed=FIRST_STEP)
+@rule("BP721", ERROR, noticed=FIRST_STEP, evidence="read in TransformerEngine 2.17.1 and 2.18")
 def fp8_attention_over_packed_rows(run: Run) -> Found:
     """Attention itself runs in FP8 over packed rows that are split by context parallelism.
 
-    Why: Crash at the first step: "No dot product attention backend is available"; with MXFP8 at any CP.
+    Why: Crash at the first step, "No dot product attention backend is available": no kernel does FP8 attention over
+        packed rows with context parallelism, and with MXFP8 none does at any context parallelism.
     Bad: fp8 hybrid, fp8_dot_product_attention true, CP 2, packing on. Good: fp8_dot_product_attention false.
     Fix: Set fp8_dot_product_attention and fp8_multi_head_attention to false; matrix products stay in FP8.
+    Source: PSB721, PSB702; TE/dot_product_attention/utils.py, context parallelism filter
     """
     flags = ("fp8_dot_product_attention", "fp8_multi_head_attention")
     switched_on = switches_on(run, *(f"{section}.{flag}" for section in ("model", "mixed_precision") for flag in flags))
@@ -104,13 +113,14 @@ def fp8_attention_over_packed_rows(run: Run) -> Found:
             yield wrong(path, found, "false with packed rows", to=False)
 
 
-@rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"}, evidence="TransformerEngine #3487")
+@rule("BP723", ADVICE, when=PACKS_OFFLINE, versions={ENGINE: "<2.18"})
 def padding_looked_for_on_every_layer(run: Run) -> Found:
     """Every attention layer compares the boundary tensors on the GPU to see whether sequences are padded.
 
     Why: Slow: each comparison waits for the GPU, once per layer and micro batch.
     Bad: pad_seq_to_mult 4, TransformerEngine 2.17. Good: pad_seq_to_mult 1, or TransformerEngine 2.18.
     Fix: Nothing is wrong; TransformerEngine 2.18 decides without waiting.
+    Evidence: read in the source; TransformerEngine #3487.
     Source: PSB723; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
     if run.pad_seq_to_mult > 1 and uses_engine_attention(run):
@@ -118,14 +128,15 @@ def padding_looked_for_on_every_layer(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_seq_to_mult", found, "any; TransformerEngine 2.18 and newer do not wait")
 
 
-@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py")
+@rule("BP729", ADVICE, "PSB701; core/models/common/language_module/language_module.py:123-145")
 def attention_backend_is_plain_text(run: Run) -> Found:
     """The attention backend is a text, which the host compares with members of an enum and so ignores.
 
     Why: Silent: the backend that was asked for is not forced; TransformerEngine chooses as if nothing were set.
     Bad: model.attention_backend "flash" as text. Good: model.attention_backend AttnBackend.flash, or nothing.
     Fix: Set the member in Python, AttnBackend.flash, or leave the setting out.
-    Evidence: shipped recipes of Ministral 3 do it.
+    Evidence: read in megatron-core 0.19.2 and megatron-bridge 0.6.2, which turns texts of other fields into values but
+        not this one; shipped recipes of Ministral 3 do it.
     """
     backend = attention_backend(run) if run.is_stated(_BACKEND) else None
     if backend not in (None, "auto") and not backend_takes_effect(run):
@@ -135,13 +146,17 @@ def attention_backend_is_plain_text(run: Run) -> Found:
 _FUSION = "model.apply_rope_fusion"
 
 
-@rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed="validate(), or first step")
+@rule("BP910", ERROR, evidence="read in megatron-core 0.19.2, which fills up narrower values for packed rows by itself")
 def latent_attention_setting_refused(run: Run) -> Found:
     """Multi-latent attention is combined with a setting that it refuses.
 
-    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first step, for hybrid CP.
-    Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true. Good: rope_type yarn, or no fusion.
+    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first packed step: hybrid context parallelism
+        is asserted off.
+    Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
+    Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
     Fix: Set model.apply_rope_fusion to false, model.hybrid_context_parallel to false.
+    Noticed: validate(), or first step.
+    Source: PSB910; core/transformer/transformer_config.py:2193,2966; core/transformer/multi_latent_attention.py:683-686
     """
     if not run.of_model("multi_latent_attention"):
         return
@@ -160,20 +175,23 @@ def sparse_attention_with_fused_rotary(run: Run) -> Found:
 
     Why: Crash in validate(): "RoPE fusion is not supported for DSAttention".
     Bad: experimental_attention_variant dsa, apply_rope_fusion true. Good: apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false.
+    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2.
     """
     if run.stated(_FUSION) and run.of_model("experimental_attention_variant") == "dsa":
         why = "sparse attention refuses fused rotary embeddings"
         yield wrong(_FUSION, "true with sparse attention", "false", to=False, because=why)
 
 
-@rule("BP912", WARNING, "PSB912; core/models/common/embeddings/rope_utils.py:292-330")
+@rule("BP912", WARNING, noticed="a warning, or first step", evidence="read in 0.6.2 and megatron-core 0.19.2")
 def fused_rotary_with_several_axes(run: Run) -> Found:
     """Rotary embeddings over several axes (mRoPE) are asked for fused, which no kernel does.
 
-    Why: Silent: the fused kernel restarts one table of positions at every sequence; these models have several.
+    Why: Silent: the fused kernel for packed rows restarts one table of positions at every sequence, while these models
+        have positions of their own for every token; some providers switch the setting off, others assert.
     Bad: Qwen3-VL, position_embedding_type mrope, apply_rope_fusion true. Good: apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false. Noticed: a warning, or first step.
+    Fix: Set model.apply_rope_fusion to false.
+    Source: PSB912; core/models/common/embeddings/rope_utils.py:292-330;
+        bridge/models/qwen_vl/modelling_qwen3_vl/rope.py:467-483
     """
     has_axes = run.stated("model.position_embedding_type") == "mrope" or bool(run.stated("model.mrope_section"))
     if run.stated(_FUSION) and has_axes:
@@ -187,7 +205,7 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
     Why: Crash at the first step where none is left: "No dot product attention backend is available".
     Bad: gpt-oss (softmax_type learnable, window_size 127) packed, never tried on that GPU. Good: one step there first.
     Fix: Train one step on one GPU with the same image before the whole run; cuDNN 9.18 or newer for offsets.
-    Evidence: read in the source; it depends on GPU and cuDNN.
+    Evidence: read in TransformerEngine 2.17.1; depends on the GPU and on cuDNN.
     """
     window, softmax = run.of_model("window_size"), run.of_model("softmax_type")
     if window is not None:
@@ -196,13 +214,13 @@ def windowed_or_offset_attention_packed(run: Run) -> Found:
         yield wrong("model.softmax_type", f"{softmax}, packed", "tried on one GPU first")
 
 
-@rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED)
+@rule("BP914", ADVICE, "PSB914; bridge/data/packing/gpt_sft.py:151-331", when=IS_PACKED, evidence="read in 0.6.2")
 def learned_positions_packed(run: Run) -> Found:
     """Packed rows meet learned absolute positions, which are right only where positions restart at every sequence.
 
     Why: Silent in a dataset of one's own whose position_ids run through the row; the host's own restart at 0.
     Bad: position_embedding_type learned_absolute, packing on, position_ids 0 to 15.
-    Good: position_ids 0 to 8, then 0 to 6.
+    Good: position_ids 0 to 8, then 0 to 6; or position_embedding_type rope.
     Fix: Restart position_ids at every sequence, as the host's dataset does.
     """
     path, kind = "model.position_embedding_type", "learned_absolute"
@@ -214,13 +232,13 @@ def learned_positions_packed(run: Run) -> Found:
 _OWN_CONSTRUCTION = ("VLModelProvider", "OmniModelProvider", "OmniModalityProvider", "AudioModelProvider")
 
 
-@rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", noticed=FIRST_STEP)
+@rule("BP710", ERROR, "PSB710; core/transformer/attention.py:1361-1384", evidence="read in megatron-core 0.19.2")
 def single_fused_rotary_embedding(run: Run) -> Found:
     """Rotary embeddings of queries and keys are fused into one kernel, which cannot take packed rows.
 
     Why: Crash at the first step: "fused_single_qkv_rope requested but not available/supported for the config."
     Bad: fused_single_qkv_rope true, packing on. Good: fused_single_qkv_rope false, apply_rope_fusion true.
-    Fix: Set model.fused_single_qkv_rope to false; apply_rope_fusion keeps the other fused kernel.
+    Fix: Set model.fused_single_qkv_rope to false; apply_rope_fusion keeps the other fused kernel. Noticed: first step.
     """
     path = "model.fused_single_qkv_rope"
     if run.is_packed and run.stated(path) is True and not run.stated("model.multi_latent_attention"):
@@ -228,13 +246,15 @@ def single_fused_rotary_embedding(run: Run) -> Found:
         yield wrong(path, "true with packed rows", "false with packed rows", to=False, because=why)
 
 
-@rule("BP711", WARNING, "PSB711; core/models/common/embeddings/rope_utils.py:318-327", when=IS_PACKED)
+@rule("BP711", WARNING, when=IS_PACKED, evidence="read in megatron-core 0.19.2; which classes are affected is inferred")
 def fused_rotary_embedding_loses_yarn_scale(run: Run) -> Found:
     """The fused rotary embedding of packed rows leaves out the scale that YaRN multiplies attention with.
 
-    Why: Silent: queries and keys are too small by it. GPTModelProvider turns fusion off; vision classes do not.
+    Why: Silent: queries and keys are too small by that factor, packed rows only. GPTModelProvider turns fusion off by
+        itself; model classes that build their language model on their own do not.
     Bad: a vision-language provider, position_embedding_type yarn, factor 32, apply_rope_fusion true. Good: no fusion.
-    Fix: Set model.apply_rope_fusion to false. Evidence: read in the source; the effect is inferred.
+    Fix: Set model.apply_rope_fusion to false.
+    Source: PSB711; core/models/common/embeddings/rope_utils.py:318-327; bridge/utils/fusions.py:84-92
     """
     if run.stated(_FUSION) is not True or run.stated("model.position_embedding_type") != "yarn":
         return
@@ -257,26 +277,29 @@ def yarn_scale(run: Run) -> float:
     return scales[0] / scales[1]
 
 
-@rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206", when=IS_PACKED, evidence="SkyRL #274")
+@rule("BP712", ADVICE, "PSB712; core/models/common/embeddings/rope_utils.py:206,250-268", when=IS_PACKED)
 def rotary_embedding_sequence_by_sequence(run: Run) -> Found:
     """Rotary embeddings of packed rows are computed in a loop over sequences.
 
     Why: Slow: without fusion every layer copies the boundaries from the GPU and starts kernels for each sequence.
     Bad: apply_rope_fusion false, 40 short sequences in a pack. Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true where the model has plain rotary embeddings.
+    Evidence: read in megatron-core 0.19.2; SkyRL #274.
     """
     if run.stated(_FUSION) is False and run.stated("model.position_embedding_type") == "rope":
         yield wrong(_FUSION, "false with packed rows", "true, which takes all sequences at once")
 
 
-@rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225", when=PACKS_OFFLINE, evidence=INFERRED)
+@rule("BP713", ADVICE, "PSB713; core/models/common/embeddings/rope_utils.py:225-246", when=PACKS_OFFLINE)
 def positions_run_on_through_the_pack(run: Run) -> Found:
     """The longest sequence is as long as a pack, and then rotary positions do not restart in any sequence.
 
-    Why: Silent: positions count from the start of the pack, which only plain rotary embeddings do not mind.
+    Why: Silent: with pad_cu_seqlens and without fusion, positions count from the start of the pack. Plain rotary
+        embeddings are relative, so nothing changes; anything that depends on the position itself does.
     Bad: pad_cu_seqlens true, apply_rope_fusion false, a sequence of 4096 in packs of 4096.
     Good: apply_rope_fusion true.
     Fix: Set model.apply_rope_fusion to true, or max_single_sequence_length below packed_sequence_size.
+    Evidence: read in megatron-core 0.19.2; the effect is inferred.
     """
     if run.stated(_FUSION) is not False or not run.flag(f"{SPECS}.pad_cu_seqlens"):
         return

@@ -4,7 +4,7 @@ from packaging.version import Version
 
 from bridgepack.geometry import CU_SEQLENS_EXTRA_ENTRIES
 from bridgepack.rules.engine.environment import BRIDGE, CORE, ENGINE
-from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, INFERRED, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ADVICE, ERROR, EXECUTED, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.kernel_facts import uses_engine_attention
 from bridgepack.rules.run.reading import has_own_dataset, splits_context, truths
@@ -20,11 +20,13 @@ _MUCH_TAIL_FRACTION = 0.1
 def padding_at_the_end_unseen(run: Run) -> Found:
     """In some rows only the last boundary differs between cu_seqlens and cu_seqlens_padded.
 
-    Why: Silent: such a row counts as unpadded, and the ring splits its last sequence wrongly: outputs vary.
-    Bad: CP 2, TransformerEngine 2.17, a full row whose last sequence alone is padded. Good: TransformerEngine 2.18.
+    Why: Silent: this TransformerEngine compares all boundaries but the last, takes such a row for unpadded and, with
+        the ring exchange, splits its last sequence wrongly: outputs and gradients vary from run to run.
+    Bad: CP 2, TransformerEngine 2.17, a full row whose last sequence alone is padded.
+    Good: TransformerEngine 2.18; or cp_comm_type a2a; or pad_cu_seqlens true, which moves the difference inside.
     Fix: Install TransformerEngine 2.18 or newer, or set offline_packing_specs.pad_cu_seqlens to true with its metadata.
-    Evidence: TransformerEngine #3331, fixed by #2898.
-    Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
+    Evidence: TransformerEngine #3331, fixed by #2898; read in the source. A row escapes where another one of its batch
+        has more sequences. Source: PSB703; TE/dot_product_attention/dot_product_attention.py:1562-1572
     """
     is_split_by_ring = run.pad_seq_to_mult != 1 and "p2p" in run.cp_comm_types and uses_engine_attention(run)
     if not is_split_by_ring or run.flag(f"{SPECS}.pad_cu_seqlens"):
@@ -42,7 +44,7 @@ def own_dataset_computes_longest_sequence(run: Run) -> Found:
     Why: Silent: a max_seqlen below the tail gives NaN where the kernel reads beyond what it sized.
     Bad: max_seqlen is the longest real sequence while the row's tail is longer. Good: the longer of the two.
     Fix: Compute it as the host's collate does; packs read by GPTSFTDatasetConfig need nothing.
-    Evidence: a comment in the source.
+    Evidence: a comment in the source of megatron-bridge 0.6.2.
     """
     yield wrong("dataset", run.dataset_kind, "a max_seqlen that covers the longest tail")
 
@@ -70,7 +72,7 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
     Why: Silent: before TransformerEngine 2.14 gradients of such a chunk can be NaN.
     Bad: CP 4, a sequence of 3 tokens padded to 8, TransformerEngine 2.12. Good: TransformerEngine 2.14 or newer.
     Fix: Upgrade TransformerEngine, or drop sequences shorter than 2 x context parallelism.
-    Evidence: TransformerEngine #2186, #1930, #3332.
+    Noticed: never, or the check for NaN in gradients. Evidence: TransformerEngine #2186, #1930, #3332.
     """
     for truth in truths(run):
         if truth.min_runtime_length <= 2 * run.context_parallel_size:
@@ -79,13 +81,15 @@ def very_short_sequences_with_old_kernels(run: Run) -> Found:
             yield wrong(truth.split, found, allowed)
 
 
-@rule("BP719", ERROR, "PSB719; bridge/training/utils/packed_seq_utils.py", when=IS_PACKED, versions={BRIDGE: ">=0.6"})
+@rule("BP719", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.6"}, evidence="read in megatron-bridge 0.6.2")
 def core_cannot_split_packed_rows(run: Run) -> Found:
     """This megatron-core is too old to split packed rows over context-parallel ranks.
 
-    Why: Crash at the first step: "partitioning requires Megatron-Core >= 0.18.0"; 0.18.0rc0 counts as older.
+    Why: Crash at the first step: "THD context-parallel partitioning requires Megatron-Core >= 0.18.0". Versions such as
+        0.18.0rc0 count as older.
     Bad: megatron-bridge 0.6.2, megatron-core 0.18.0rc0, CP 2, packing on. Good: megatron-core 0.19.2.
     Fix: Install the megatron-core that the host was released with, 0.19.2. Noticed: first step.
+    Source: PSB719; bridge/training/utils/packed_seq_utils.py:53-60
     """
     largest = max(run.context_parallel_sizes)
     if largest > 1 and run.versions[CORE] < _CORE_WITH_PARTITION:
@@ -97,22 +101,24 @@ def core_cannot_split_packed_rows(run: Run) -> Found:
 def attention_kernels_older_than_the_host(run: Run) -> Found:
     """Packed rows are split by context parallelism with a TransformerEngine older than the host was tested with.
 
-    Why: Crash or silent: the host's package asks for no version of it, so pip may leave one without fixes.
+    Why: Crash or silent: the host's package asks for no version of it, so pip may leave an old one, without the fixes
+        that packed rows with context parallelism need.
     Bad: megatron-bridge 0.6.2, transformer-engine 2.12.0, CP 2, packing on. Good: transformer-engine 2.17.1.
-    Fix: Use the container of the release, or install transformer-engine 2.17.1.
-    Noticed: first step, or never. Source: PSB720; METADATA of 0.6.2; Bridge #5349
+    Fix: Use the container of the release, or install transformer-engine 2.17.1. Noticed: first step, or never.
+    Evidence: metadata of the 0.6.2 package; Bridge #5349. Source: PSB720; megatron-bridge 0.6.2 METADATA
     """
     yield wrong(ENGINE, str(run.versions[ENGINE]), "2.17.1, or newer")
 
 
-@rule("BP722", WARNING, when=(PACKS_OFFLINE, splits_context), noticed="some step", evidence=INFERRED)
+@rule("BP722", WARNING, when=(PACKS_OFFLINE, splits_context), noticed="some step")
 def too_many_boundaries_for_a_kernel(run: Run) -> Found:
     """A row has more sequences than fit into the shared memory of the kernel that splits rows over ranks.
 
     Why: Crash at the step that meets such a row, with a CUDA error: boundaries are copied to 48 KiB.
-    Bad: context_parallel_size 2, 13,000 sequences in one row. Good: fewer than 12, 286 sequences per row.
+    Bad: context_parallel_size 2, 13,000 sequences in one row. Good: fewer than 12,286 sequences per row.
     Fix: Use a smaller packed_sequence_size, or drop the shortest sequences.
-    Source: PSB722; TE/common/fused_attn/context_parallel.cu:675
+    Evidence: inferred from the source of TransformerEngine 2.17.
+    Source: PSB722; TransformerEngine 2.17 common/fused_attn/context_parallel.cu:675
     """
     for truth in truths(run):
         num_boundaries = truth.max_sequences_per_row + CU_SEQLENS_EXTRA_ENTRIES

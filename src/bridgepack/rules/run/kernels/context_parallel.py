@@ -1,7 +1,7 @@
 """Rules on hybrid, dynamic, hierarchical and evaluation context parallelism."""
 
 from bridgepack.rules.engine.environment import CORE, ENGINE
-from bridgepack.rules.engine.rule import ERROR, FIRST_STEP, WARNING, Found, rule, wrong
+from bridgepack.rules.engine.rule import ERROR, WARNING, Found, rule, wrong
 from bridgepack.rules.engine.subject import PACKS_OFFLINE, Run
 from bridgepack.rules.run.reading import truths
 
@@ -10,26 +10,27 @@ _HIERARCHY = "model.hierarchical_context_parallel_sizes"
 _DYNAMIC = ("model.dynamic_context_parallel", "model.sequence_packing_scheduler")
 
 
-@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768", noticed=FIRST_STEP)
+@rule("BP951", ERROR, "PSC301; core/pipeline_parallel/schedules.py:768, bridge/training/gpt_step.py:336")
 def hybrid_context_parallel(run: Run) -> Found:
     """hybrid_context_parallel is on, and no dataset of the host feeds its schedule.
 
-    Why: Crash at the first step: the loaders give no sub-samples. In a pipeline the switch has no effect.
+    Why: Crash at the first step: the schedule looks for sub-samples that the host's loaders do not give. With pipeline
+        parallelism the switch is silently without effect.
     Bad: model.hybrid_context_parallel true. Good: model.hybrid_context_parallel false.
-    Fix: Set model.hybrid_context_parallel to false.
+    Fix: Set model.hybrid_context_parallel to false. Noticed: first step.
     """
     where = "model.hybrid_context_parallel"
     if run.is_on(where):
         yield wrong(where, "true", "false", to=False, because="the host has no data for this schedule")
 
 
-@rule("BP952", ERROR, "PSC302; core/model_parallel_config.py:100", versions={CORE: "<0.20"}, noticed="construction")
+@rule("BP952", ERROR, versions={CORE: "<0.20"}, evidence="read in core 0.19; they are on Megatron-LM's dev branch")
 def dynamic_context_parallel(run: Run) -> Found:
     """A setting of dynamic context parallelism is set, which this megatron-core does not have.
 
     Why: Crash at construction: unexpected keyword argument. Set as an attribute it is silently without effect.
     Bad: dynamic_context_parallel true with megatron-core 0.19. Good: neither that nor sequence_packing_scheduler.
-    Fix: Remove the setting. Evidence: they are on Megatron-LM's dev branch.
+    Fix: Remove the setting. Noticed: construction of the config. Source: PSC302; core/model_parallel_config.py:100
     """
     run.value("model")
     for path in _DYNAMIC:
@@ -54,9 +55,11 @@ def hierarchical_context_parallel_on_decentralized_groups(run: Run) -> Found:
 def evaluation_context_parallel_without_groups(run: Run) -> Found:
     """Evaluation has a context parallelism of its own, and process groups that cannot be exchanged for it.
 
-    Why: Silent: the host counts batches for that size and evaluates with the parallelism of training.
+    Why: Silent: the host builds no groups for evaluation by itself. It counts batches for eval_context_parallel_size
+        and evaluates with the context parallelism of training.
     Bad: context_parallel_size 2, eval_context_parallel_size 4, no decentralized groups. Good: eval size null.
-    Fix: Remove it, or set use_decentralized_pg and give evaluation groups of its own, as the host's example does.
+    Fix: Remove eval_context_parallel_size, or set use_decentralized_pg and give the evaluation its own groups, as the
+        host's example on decentralized groups does.
     """
     context = run.eval_context_parallel_size
     if context is None or context == run.context_parallel_size or not run.evaluates:
@@ -72,6 +75,7 @@ def engine_lacks_hierarchical_context_parallel(run: Run) -> Found:
     Why: Crash at setup: the attention of older versions takes one group of context-parallel ranks only.
     Bad: hierarchical_context_parallel_sizes [2, 2], TransformerEngine 1.11. Good: no hierarchical sizes.
     Fix: Use a newer TransformerEngine, or cp_comm_type p2p or a2a without hierarchical sizes.
+    Evidence: read in megatron-core.
     """
     sizes = run.items(_HIERARCHY)
     if sizes:
@@ -92,14 +96,16 @@ def max_seqlen_per_rank_without_effect(run: Run) -> Found:
         yield wrong(where, str(value), "null", to=None, because="nothing that the host runs reads it")
 
 
-@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", when=PACKS_OFFLINE, evidence="Megatron-LM #1764")
+@rule("BP957", WARNING, "PSB101, PSB014; Megatron-LM #1764", when=PACKS_OFFLINE)
 def rank_without_trained_token(run: Run) -> Found:
     """A row has fewer trained tokens than there are context-parallel ranks, so some rank has none.
 
-    Why: Silent: without calculate_per_token_loss the loss of that rank is NaN. Only certain cases are reported.
+    Why: Silent: that rank only helps others for this row; without calculate_per_token_loss its loss is 0 / 0, NaN. More
+        trained tokens than ranks do not prove that every rank has one: only certain cases are reported.
     Bad: context_parallel_size 4, a row with 3 trained tokens. Good: a row with 400 trained tokens.
-    Fix: Look at the row: a long prompt with a tiny answer, or a wrong mask. Keep calculate_per_token_loss on.
-    Noticed: never; NaN without loss per token.
+    Fix: Look at the row: long prompts with tiny answers, or a mask that trains too little. Keep
+        calculate_per_token_loss on. Noticed: never with per-token loss; NaN in the loss without.
+    Evidence: Megatron-LM #1764; read in the source.
     """
     largest = max(run.context_parallel_sizes)
     if largest == 1:

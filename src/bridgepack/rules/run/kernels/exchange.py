@@ -45,8 +45,8 @@ def all_gather_exchange_of_packed_rows(run: Run) -> Found:
     Why: Crash at the first step: "No support for cp_comm_type='all_gather' and qkv_format='thd'", or no backend.
     Bad: cp_comm_type all_gather, CP 2, packing on, TransformerEngine 2.17.
     Good: cp_comm_type p2p, or TransformerEngine 2.18.
-    Fix: Set model.cp_comm_type to p2p.
-    Noticed: first step. Source: PSB704; TE/dot_product_attention/context_parallel.py:3064
+    Fix: Set model.cp_comm_type to p2p. Noticed: first step. Evidence: read in TransformerEngine 2.17.1; 2.18 has it.
+    Source: PSB704; TE/dot_product_attention/context_parallel.py:3064, utils.py:1166
     """
     if "all_gather" in run.cp_comm_types:
         found = f"all_gather with packed rows and TransformerEngine {run.versions[ENGINE]}"
@@ -58,22 +58,25 @@ def hierarchical_exchange_of_packed_rows(run: Run) -> Found:
     """Context parallelism is hierarchical, a2a+p2p, over packed rows.
 
     Why: Crash at the first step: "thd format is not supported with hierarchical CP implementation yet!"
-    Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on. Good: cp_comm_type p2p.
+    Bad: cp_comm_type a2a+p2p, hierarchical_context_parallel_sizes [2, 2], packing on.
+    Good: cp_comm_type p2p; or TransformerEngine 2.19.
     Fix: Set model.cp_comm_type to p2p, or to a2a where the heads divide, and remove the hierarchical sizes.
-    Noticed: first step. Source: PSB705; TE/dot_product_attention/context_parallel.py:4730; pull request 3290
+    Noticed: first step. Evidence: read in TransformerEngine 2.17.1 and 2.18; its pull request 3290 removes it for 2.19.
+    Source: PSB705; TE/dot_product_attention/context_parallel.py:4730-4732
     """
     if any("a2a+p2p" in kind for kind in run.cp_comm_types):
         ring, sizes = _back_to_ring(run), change(_SIZES, None, "only a2a+p2p takes sizes")
         yield wrong(_KIND, "a2a+p2p with packed rows", "p2p or a2a", changes=ring and ring + sizes)
 
 
-@rule("BP706", ERROR, "PSB706; TE/dot_product_attention/context_parallel.py:3952", when=splits_context)
+@rule("BP706", ERROR, when=splits_context, noticed="first step", evidence="read in TransformerEngine 2.17.1")
 def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
     """All-to-all context parallelism gives each rank whole heads, and the heads do not divide.
 
     Why: Crash at the first step: "cp_comm_type='a2a' requires num_heads % cp_size == 0 for Q, K, V."
     Bad: 32 heads, 8 query groups, TP 4, CP 4: 2 groups for 4 ranks. Good: CP 2, or cp_comm_type p2p.
-    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism. Noticed: first step.
+    Fix: Set model.cp_comm_type to p2p, or lower context or tensor parallelism.
+    Source: PSB706; TE/dot_product_attention/context_parallel.py:3952
     """
     if "a2a" not in run.cp_comm_types or replaces_attention(run):
         return
@@ -88,13 +91,13 @@ def heads_do_not_divide_for_all_to_all(run: Run) -> Found:
         yield wrong(_KIND, found, allowed, changes=_back_to_ring(run) if run.cp_comm_types == ("a2a",) else ())
 
 
-@rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", noticed=VALIDATE)
+@rule("BP707", ERROR, "PSB707; bridge/training/config.py:1541-1561", evidence="read in megatron-bridge 0.6.2")
 def hierarchical_sizes_do_not_fit(run: Run) -> Found:
     """Sizes of hierarchical context parallelism are missing or do not multiply to its size.
 
     Why: Crash in validate(). Without sizes each rank would attend only to its own chunk.
     Bad: cp_comm_type a2a+p2p without sizes; or sizes [4, 2] at CP 4. Good: sizes [2, 2] at CP 4.
-    Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p.
+    Fix: Give sizes whose product is model.context_parallel_size, or remove them and use p2p. Noticed: validate().
     """
     sizes, kinds = run.stated(_SIZES), run.cp_comm_types if run.is_stated(_KIND) else ()
     is_used = any("a2a+p2p" in kind for kind in kinds)
@@ -113,10 +116,11 @@ def hierarchical_sizes_do_not_fit(run: Run) -> Found:
 def sliding_window_over_the_ring(run: Run) -> Found:
     """A model with sliding-window attention uses the ring exchange of context parallelism.
 
-    Why: Crash at the first step: "Context parallelism does not support sliding window attention".
+    Why: Crash at the first step: "Context parallelism does not support sliding window attention with
+        cp_comm_type='p2p'!"
     Bad: window_size [127, 0], CP 2, cp_comm_type not set, which is p2p. Good: cp_comm_type a2a.
     Fix: Set model.cp_comm_type to a2a where heads and query groups divide by context parallelism, else use none.
-    Source: PSB708; TE/dot_product_attention/context_parallel.py:4763
+    Evidence: read in TransformerEngine 2.17.1. Source: PSB708; TE/dot_product_attention/context_parallel.py:4763-4769
     """
     if set(run.cp_comm_types) <= {"p2p", "a2a+p2p"}:
         found = f"{', '.join(run.cp_comm_types)} with window_size {run.of_model('window_size')}"
@@ -130,7 +134,7 @@ def softmax_offset_over_the_ring(run: Run) -> Found:
     Why: Crash at the first step: sinks need cp_comm_type a2a, and over packed rows cuDNN 9.18 or newer.
     Bad: softmax_type learnable (GPT-OSS), CP 2, cp_comm_type not set. Good: cp_comm_type a2a, cuDNN 9.18.
     Fix: Set model.cp_comm_type to a2a and install cuDNN 9.18 or newer, or use context parallelism 1.
-    Source: PSB709; TE/dot_product_attention/context_parallel.py:4774
+    Evidence: read in TransformerEngine 2.17.1. Source: PSB709; TE/dot_product_attention/context_parallel.py:4774-4781
     """
     kind = run.of_model("softmax_type")
     if set(run.cp_comm_types) != {"a2a"}:
@@ -165,13 +169,14 @@ def _cudnn_version(run: Run) -> Version | None:
         return None
 
 
-@rule("BP724", ERROR, "PSB707; bridge/training/config.py:1524-1532", when=splits_context, noticed=VALIDATE)
+@rule("BP724", ERROR, when=splits_context, noticed=VALIDATE, evidence="executed with the real 0.6.2")
 def exchange_kinds_not_one_per_layer(run: Run) -> Found:
     """The kinds of exchange are neither one text nor a list with one text per layer.
 
     Why: Crash in validate(), which counts them against num_layers.
     Bad: num_layers 16, cp_comm_type [p2p, a2a], context_parallel_size 2. Good: cp_comm_type p2p, or a list of 16.
-    Fix: Set model.cp_comm_type to one text, or to as many as there are layers. Evidence: executed with the real 0.6.2.
+    Fix: Set model.cp_comm_type to one text, or to as many as there are layers.
+    Source: PSB707; bridge/training/config.py:1524-1532; core/transformer/transformer_config.py:2778
     """
     kind = run.value(_KIND)
     if isinstance(kind, (list, tuple)):
@@ -182,13 +187,13 @@ def exchange_kinds_not_one_per_layer(run: Run) -> Found:
         yield wrong(_KIND, repr(kind), "p2p, a2a, all_gather, a2a+p2p or a list of them")
 
 
-@rule("BP725", ERROR, "PSB704, PSB911; core/transformer/transformer_config.py:2837", when=splits_context)
+@rule("BP725", ERROR, when=splits_context, noticed="validate()", evidence="read in megatron-core 0.19.2")
 def sparse_attention_without_all_gather(run: Run) -> Found:
     """A model with DeepSeek sparse attention uses context parallelism without the allgather exchange.
 
     Why: Crash in validate(): sparse attention exchanges keys and values by allgather only.
     Bad: experimental_attention_variant dsa, CP 4, cp_comm_type not set. Good: cp_comm_type allgather.
-    Fix: Set model.cp_comm_type to allgather. Noticed: validate().
+    Fix: Set model.cp_comm_type to allgather. Source: PSB704, PSB911; core/transformer/transformer_config.py:2837-2852
     """
     if run.of_model("experimental_attention_variant") != "dsa":
         return
@@ -198,13 +203,14 @@ def sparse_attention_without_all_gather(run: Run) -> Found:
         yield wrong(_KIND, found, "allgather with sparse attention", to="allgather", because=why)
 
 
-@rule("BP726", ERROR, "PSB706, PSB907; core/transformer/transformer_config.py:1368", when=has_gated_delta_net)
+@rule("BP726", ERROR, when=has_gated_delta_net, noticed="validate()", evidence="read in megatron-core 0.19.2")
 def linear_heads_do_not_divide(run: Run) -> Found:
     """Heads of gated delta net layers do not divide by tensor times context parallelism.
 
     Why: Crash in validate(): each rank of both kinds gets whole heads.
     Bad: linear_num_key_heads 16, tensor parallelism 8, context parallelism 4. Good: tensor parallelism 4.
-    Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size. Noticed: validate().
+    Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
+    Source: PSB706, PSB907; core/transformer/transformer_config.py:1368-1382
     """
     size = run.tensor_model_parallel_size * run.context_parallel_size
     for name in ("linear_num_key_heads", "linear_num_value_heads"):
@@ -220,7 +226,7 @@ def batch_invariance_with_context_parallelism(run: Run) -> Found:
 
     Why: Crash in validate(): "Batch invariant mode does not support context parallelism."
     Bad: batch_invariant_mode true, context_parallel_size 2. Good: batch_invariant_mode false.
-    Fix: Set model.batch_invariant_mode to false, or context parallelism to 1.
+    Fix: Set model.batch_invariant_mode to false, or context parallelism to 1. Evidence: read in megatron-core 0.19.2.
     """
     path, context = "model.batch_invariant_mode", run.stated("model.batch_invariant_mode") is True
     if context and splits_context(run):

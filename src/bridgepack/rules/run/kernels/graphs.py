@@ -9,7 +9,6 @@ from bridgepack.rules.engine.rule import (
     ERROR,
     EXECUTED,
     FIRST_STEP,
-    INFERRED,
     VALIDATE,
     WARNING,
     Found,
@@ -40,7 +39,8 @@ def _described(capture: GraphCapture) -> str:
 def graphs_over_rows_of_varying_width(run: Run) -> Found:
     """CUDA graphs are on and rows are not all padded to the same width.
 
-    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the replay breaks instead.
+    Why: Crash in validate(); a graph replays one shape. With the old external_cuda_graph the check misses it, and the
+        first row of another width breaks the replay.
     Bad: cuda_graph_impl transformer_engine, no pad_to_max_length. Good: pad_to_max_length true.
     Fix: Set dataset.dataset_kwargs.pad_to_max_length to true. Evidence: executed with the real 0.6.2.
     """
@@ -64,14 +64,15 @@ def captured_attention_with_varying_boundaries(run: Run) -> Found:
         yield wrong(f"{SPECS}.pad_cu_seqlens", f"false with {_described(capture)}", "true where attention is captured")
 
 
-@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217", when=IS_PACKED, noticed="first replay")
+@rule("BP923", ERROR, "PSC103; core/transformer/transformer_layer.py:1217-1232", when=IS_PACKED, noticed="first replay")
 def layer_graphs_around_packed_attention(run: Run) -> Found:
     """CUDA graphs of TransformerEngine capture attention, and their replay refuses packed rows.
 
-    Why: Crash at the first replay: "CUDA graph accepts only Tensor inputs." validate() accepts it with pad_cu_seqlens.
+    Why: Crash at the first replay, after the warm-up steps: "CUDA graph accepts only Tensor inputs." validate() accepts
+        it when pad_cu_seqlens is on.
     Bad: cuda_graph_impl transformer_engine with no modules or with attn, packing on. Good: [mlp].
     Fix: Capture modules without attention, or use cuda_graph_impl full_iteration, or none.
-    Evidence: Megatron-LM #5619, #4359.
+    Evidence: read in megatron-core 0.19.2; Megatron-LM #5619, #4359; TransformerEngine #2898.
     """
     capture = graph_capture(run)
     if capture.impl == "transformer_engine" and capture.captures_attention:
@@ -111,27 +112,30 @@ def full_iteration_graph_checks_loss(run: Run) -> Found:
         yield wrong(_NAN_CHECK, found, allowed, to=False, because="the check cannot be captured")
 
 
-@rule("BP920", WARNING, "bridge/training/gpt_step.py", when=IS_PACKED, evidence="read in the source of 0.6.2; not run")
+@rule("BP920", WARNING, when=IS_PACKED, noticed="capture", evidence="read in the source of 0.6.2; not run")
 def full_iteration_graph_of_packed_rows(run: Run) -> Found:
     """The full iteration is captured, and packed rows bring a maximum length that is copied to the CPU inside.
 
-    Why: Crash at capture, by reading: the forward step copies max_seqlen_q to the CPU, which CUDA refuses in a capture.
+    Why: Crash at capture, by reading: the wrapper moves the whole batch to the GPU, and the forward step then copies
+        max_seqlen_q back to the CPU, which CUDA refuses while it captures.
     Bad: cuda_graph_impl full_iteration, enable_offline_packing true.
     Good: cuda_graph_impl transformer_engine with [mlp].
-    Fix: Capture parts without attention instead, or try two steps on one node first. Noticed: capture.
+    Fix: Capture parts without attention instead, or try two steps on one node first.
+    Source: bridge/training/gpt_step.py, get_batch_from_iterator; core/full_cuda_graph.py
     """
     if graph_capture(run).is_full_iteration:
         allowed = "transformer_engine graphs of modules without attention"
         yield wrong(graph_capture(run).path, "a full-iteration graph of packed rows", allowed)
 
 
-@rule("BP926", ERROR, "PSC106; bridge/training/config.py:1162", when=PACKS_IN_BATCH, noticed="capture or replay")
+@rule("BP926", ERROR, when=PACKS_IN_BATCH, noticed="capture or replay", evidence="read in megatron-bridge 0.6.2")
 def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
     """CUDA graphs are on while rows are packed in the batch, each as wide as its sequences make it.
 
     Why: Crash at capture or replay, or stale shapes: the host pads such rows to no common width and checks nothing.
     Bad: enable_in_batch_packing true, cuda_graph_impl transformer_engine. Good: cuda_graph_impl none.
     Fix: Set model.cuda_graph_impl to none, or pack offline.
+    Source: PSC106; bridge/training/config.py:1162; bridge/data/collators/sft.py:101
     """
     capture = graph_capture(run)
     if _is_captured(capture):
@@ -139,13 +143,15 @@ def graphs_over_rows_packed_in_the_batch(run: Run) -> Found:
         yield wrong(capture.path, found, "no graphs with packing in the batch", to=capture.off, because=why)
 
 
-@rule("BP927", ERROR, "PSC107; bridge/models/gpt_provider.py:231-238", noticed="setup")
+@rule("BP927", ERROR, noticed="setup", evidence="read in megatron-bridge 0.6.2")
 def graphs_without_graph_safe_random_state(run: Run) -> Found:
     """CUDA graphs are on without TransformerEngine's tracker of random states.
 
     Why: Crash when the model is built: "Transformer engine's RNG tracker is required for cudagraphs".
     Bad: cuda_graph_impl full_iteration, te_rng_tracker false (the default). Good: te_rng_tracker true.
     Fix: Set rng.te_rng_tracker to true; the host copies it to the model.
+    Source: PSC107; bridge/models/gpt_provider.py:231-238; megatron/training/models/gpt.py:216;
+        bridge/training/config.py:1276
     """
     capture = graph_capture(run)
     if not capture.is_on or run.class_name("model") not in _CHECKS_RANDOM_STATE:
@@ -166,6 +172,7 @@ def full_recompute_inside_layer_graphs(run: Run) -> Found:
     Why: Crash in validate(): "full recompute is only supported with full iteration CUDA graph."
     Bad: recompute_granularity full, cuda_graph_impl transformer_engine. Good: recompute_granularity selective.
     Fix: Set model.recompute_granularity to selective, or model.cuda_graph_impl to none.
+    Evidence: read in megatron-core 0.19.2.
     """
     path = "model.recompute_granularity"
     if run.stated(path) in (None, "selective"):
@@ -182,7 +189,8 @@ def graph_settings_contradict(run: Run) -> Found:
     """CUDA graph settings, new and old ones, contradict each other.
 
     Why: Crash in validate(): megatron-core accepts one way to say it, and modules only where layers are captured.
-    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]. Good: no modules.
+    Bad: cuda_graph_impl full_iteration with cuda_graph_modules [attn]; or external_cuda_graph true besides.
+    Good: no modules.
     Fix: State graphs by model.cuda_graph_impl and model.cuda_graph_modules alone. Noticed: validate().
     """
     capture = graph_capture(run)
@@ -269,13 +277,15 @@ def num_shares(run: Run) -> int:
     return run.context_parallel_size * (run.tensor_model_parallel_size if run.splits_sequence else 1)
 
 
-@rule("BP928", ERROR, "PSC108; TE/pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
+@rule("BP928", ERROR, "PSC108; TransformerEngine 2.17 pytorch/utils.py:608-624", when=PACKS_OFFLINE, noticed=FIRST_STEP)
 def row_width_unfit_for_low_precision(run: Run) -> Found:
     """The tokens of a row on one rank are no multiple of what FP8 or FP4 matrix products need.
 
-    Why: Crash at the first step: "FP8 execution requires ... to be divisible by 8". MXFP8 needs 32, NVFP4 16.
+    Why: Crash at the first step: "FP8 execution requires the product of all dimensions except the last to be divisible
+        by 8". MXFP8 needs 32, NVFP4 16.
     Bad: packed_sequence_size 4112, MXFP8, CP 1: 4112 = 128 x 32 + 16. Good: packed_sequence_size 4096.
     Fix: Make packed_sequence_size and seq_length a multiple of 32 x context parallelism x tensor parallelism.
+    Evidence: read in TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or not run.pads_to_max_length:
         return
@@ -287,13 +297,14 @@ def row_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong(f"{SPECS}.packed_sequence_size", found, allowed)
 
 
-@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py", when=PACKS_OFFLINE, noticed="some step")
+@rule("BP930", WARNING, "PSC108, PSB112; bridge/data/packing/gpt_sft.py, the collate's width", when=PACKS_OFFLINE)
 def varying_width_unfit_for_low_precision(run: Run) -> Found:
     """Rows are as wide as their batch needs, and some widths do not fit FP8 or FP4 matrix products.
 
     Why: Crash at the first batch whose width does not divide, which may be hours into the run.
     Bad: FP8, CP 2, TP 2 with sequence parallelism, no pad_to_max_length: 16 / 4 = 4. Good: pad_to_max_length true.
-    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple below.
+    Fix: Set pad_to_max_length to true, or pad_seq_length_to_mult to the multiple below. Noticed: some step.
+    Evidence: read in megatron-bridge 0.6.2 and TransformerEngine 2.17.
     """
     if run.number_format == "bf16" or run.pads_to_max_length:
         return
@@ -303,13 +314,14 @@ def varying_width_unfit_for_low_precision(run: Run) -> Found:
         yield wrong("dataset.dataset_kwargs.pad_to_max_length", found, f"true, or widths in steps of {multiple}")
 
 
-@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312", when=IS_PACKED, evidence=INFERRED)
+@rule("BP929", ADVICE, "PSC109; core/transformer/moe/experts.py:300-312,642", when=IS_PACKED)
 def expert_padding_left_to_the_experts(run: Run) -> Found:
     """Experts run in FP8 and the router does not round the tokens of an expert to what FP8 needs.
 
     Why: Slow: each layer of experts then copies its tokens into padded buffers and back.
     Bad: fp8, 32 experts, moe_router_padding_for_quantization false. Good: moe_router_padding_for_quantization true.
     Fix: Set model.moe_router_padding_for_quantization to true.
+    Evidence: inferred from the source of megatron-core 0.19.2.
     """
     if run.number_format == "bf16" or not run.is_mixture_of_experts:
         return

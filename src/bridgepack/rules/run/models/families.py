@@ -32,14 +32,16 @@ def packing_switch(run: Run) -> str:
     return _OFFLINE if run.packs_offline else _IN_BATCH
 
 
-@rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step", evidence="the recipes' docstrings")
+@rule("BP901", WARNING, when=PACKS_OFFLINE, noticed="never, or first step")
 def family_packed_against_its_recipe(run: Run) -> Found:
     """Offline packing is on for a family whose recipes in the host switch it off as not supported.
 
     Why: Silent or crash at the first step: nobody upstream trains these models packed, and validate() does not object.
-    Bad: GLM-4.5, enable_offline_packing true. Good: enable_offline_packing false.
+    Bad: GLM-4.5, enable_offline_packing true.
+    Good: GLM-4.5, enable_offline_packing false; DeepSeek-V4 packed with cp_partition_mode contiguous.
     Fix: Set dataset.enable_offline_packing to false, or compare packed and unpacked losses on one GPU first.
-    Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162
+    Evidence: the host's recipes say so in their docstrings; what breaks is not recorded.
+    Source: PSB901; bridge/recipes/qwen/h100/qwen3_next.py:162; glm/h100/glm45.py:298; deepseek/h100/deepseek_v4.py:356
     """
     is_split_whole = run.family.name == "deepseek_v4" and run.stated("model.cp_partition_mode") == "contiguous"
     if run.family.name in _NOT_OFFLINE and not is_split_whole:
@@ -47,13 +49,15 @@ def family_packed_against_its_recipe(run: Run) -> Found:
         yield wrong(_OFFLINE, f"true for {run.family.evidence} ({run.family.name})", allowed)
 
 
-@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP)
+@rule("BP902", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, noticed=FIRST_STEP, evidence="read in 0.6.2")
 def in_batch_packing_refused_by_family(run: Run) -> Found:
     """In-batch packing is on for a family whose own data code raises for it.
 
     Why: Crash in the first batch: "Qwen3-Omni does not support in-batch packing." and the like.
     Bad: Qwen3-Omni, enable_in_batch_packing true. Good: enable_in_batch_packing false.
-    Fix: Set dataset.enable_in_batch_packing to false. Source: PSB902; bridge/models/qwen_omni/data/collate_fn.py
+    Fix: Set dataset.enable_in_batch_packing to false.
+    Source: PSB902; bridge/models/qwen_omni/data/collate_fn.py:58; qwen_omni/qwen3_omni_step.py:239;
+        nemotron_vl/data/collate_fn.py:69
     """
     name, evidence = run.family.name, run.family.evidence
     is_deferred = name == "nemotron_vl" and run.stated("dataset.defer_in_batch_packing_to_step")
@@ -67,10 +71,11 @@ def in_batch_packing_refused_by_family(run: Run) -> Found:
 def gemma_2_packed(run: Run) -> Found:
     """Packing is on for Gemma 2, whose attention refuses packed rows.
 
-    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The host's recipes pack it.
+    Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention." The six Gemma-2 recipes
+        that the host ships pack all the same.
     Bad: Gemma 2, enable_offline_packing true. Good: enable_offline_packing false.
     Fix: Switch packing off and raise train.global_batch_size by the packing factor, or take Gemma 3.
-    Noticed: first step.
+    Noticed: first step. Evidence: read in 0.6.2; both attention classes of its provider raise.
     """
     if _is_gemma_2(run):
         allowed = "false: the attention of Gemma 2 raises for packed rows"
@@ -84,13 +89,15 @@ def _is_gemma_2(run: Run) -> bool:
     return run.family.name == "gemma2"
 
 
-@rule("BP904", ERROR, "PSB904; core/transformer/dot_product_attention.py:153", when=IS_PACKED, noticed=FIRST_STEP)
+@rule("BP904", ERROR, when=IS_PACKED, noticed=FIRST_STEP, evidence="read in 0.6.2 and megatron-core 0.19.2")
 def local_attention_packed(run: Run) -> Found:
     """Packing is on and the attention is megatron-core's own, which refuses packed rows.
 
     Why: Crash at the first step: "Packed sequence is not supported by DotProductAttention."
     Bad: attention_backend local, packing on. Good: attention_backend not set, or default_layer_spec.
     Fix: Leave model.attention_backend unset, so that TransformerEngine computes attention.
+    Source: PSB904; core/transformer/dot_product_attention.py:153; bridge/models/gpt_provider.py:277;
+        bridge/models/hybrid/hybrid_provider.py:266
     """
     if attention_backend(run) == "local" and (backend_takes_effect(run) or _is_hybrid_provider(run)):
         why = "only TransformerEngine's attention takes packed rows"
@@ -105,14 +112,17 @@ def _is_hybrid_provider(run: Run) -> bool:
     return (run.class_name("model") or "") in ("HybridModelProvider", "MambaModelProvider")
 
 
-@rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"}, evidence="the recipes")
+@rule("BP915", WARNING, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6"})
 def in_batch_packing_against_its_recipe(run: Run) -> Found:
     """In-batch packing is on for a family whose recipes in the host switch it off.
 
     Why: Silent: Gemma 3 loses the mask that lets its image tokens see each other; of the others nothing is recorded.
     Bad: Gemma 3 with vision, enable_in_batch_packing true. Good: enable_in_batch_packing false.
     Fix: Set dataset.enable_in_batch_packing to false, or compare packed and unpacked losses on one GPU first.
-    Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371
+    Evidence: read in the recipes of 0.6.2; a comment on Gemma 3 says that its mask does not go with packed rows.
+    Source: PSB902; bridge/recipes/qwen_vl/h100/qwen35_vl.py:371; glm_vl/h100/glm_45v.py:97;
+        gemma3_vl/h100/gemma3_vl.py:115; kimi_vl/h100/kimi_k25_vl.py:98; exaone/h100/exaone45.py:65;
+        nemotron_omni/h100/nemotron_omni.py:58; models/qwen_audio/data/collate_fn.py:54
     """
     name, is_deferred = run.family.name, bool(run.stated("dataset.defer_in_batch_packing_to_step"))
     if name in _NOT_IN_BATCH and (name != "nemotron_vl" or is_deferred):
@@ -120,28 +130,34 @@ def in_batch_packing_against_its_recipe(run: Run) -> Found:
         yield wrong(_IN_BATCH, f"true for {run.family.evidence} ({name})", allowed)
 
 
-@rule("BP916", WARNING, "PSB904; bridge/models/falcon_h1/falconh1_provider.py:94", when=IS_PACKED)
+@rule("BP916", WARNING, when=IS_PACKED, noticed="first step, or never")
 def local_implementation_packed(run: Run) -> Found:
     """Packing is on and the layers are asked for without TransformerEngine.
 
-    Why: Crash at the first step where layers heed it; GPT models build TransformerEngine's layers all the same.
+    Why: Crash at the first step where the layers heed it, as own attention refuses packed rows; GPT models of the host
+        do not heed it and build TransformerEngine's layers all the same.
     Bad: transformer_impl local, packing on. Good: transformer_impl transformer_engine.
     Fix: Set model.transformer_impl to transformer_engine, and train one step on one GPU for Falcon-H1.
-    Noticed: first step, or never.
+    Evidence: read in 0.6.2. The layers of Falcon-H1 are TransformerEngine's with the unfused backend.
+    Source: PSB904; core/models/gpt/experimental_attention_variant_module_specs.py:442;
+        bridge/models/gpt_provider.py:111; bridge/models/falcon_h1/falconh1_provider.py:94
     """
     path, wanted = "model.transformer_impl", "transformer_engine"
     if run.stated(path) == "local":
         yield wrong(path, "local with packed rows", wanted, to=wanted, because="packed rows need its attention")
 
 
-@rule("BP917", ERROR, "PSB911; bridge/models/deepseek/deepseek_v4_bridge.py:397", versions={CORE: "<0.20.dev0"})
+@rule("BP917", ERROR, versions={CORE: "<0.20.dev0"}, noticed="validate(), or when the model is built")
 def attention_variant_unknown_to_core(run: Run) -> Found:
     """The model's kind of attention is none that this release of megatron-core can build.
 
-    Why: Crash at start: "Invalid experimental attention variant". DeepSeek-V4 recipes need a newer megatron-core.
+    Why: Crash at start: "Invalid experimental attention variant"; the host's DeepSeek-V4 recipes need a development
+        version of megatron-core, whose packed rows also carry how context parallelism splits them.
     Bad: DeepSeek-V4 (dsv4_hybrid) with megatron-core 0.19.2. Good: gated_delta_net or dsa.
     Fix: Install the development version of megatron-core that the recipe names, and train with deepseek_v4_step.
-    Noticed: validate(), or when the model is built. Evidence: executed.
+    Evidence: executed: the host's three DeepSeek-V4 recipes fail in validate() with megatron-core 0.19.2.
+    Source: PSB911; core/models/gpt/experimental_attention_variant_module_specs.py:141-148;
+        bridge/models/deepseek/deepseek_v4_bridge.py:397
     """
     variant = run.of_model("experimental_attention_variant")
     if isinstance(variant, str | None) and variant not in _KNOWN_VARIANTS:

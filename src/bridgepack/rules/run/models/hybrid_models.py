@@ -38,13 +38,16 @@ def is_older(installed: str, needed: str) -> bool:
         return False
 
 
-@rule("BP905", ERROR, "PSB905; bridge/training/gpt_step.py:441-451", when=IS_PACKED, versions={BRIDGE: ">=0.5"})
+@rule("BP905", ERROR, when=IS_PACKED, versions={BRIDGE: ">=0.5"})
 def hybrid_model_not_declared(run: Run) -> Found:
     """Packing is on for a model with Mamba layers that is not declared a hybrid model.
 
-    Why: Silent: no index of sequences is made, and the state of one sequence runs on into the next.
+    Why: Silent: without is_hybrid_model no index of sequences is made, and the state of one sequence runs on into the
+        next.
     Bad: hybrid_layer_pattern M-M*-, is_hybrid_model false, packing on. Good: is_hybrid_model true.
-    Fix: Set model.is_hybrid_model to true. Evidence: Bridge #3474, #3484, #3585.
+    Fix: Set model.is_hybrid_model to true. Evidence: read in 0.6.2; Bridge #3474, #3484, #3585.
+    Source: PSB905; bridge/training/gpt_step.py:441-451; core/packed_seq_params.py:31-70;
+        core/ssm/mamba_mixer.py:744-772
     """
     if has_mamba_layers(run) and not run.flag(_HYBRID):
         why = "the Mamba state restarts at every sequence only then"
@@ -57,7 +60,8 @@ def mamba_kernels_missing_or_old(run: Run) -> Found:
 
     Why: Crash when the model is built or at the first step: "causal_conv1d >= 1.4.0 is required".
     Bad: a model with Mamba layers, mamba-ssm 1.2.0. Good: mamba-ssm 2.2.6 and causal-conv1d 1.5.3.
-    Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm. Noticed: model construction.
+    Fix: pip install "megatron-bridge[ssm]", or newer causal-conv1d and mamba-ssm.
+    Noticed: when the model is built, or first step. Evidence: read in megatron-core 0.19.2.
     """
     installed = run.require_environment().versions
     for name, needed in _MAMBA_KERNELS.items():
@@ -71,33 +75,37 @@ def gated_delta_net_on_old_core(run: Run) -> Found:
     """Packing is on for a model with gated delta net layers, and megatron-core is older than their packed rows.
 
     Why: Crash at the first step: NotImplementedError, packed rows came to these layers with megatron-core 0.18.
-    Bad: Qwen3-Next packed with megatron-core 0.17.1. Good: unpacked, or packed with 0.19.2.
+    Bad: Qwen3-Next packed with megatron-core 0.17.1.
+    Good: Qwen3-Next unpacked with megatron-core 0.17.1, or packed with 0.19.2.
     Fix: Install megatron-core 0.18 or newer, or set dataset.enable_offline_packing to false.
-    Evidence: Megatron-LM #2645. Source: PSB907; core/ssm/gated_delta_net/gdn.py
+    Evidence: Megatron-LM #2645; the packed path read in megatron-core 0.19.2.
+    Source: PSB907; core/ssm/gated_delta_net/gdn.py:95-125
     """
     found = f"gated_delta_net packed with megatron-core {run.versions[CORE]}"
     yield wrong("model.experimental_attention_variant", found, "megatron-core 0.18 or newer")
 
 
-@rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), noticed=FIRST_STEP)
+@rule("BP908", ADVICE, when=(has_gated_delta_net, has_own_dataset), evidence="read in megatron-core 0.19.2")
 def rows_of_own_dataset_must_be_full(run: Run) -> Found:
     """A dataset of the user's own feeds a model with gated delta net layers, which want boundaries to the row's end.
 
     Why: Crash at the first step: "GDN: cu_seqlens_q[-1]=... does not match total_sequence_length=...".
     Bad: a dataset class of one's own, boundaries [0, 5, 9] for a row of 16 tokens. Good: boundaries [0, 5, 9, 16].
-    Fix: Append a last boundary at the row's width. Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
+    Fix: Append a last boundary at the row's width. Noticed: first step.
+    Source: PSB908; core/ssm/gated_delta_net/common.py:448-475
     """
     found = f"{run.dataset_kind} with gated delta net layers"
     yield wrong("dataset", found, "rows whose last boundary is their width")
 
 
-@rule("BP918", ERROR, "PSB906; core/ssm/mamba_mixer.py:260-272", when=has_mamba_layers, noticed="model construction")
+@rule("BP918", ERROR, when=has_mamba_layers, noticed="when the model is built", evidence="read in megatron-core 0.19.2")
 def mamba_heads_do_not_divide(run: Run) -> Found:
     """Heads or groups of Mamba layers do not divide by tensor and context parallelism.
 
     Why: Crash when the model is built: "nheads must be evenly divisible by tp_size * cp_size".
     Bad: mamba_num_heads 112, tensor parallelism 1, context parallelism 32. Good: context parallelism 16.
     Fix: Lower model.context_parallel_size or model.tensor_model_parallel_size.
+    Source: PSB906; core/ssm/mamba_mixer.py:260-272; core/ssm/mamba_context_parallel.py:106-130
     """
     tensor, context = run.tensor_model_parallel_size, run.context_parallel_size
     heads, groups = run.stated("model.mamba_num_heads"), run.stated("model.mamba_num_groups")
@@ -106,7 +114,8 @@ def mamba_heads_do_not_divide(run: Run) -> Found:
         yield wrong("model.mamba_num_heads", found, f"a product that divides {heads}")
     if type(groups) is int and not _groups_divide(groups, tensor=tensor, context=context):
         found = f"{groups} with tensor parallelism {tensor} and context parallelism {context}"
-        allowed = f"tensor parallelism that divides {groups}; groups per rank and CP that divide one another"
+        allowed = f"tensor parallelism that divides {groups}; groups per rank and "
+        allowed += "context parallelism that divide one another"
         yield wrong("model.mamba_num_groups", found, allowed)
 
 
@@ -124,7 +133,8 @@ def gated_delta_net_kernels_missing(run: Run) -> Found:
 
     Why: Crash when the model is built: "FLA is not installed."
     Bad: Qwen3-Next in an environment without flash-linear-attention. Good: flash-linear-attention 0.4.1.
-    Fix: pip install flash-linear-attention Noticed: model construction. Noticed: model construction.
+    Fix: pip install flash-linear-attention
+    Noticed: when the model is built. Evidence: read in megatron-core 0.19.2.
     """
     if "flash-linear-attention" not in run.require_environment().versions:
         yield wrong("flash-linear-attention", "not installed", "0.4 or newer")

@@ -39,8 +39,8 @@ def in_batch_packing_of_one_row(run: Run) -> Found:
 
     Why: Crash at start: validate() refuses it, because there is nothing to pack.
     Bad: enable_in_batch_packing true, train.micro_batch_size 1. Good: train.micro_batch_size 2.
-    Fix: Raise train.micro_batch_size and keep global_batch_size a multiple of it; or turn in-batch packing off.
-    Evidence: executed with six shipped recipes.
+    Fix: Raise train.micro_batch_size, keeping global_batch_size a multiple of it times the data parallel size; or turn
+        enable_in_batch_packing off. Evidence: executed: six shipped Ministral 3 recipes are refused.
     """
     if run.micro_batch_size == 1:
         yield wrong("train.micro_batch_size", "1", "2 or more with in-batch packing")
@@ -66,7 +66,8 @@ def seq_length_not_a_collate_multiple(run: Run) -> Found:
 def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     """A dataset of your own packs in batch: its rows must be padded on the right and come with an attention_mask.
 
-    Why: Crash or silent: left-padded, empty and over-long rows are refused; without the mask pad tokens are padding.
+    Why: Crash or silent: left-padded, empty and over-long rows are refused. Without attention_mask the host takes the
+        pad token for padding wherever it stands, and that is 0 or EOS by default.
     Bad: a provider of your own that pads on the left, enable_in_batch_packing true. Good: DirectHFSFTDatasetConfig.
     Fix: Set padding_side to right, cut rows to seq_length, return attention_mask, use a pad token of its own.
     Noticed: first step, or never.
@@ -74,13 +75,15 @@ def in_batch_packing_by_custom_dataset(run: Run) -> Found:
     yield wrong("dataset", run.dataset_kind, "right-padded rows with an attention_mask")
 
 
-@rule("BP934", WARNING, "PSC208; bridge/training/vlm_step.py:219", when=(PACKS_IN_BATCH, pads_in_collate))
+@rule("BP934", WARNING, when=(PACKS_IN_BATCH, pads_in_collate), noticed="first step")
 def deferred_packing_of_another_step(run: Run) -> Found:
     """defer_in_batch_packing_to_step is not what the forward step of the model's family wants.
 
     Why: Crash at the first step: vlm_step refuses deferred packing, qwen3_vl_step refuses rows that are packed already.
-    Bad: Qwen3-VL, enable_in_batch_packing true, defer_in_batch_packing_to_step false. Good: both true.
-    Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise. Noticed: first step.
+    Bad: Qwen3-VL, enable_in_batch_packing true, defer_in_batch_packing_to_step false.
+    Good: Qwen3-VL with both true; Qwen2.5-VL with the second false.
+    Fix: Set it to true for Qwen3-VL and Qwen3.5-VL, to false otherwise.
+    Source: PSC208; bridge/training/vlm_step.py:219, bridge/models/qwen_vl/qwen3_vl_step.py:61
     """
     wanted = run.family.name in _FAMILIES_THAT_PACK_IN_STEP
     is_known = wanted or run.family.name in _FAMILIES_THAT_PACK_IN_COLLATE
@@ -93,20 +96,23 @@ def deferred_packing_of_another_step(run: Run) -> Found:
 def in_batch_packing_of_text_dataset(run: Run) -> Found:
     """enable_in_batch_packing is set on a text dataset, which has no such field.
 
-    Why: Silent: nothing is packed, while validate() asks for larger micro batches. The constructor crashes.
+    Why: Silent: nothing is packed, while validate() asks for larger micro batches and pipelines exchange shapes. Crash
+        where the field is given to the constructor.
     Bad: GPTSFTDatasetConfig, enable_in_batch_packing true. Good: enable_offline_packing true.
-    Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, set as an attribute.
+    Fix: Pack offline, or use DirectHFSFTDatasetConfig. Noticed: never, where it is set as an attribute.
     """
     yield wrong(_SWITCH, f"true on {run.dataset_kind}", "not set", to=False, because="the dataset has no such field")
 
 
-@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), noticed="first other width", evidence=INFERRED)
+@rule("BP936", WARNING, when=(PACKS_IN_BATCH, HAS_EXPERTS), evidence=INFERRED)
 def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
     """Experts are spread over ranks, micro batches are packed to varying widths, and tokens go round by allgather.
 
-    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; nobody checks it here.
+    Why: Crash or hang: the allgather dispatcher wants the same number of tokens on each rank; the host switches varying
+        lengths on only after megatron-core has checked for this.
     Bad: enable_in_batch_packing, expert_model_parallel_size 4, moe_token_dispatcher_type allgather. Good: alltoall.
-    Fix: Use the alltoall or the flex dispatcher. Source: PSC206; bridge/models/transformer_config.py:185
+    Fix: Use the alltoall or the flex dispatcher. Noticed: first step in which widths differ.
+    Source: PSC206; bridge/models/transformer_config.py:185, core/transformer/transformer_config.py:2645
     """
     if run.expert_model_parallel_size > 1 and run.text_or_none(_DISPATCHER) == "allgather":
         why = "it takes different numbers of tokens per rank"
@@ -117,7 +123,8 @@ def in_batch_packing_with_allgather_dispatcher(run: Run) -> Found:
 def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
     """Micro batches are packed to varying widths and matrix products are in FP8 or FP4.
 
-    Why: Crash at the first odd width: such products need multiples of 16 or 32, which the host does not pad to.
+    Why: Crash at the first step with an odd width: such products need widths that are multiples of 16 or 32, and the
+        host pads in-batch rows to the multiples of context and sequence parallelism only.
     Bad: enable_in_batch_packing true, mixed_precision bf16_with_fp8_hybrid. Good: mixed_precision bf16_mixed.
     Fix: Use bf16, or pack offline with pad_to_max_length. Evidence: read in the source; the effect is inferred.
     """
@@ -125,13 +132,14 @@ def in_batch_packing_with_narrow_numbers(run: Run) -> Found:
         yield wrong("mixed_precision", run.number_format, "bf16 with in-batch packing")
 
 
-@rule("BP937", ERROR, "PSC207; Bridge #5440", when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"})
+@rule("BP937", ERROR, when=PACKS_IN_BATCH, versions={BRIDGE: ">=0.6.0,<0.6.2"}, evidence="Bridge #5440")
 def in_batch_packing_with_builder_config(run: Run) -> Found:
     """0.6.0 and 0.6.1: the model is a builder-style config, stages form a pipeline, and rows are packed in batch.
 
-    Why: Crash or hang at the first step: pipeline stages exchange tensors of a fixed shape.
+    Why: Crash or hang at the first step: the switch for varying lengths is set on the outer config, so pipeline stages
+        exchange tensors of a fixed shape.
     Bad: megatron-bridge 0.6.1, GPTModelConfig, pipeline size 2, enable_in_batch_packing true. Good: pipeline size 1.
-    Fix: Upgrade to 0.6.2. Noticed: first step.
+    Fix: Upgrade to 0.6.2. Noticed: first step. Source: PSC207; bridge/training/config.py:1235 of 0.6.1
     """
     kind = run.class_name("model") or "" if run.pipeline_model_parallel_size > 1 else ""
     if kind.endswith("ModelConfig"):
@@ -144,7 +152,7 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
 
     Why: Silent: the schedule plan is made without the packed sequence's boundaries, so sequences attend to each other.
     Bad: enable_in_batch_packing true, overlap_moe_expert_parallel_comm true. Good: no overlap.
-    Fix: Turn the overlap off in model and comm_overlap. Evidence: Bridge #5470, on main only.
+    Fix: Turn the overlap off in model and comm_overlap. Evidence: read in the source; Bridge #5470, on main only.
     """
     for path in (f"{section}.overlap_moe_expert_parallel_comm" for section in ("model", "comm_overlap")):
         if run.is_on(path):
@@ -155,7 +163,8 @@ def in_batch_packing_with_expert_overlap(run: Run) -> Found:
 def energon_packing_buffer(run: Run) -> Found:
     """Energon's own packing is asked for, and the host's task encoders cannot do it in this version.
 
-    Why: Crash at dataset build: Energon wants packing methods, which none of the allowed task encoders has.
+    Why: Crash at dataset build: Energon wants select_samples_to_pack and pack_selected_samples of the task encoder, and
+        none of the three that the config allows has them.
     Bad: EnergonDatasetConfig packing_buffer_size 100. Good: packing_buffer_size null.
     Fix: Remove packing_buffer_size; pack in batch.
     """
@@ -184,11 +193,12 @@ def energon_micro_batch_size_differs(run: Run) -> Found:
         yield wrong(evaluation, found, allowed, to=wanted, because=why, group=evaluation)
 
 
-@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py", when=PACKS_IN_BATCH, evidence=INFERRED)
+@rule("BP941", WARNING, "PSC211; bridge/training/utils/packed_seq_utils.py:145", when=PACKS_IN_BATCH, evidence=INFERRED)
 def in_batch_packing_with_context_parallel_vision(run: Run) -> Found:
     """Rows are packed in batch with context parallelism for a family that has no positions per packed sequence.
 
-    Why: Crash or silent: only some families work out positions and vision features per sequence before rows are cut.
+    Why: Crash or silent: only some families work out positions and vision features per packed sequence before context
+        parallelism cuts it.
     Bad: Kimi-VL, enable_in_batch_packing true, context_parallel_size 2. Good: Qwen2.5-VL.
     Fix: Set context_parallel_size to 1, or do not pack. Noticed: first step, or never.
     """
