@@ -60,7 +60,7 @@ class _Scan:
         self._last = b""
 
     def lines(self, block: bytes) -> bytes:
-        """Return a block as lines: a newline for each comma between elements, and none anywhere else."""
+        """Return a block as lines: blanks between elements go, and the commas there and newlines are exchanged."""
         if self._depth == 0:
             self._refuse_rest(block)
             return b""
@@ -73,10 +73,13 @@ class _Scan:
         commas = places[(kinds == _COMMA) & (depths == 1) & ~is_inside & (places < size)]
         content[commas] = ord("\n")
         self._num_commas += len(commas)
-        found = content.tobytes() if self._last else content.tobytes().lstrip(b" \t\r")
-        self._last = found.rstrip(b" \t\r")[-1:] or self._last
+        before = self._guard
         if len(depths):
             self._depth, self._is_inside = int(depths[-1]), bool(is_inside[-1])
+        after = b"" if len(ends) else self._guard
+        lines = (before + content.tobytes() + after).split(b"\n")
+        found = b"\n".join([line.strip(b" \t\r") for line in lines])[len(before) :].removesuffix(after)
+        self._last = found[-1:] or self._last
         if len(ends):
             self._depth = 0
             self._refuse_rest(block[size + 1 :], closing=block[size : size + 1])
@@ -88,6 +91,11 @@ class _Scan:
             raise self._broken("the array ends early")
         if self._last == b"\n":
             raise self._broken("there is none after the comma")
+
+    @property
+    def _guard(self) -> bytes:
+        """A byte that keeps the blanks beside it, which lie inside an element; none between elements."""
+        return b"" if self._depth == 1 and not self._is_inside else b"|"
 
     def _refuse_rest(self, rest: bytes, closing: bytes = b"]") -> None:
         if closing != b"]":
