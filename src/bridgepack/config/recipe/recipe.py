@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -104,6 +105,15 @@ class SFTRecipe(Document):
     ignore: dict[str, str] = Field(default_factory=dict)
     """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
     not known, and one that nothing is found for, are reported."""
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Return the recipe that plain values describe.
+
+        Raises:
+            ConfigError: naming every wrong field, its value, what is allowed and what to do.
+        """
+        return super().from_mapping(values)  # defined here: nemo-run writes down a method by its module and class
 
     def to_bridge(self, artifact: str | Path | None = None) -> Any:
         """Return the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`.
