@@ -121,15 +121,12 @@ def planned_build(
         digest = fingerprint(resolved, tokenizer, inputs)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
         staging.refuse_foreign_folder(folder)
+        spec = ArtifactSpec(
+            resolved=resolved, fingerprint=digest, tokenizer=tokenizer, versions=library_versions(), inputs=inputs
+        )
         yield BuildPlan(
             output=folder,
-            spec=ArtifactSpec(
-                resolved=resolved,
-                fingerprint=digest,
-                tokenizer=tokenizer,
-                versions=library_versions(),
-                inputs=inputs,
-            ),
+            spec=spec,
             existing=staging.existing_manifest(folder),
             files=files,
             stamps=stamps,

@@ -83,17 +83,17 @@ class ChatEncoder:
     def _mask(self, rows: Sequence[RenderedChat], flat: FlatIds, errors: dict[int, RowError]) -> MaskArray:
         if self._settings.loss_mode == "full":
             return np.ones(len(flat.input_ids), dtype=np.int8)
-        if self._quick is None:
-            mask, is_decided = np.zeros(len(flat.input_ids), dtype=np.int8), np.zeros(len(rows), dtype=np.bool_)
-        else:
-            mask, is_decided = self._quick.masks(rows, flat)
+        assert self._quick is not None
+        mask, is_found, is_decided = self._quick.masks(rows, flat)
         takes_last_turn = self._settings.loss_mode == "last_turn"
         for index in range(len(rows)) if takes_last_turn else np.flatnonzero(~is_decided).tolist():
             start, stop = int(flat.offsets[index]), int(flat.offsets[index + 1])
-            known = mask[start:stop].tolist() if is_decided[index] else None
+            scanned = mask[start:stop].tolist() if is_found[index] else None
             try:
                 ids = flat.input_ids[start:stop].tolist()
-                mask[start:stop] = self._masks.mask_of(rows[index], ids, known=known)
+                mask[start:stop] = self._masks.mask_of(
+                    rows[index], ids, scanned=scanned, is_certain=bool(is_decided[index])
+                )
             except RowError as error:
                 errors[index] = error
         return mask

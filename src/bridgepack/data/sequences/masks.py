@@ -36,7 +36,13 @@ class ChatMasks:
         self._cutting = CuttingTokens(tokenizer)
 
     def mask_of(
-        self, chat: RenderedChat, input_ids: list[int], own: list[int] | None = None, known: list[int] | None = None
+        self,
+        chat: RenderedChat,
+        input_ids: list[int],
+        own: list[int] | None = None,
+        scanned: list[int] | None = None,
+        *,
+        is_certain: bool = False,
     ) -> list[int]:
         """Return the token-aligned mask of a conversation, control tokens included.
 
@@ -44,14 +50,16 @@ class ChatMasks:
             chat: what was rendered.
             input_ids: its tokens, without any that the tokenizer would add by itself.
             own: mask from the template's own generation blocks; None where it has none.
-            known: mask of all assistant turns, where it is known already.
+            scanned: mask of all assistant turns that a scan found; None where it found none, or `own` is given.
+            is_certain: nothing but `scanned` can come out.
 
         Raises:
             RowError: when nothing tells what the assistant wrote, or the template refuses the conversation without its
                 last turn, which the recipe asks for.
         """
         prefixes = Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, input_ids)
-        mask = self._assistant_mask(chat.conversation, input_ids, own, prefixes) if known is None else known
+        found = scanned if is_certain else None
+        mask = self._assistant_mask(chat.conversation, input_ids, own, scanned, prefixes) if found is None else found
         if self._settings.loss_mode != "last_turn":
             return mask
         start = _last_turn_start(mask, chat.conversation, prefixes)
@@ -86,7 +94,12 @@ class ChatMasks:
         return True
 
     def _assistant_mask(
-        self, conversation: Conversation, ids: list[int], own: list[int] | None, prefixes: Prefixes
+        self,
+        conversation: Conversation,
+        ids: list[int],
+        own: list[int] | None,
+        scanned: list[int] | None,
+        prefixes: Prefixes,
     ) -> list[int]:
         if self._markers is None:
             if own is None:
@@ -95,13 +108,17 @@ class ChatMasks:
         has_own = own is not None and any(own)
         found = prefixes.assistant_mask(self._markers, includes_content=not has_own)
         if found is None and not self.has_markers_in_text(conversation):
-            num_turns = sum(message["role"] == ASSISTANT for message in conversation.messages)
-            scanned = scan_turns(joined([ids]), self._markers, np.array([num_turns]), includes_content=not has_own)
-            found = scanned.mask.tolist() if scanned.is_found[0] else None
+            found = scanned if own is None else self._scanned(conversation, ids, includes_content=not has_own)
         masks = [mask for mask in (own, found) if mask is not None]
         if not masks:
             raise self._no_mask(conversation)
-        return [max(bits) for bits in zip(*masks, strict=True)]
+        return masks[0] if len(masks) == 1 else [max(bits) for bits in zip(*masks, strict=True)]
+
+    def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> list[int] | None:
+        assert self._markers is not None
+        num_turns = sum(message["role"] == ASSISTANT for message in conversation.messages)
+        turns = scan_turns(joined([ids]), self._markers, np.array([num_turns]), includes_content=includes_content)
+        return turns.mask.tolist() if turns.is_found[0] else None
 
     def _no_mask(self, conversation: Conversation) -> RowError:
         if not any(message["role"] == ASSISTANT for message in conversation.messages):

@@ -34,8 +34,8 @@ class QuickMasks:
         self._start_text = tokenizer.decode(marker)
         self._knows_places = tokenizer.keeps_bytes and tuple(tokenizer.encode(self._start_text)) == marker
 
-    def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray]:
-        """Return a mask over all tokens, and for each conversation whether it is its assistant mask for certain."""
+    def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
+        """Return a mask over all tokens; for each conversation, whether it was found, and is certain."""
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
         counts = np.fromiter((turns.count(ASSISTANT) for turns in roles), dtype=np.int64, count=len(roles))
         scanned = scan_turns(flat, self._markers, counts)
@@ -46,7 +46,7 @@ class QuickMasks:
             is_decided[index] = (
                 is_settled or self._loses_first_answer(chats[index], roles[index])
             ) and not self._masks.has_markers_in_text(chats[index].conversation)
-        return scanned.mask, is_decided
+        return scanned.mask, scanned.is_found, is_decided
 
     def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
         """Say whether the first answer certainly has no place between the renders around it."""
