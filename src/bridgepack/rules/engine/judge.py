@@ -70,7 +70,8 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
     Raises:
         RuleCrashError: a rule raised.
     """
-    applicable = [rule for rule in rules if run.versions.are_in(rule.versions)]
+    applies = {rule.code: run.versions.are_in(rule.versions) for rule in rules}
+    applicable = [rule for rule in rules if applies[rule.code]]
     reasons: dict[str, str] = {}
     findings: list[Finding] = []
     for rule in applicable:
@@ -79,7 +80,7 @@ def judge_run(run: Run, rules: Sequence[RunRule], *, max_examples: int = 5) -> C
         findings=tuple(findings),
         rules_run=tuple(rule.code for rule in applicable if rule.code not in reasons),
         rules_skipped=_skipped(applicable, reasons),
-        rules_not_applicable=tuple(rule.code for rule in rules if rule not in applicable),
+        rules_not_applicable=tuple(code for code, is_applicable in applies.items() if not is_applicable),
     )
 
 
