@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ class RayNodes:
 
     def workers_of_other(self) -> list[int]:
         """Return the process numbers of the other node's workers that have a task."""
-        raylet = self._other.all_processes["raylet"][0].process.pid
-        return [pid for pid in _children(raylet) if b"run_task" in _command(pid)]
+        return [pid for pid in _children(_raylet(self._other)) if b"run_task" in _command(pid)]
 
     def end_worker(self) -> bool:
         """Kill one of them; False where there is none."""
@@ -32,6 +31,16 @@ class RayNodes:
             os.kill(pid, signal.SIGKILL)
             return True
         return False
+
+    @contextmanager
+    def paused_head(self) -> Iterator[None]:
+        """Stop the head's workers for a while, so that what the other node does is not done before it is looked at."""
+        workers = [pid for pid in _children(_raylet(self._cluster.head_node)) if _command(pid).startswith(b"ray::")]
+        _signal_all(workers, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal_all(workers, signal.SIGCONT)
 
     def end_other(self) -> None:
         """Kill the other node: its raylet, and with it its workers."""
@@ -58,6 +67,16 @@ def two_ray_nodes(folder: Path) -> Iterator[RayNodes]:
         cluster.shutdown()
         os.environ.clear()
         os.environ |= before
+
+
+def _raylet(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def _signal_all(processes: list[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _children(parent: int) -> list[int]:
