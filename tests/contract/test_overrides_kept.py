@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.bridge.writing.host_fields import field_names, value_at
+from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import to_bridge
 from bridgepack.config.recipe.recipe import SFTRecipe

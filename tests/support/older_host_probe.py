@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.plain import plain_values, value_at
 from bridgepack.bridge.wiring import Packs, Setting, host_settings
-from bridgepack.bridge.writing.host_fields import value_at
 from bridgepack.bridge.writing.older_hosts import older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.releases import RELEASES, HostRelease, release_of

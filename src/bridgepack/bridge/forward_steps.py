@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.plain import field_names
 from bridgepack.bridge.shipped import import_host
-from bridgepack.bridge.writing.host_fields import field_names
 from bridgepack.rules.engine.families import family_of
 from bridgepack.rules.engine.subject import TEXT_DATASETS
 

@@ -1,4 +1,4 @@
-"""A ConfigContainer as plain values, in the form in which the host saves it; path objects stay path objects."""
+"""A ConfigContainer as plain values, in the form in which the host saves it, and reads of one by dotted path."""
 
 import copy
 import dataclasses
@@ -29,6 +29,40 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
             values[name] = {}
         values = values[name]
     values[leaf] = copy.deepcopy(value)
+
+
+def value_at(config: Any, path: str) -> Any:
+    """Return the value at a dotted path; None where a section on the way is None or missing."""
+    node = config
+    for name in path.split("."):
+        if isinstance(node, Mapping):
+            node = node.get(name)
+        else:
+            node = getattr(holder_of(node, name) or node, name, None)
+    return node
+
+
+def holder_of(node: Any, name: str) -> Any:
+    """Return the object that has a field: the node, or the transformer inside a model that is built from parts."""
+    if name.startswith("_"):
+        return None
+    if name in field_names(node):
+        return node
+    inner = getattr(node, "transformer", None)
+    return inner if inner is not None and name in field_names(inner) else None
+
+
+def field_names(node: Any) -> frozenset[str]:
+    """Return the names that can be set on an object of the host: declared fields, and what its own code has added."""
+    declared = {field.name for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else set()
+    settable = {
+        name
+        for parent in type(node).__mro__
+        for name, value in vars(parent).items()
+        if isinstance(value, property) and value.fset is not None
+    }
+    names = declared | settable | set(getattr(node, "__dict__", {}))
+    return frozenset(name for name in names if not name.startswith("_"))
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -1,57 +1,61 @@
-"""A recipe as settings in the host's paths, for the rules."""
+"""A recipe as the settings of its run in the host's paths, for the rules: what `to_bridge` gives, without the host."""
 
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
+from bridgepack.bridge.bases import base_of, completed, made, new_section, precision_named
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
+from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
-from bridgepack.bridge.wiring import OVERRIDES, SPECS, Setting, host_settings
+from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.config.errors import nearest_name
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 
-#: What the host wants as path objects; a recipe file has texts.
-PATH_SETTINGS = frozenset({f"{SPECS}.packed_metadata_path"})
-_PACK_PATHS = PATH_SETTINGS | {
-    f"{SPECS}.packed_train_data_path",
-    f"{SPECS}.packed_val_data_path",
-    "dataset.dataset_root",
-}
-_TEXT_DATASET = "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig"
-_DIRECT_DATASET = "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig"
-#: What the dataset config holds beside what a recipe sets; its defaults.
-_DATASET = {"hf_dataset": None, "hf_rewrite": False, "max_train_samples": None}
+_PACK_PATHS = frozenset(
+    {
+        f"{SPECS}.packed_metadata_path",
+        f"{SPECS}.packed_train_data_path",
+        f"{SPECS}.packed_val_data_path",
+        "dataset.dataset_root",
+    }
+)
+_TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfig"
+_ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
+#: How rows are loaded, whatever they hold; kept from the base.
+_LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
+#: What the host works out from files that are not looked at here.
+_NOT_SAID = frozenset({"dataset.source", "dataset.validation_source", "dataset.test_source"})
 
 
-def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None) -> RunConfig:
-    """Return a recipe's settings; what it does not decide is not stated.
+def config_of_recipe(
+    recipe: SFTRecipe, *, place: str | None = None, artifact: Path | None = None, is_newest: bool = True
+) -> RunConfig:
+    """Return the settings of a recipe's run: its own, over the base that it starts from.
+
+    What is not known without the host or without packs is named, so that rules on it are skipped.
 
     Args:
         recipe: the recipe.
         place: what the user named; by default the recipe's name.
         artifact: the packs that the run will read, where they are known: a folder, a file or a pattern. By default the
             recipe's own, once it is there: before the build nothing is said of paths.
+        is_newest: whether the newest host will run it; of the bases of others nothing is known.
 
     Raises:
         ConfigError: an override is no section of a ConfigContainer.
     """
     if artifact is None and recipe.artifact is not None and Path(recipe.artifact).exists():
         artifact = Path(recipe.artifact)
-    is_offline = recipe.packing.mode == "offline"
-    values: dict[str, Any] = {
-        "dataset": {"_target_": _TEXT_DATASET if is_offline else _DIRECT_DATASET, **(_DATASET if is_offline else {})},
-        "train": {"rampup_batch_size": None},
-    }
-    if recipe.method.kind == "full":
-        values["peft"] = None
-    if is_offline:
-        values["dataset"]["offline_packing_specs"] = {"tokenizer_model_name": None}
+    packs = packs_in(artifact) if artifact is not None else None
+    values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
+    unknown = set() if "model" in values else {"model"}
     user_paths: dict[str, str] = {}
-    for setting in host_settings(recipe, packs=packs_in(artifact) if artifact is not None else None):
+    for setting in settings.values():
         is_override = setting.field.startswith(f"{OVERRIDES}.")
         if setting.path in _PACK_PATHS and not is_override:
             continue
@@ -61,27 +65,91 @@ def config_of_recipe(recipe: SFTRecipe, *, place: str | None = None, artifact: P
             user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
         if setting.field:
             user_paths[setting.path] = setting.field
-        put(values, setting.path, as_host_type(setting).value)
-    if artifact is not None and is_offline:
-        # an override may say itself where the packs lie
-        dataset = values["dataset"]
-        dataset.setdefault("dataset_root", str(artifact))
-        for name, path in paths_of_artifact(artifact, has_validation=dataset["do_validation"]).items():
-            dataset["offline_packing_specs"].setdefault(name, path)
-    return RunConfig(
+        _write(values, setting.path, setting.value)
+    if recipe.packing.mode == "offline":
+        unknown |= _put_pack_paths(values, artifact, settings)
+    config = RunConfig(
         values=values,
-        is_complete=False,
+        is_complete=is_newest,
+        unknown=frozenset(unknown | _NOT_SAID),
         place=place or recipe.name,
         user_paths=user_paths,
         ignored=recipe.ignore,
         world_size=recipe.parallelism.num_gpus,
     )
+    if is_newest:
+        corrected(
+            values,
+            lambda: config,
+            lambda change: _write(values, change.path, change.value),
+            may_change=lambda path: not is_decided(path, settings),
+            world_size=recipe.parallelism.num_gpus,
+        )
+    return config
 
 
-def as_host_type(setting: Setting) -> Setting:
-    """Return a setting of a recipe with a path object where the host wants one; null stays."""
-    is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
-    return replace(setting, value=Path(setting.value)) if is_path else setting
+def _started(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
+    """Return the base of a recipe with the sections that are made anew for it, and what is written into it."""
+    values = base_of(recipe)
+    settings = settings_over(values, recipe, packs, precision_named(recipe.precision.recipe))
+    size, base = recipe.packing.packed_sequence_size, values["dataset"] or {}
+    loader = {name: base[name] for name in _LOADER_FIELDS if name in base}
+    if recipe.packing.mode == "offline":
+        specs = made("PackedSequenceSpecs", packed_sequence_size=size)
+        values["dataset"] = made(_TEXT_DATASET, seq_length=size, offline_packing_specs=specs, **loader)
+    elif str(base.get("_target_")).endswith(f".{_DIRECT_DATASET}"):
+        values["dataset"] = {**base, "seq_length": size}
+    else:
+        values["dataset"] = made(_DIRECT_DATASET, seq_length=size, **loader)
+    kind = _ADAPTERS.get(recipe.method.kind)
+    if kind is None:
+        values["peft"] = None
+    elif not str((values["peft"] or {}).get("_target_")).endswith(f".{kind}"):
+        values["peft"] = made(kind)
+    if values["tokenizer"].get("tokenizer_model") != recipe.tokenizer.name_or_path:
+        values["tokenizer"] = made("TokenizerConfig")
+    return values, settings
+
+
+def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dict[str, Setting]]:
+    """Return what a recipe alone says: the classes of its sections, and its settings."""
+    is_offline = recipe.packing.mode == "offline"
+    dataset = {"hf_dataset": None, "hf_rewrite": False, "max_train_samples": None} if is_offline else {}
+    kind = f"megatron.bridge.data.builders.{_TEXT_DATASET if is_offline else _DIRECT_DATASET}"
+    values: dict[str, Any] = {"dataset": {"_target_": kind, **dataset}, "train": {"rampup_batch_size": None}}
+    if is_offline:
+        values["dataset"]["offline_packing_specs"] = {"tokenizer_model_name": None}
+    if recipe.method.kind == "full":
+        values["peft"] = None
+    return values, {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
+
+
+def _write(values: dict[str, Any], path: str, value: Any) -> None:
+    """Write a value as the host does: into a section that is none, a new one; of a class, with its defaults."""
+    section, _, rest = path.partition(".")
+    if rest and section in values and values[section] is None:
+        values[section] = new_section(section)
+    put(values, path, completed(value))
+
+
+def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> set[str]:
+    """Write where packs lie, but for what overrides say, and return the paths that are not known."""
+    dataset = values["dataset"]
+    found: dict[str, Any] = {}
+    if artifact is not None:
+        paths = paths_of_artifact(artifact, has_validation=dataset["do_validation"])
+        found = {"dataset.dataset_root": str(artifact), **{f"{SPECS}.{name}": path for name, path in paths.items()}}
+    unknown = set()
+    for path in _PACK_PATHS:
+        if path in settings and settings[path].field.startswith(f"{OVERRIDES}."):
+            continue
+        if path in found:
+            put(values, path, found[path])
+        else:
+            unknown.add(path)
+            holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
+            holder.pop(path.rpartition(".")[2], None)
+    return unknown
 
 
 def recipe_field(config: RunConfig, path: str) -> str:

@@ -4,10 +4,12 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from inspect import isfunction
+from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.config.errors import nearest_name, shown
+from bridgepack.config.recipe.training import ModelConfig
 from bridgepack.errors import ConfigError
 
 #: Prefix of a recipe that Megatron-Bridge ships, e.g. `bridge:qwen3_8b_sft_config`.
@@ -39,6 +41,11 @@ def shipped_name(name: str) -> str:
     """
     name = name.removeprefix(PREFIX)
     return name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
+
+
+def is_shipped_model(model: ModelConfig) -> bool:
+    """Say whether a model is named by a recipe of Megatron-Bridge, not by a hub id or a folder."""
+    return model.name.startswith(PREFIX) or ("/" not in model.name and not Path(model.name).is_dir())
 
 
 def load_shipped(name: str, *, field: str = "model.name") -> Any:

@@ -22,6 +22,13 @@ class RunConfig:
     #: code of a rule -> why its findings do not matter, as the user wrote it
     ignored: Mapping[str, str] = field(default_factory=dict)
     world_size: int | None = None  #: number of GPUs, where the settings state it
+    #: paths of a complete config that are not known here where they are absent, with all below them
+    unknown: frozenset[str] = frozenset()
+
+    def is_whole_at(self, path: str) -> bool:
+        """Say whether an absent value at a path means that the host has no such field."""
+        parts = path.split(".")
+        return self.is_complete and not any(".".join(parts[:end]) in self.unknown for end in range(1, len(parts) + 1))
 
     def user_path(self, path: str) -> str:
         """Return the user's own name of a path."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.wiring import Setting
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.host_fields import field_names, value_at
 from bridgepack.errors import ConfigError
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bridgepack.bridge.shipped import shipped_name
-from bridgepack.bridge.writing.bases import is_shipped_model
+from bridgepack.bridge.shipped import is_shipped_model, shipped_name
 from bridgepack.config.recipe.training import ModelConfig
 
 

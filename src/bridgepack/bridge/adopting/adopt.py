@@ -11,10 +11,9 @@ from bridgepack.bridge.adopting.differences import MISSING, as_written, differen
 from bridgepack.bridge.adopting.pack_for import PackedConfig, pack_for
 from bridgepack.bridge.adopting.recipe_of import sections_of
 from bridgepack.bridge.container import is_container
-from bridgepack.bridge.plain import put
+from bridgepack.bridge.plain import put, value_at
 from bridgepack.bridge.shipped import shipped_name, shipped_recipes
 from bridgepack.bridge.wiring import OVERRIDES
-from bridgepack.bridge.writing.host_fields import value_at
 from bridgepack.bridge.writing.kept import is_ignored
 from bridgepack.bridge.writing.values import declared_types
 from bridgepack.bridge.writing.write import HostConfig, host_config

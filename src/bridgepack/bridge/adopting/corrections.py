@@ -1,15 +1,15 @@
-"""Corrects a live ConfigContainer as the rules propose, until they propose nothing more."""
+"""Corrects a ConfigContainer, live or as plain values, as the rules propose, until they propose nothing more."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import derived
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.host_fields import value_at
 from bridgepack.errors import ConfigError
-from bridgepack.records import Change, Finding
+from bridgepack.records import Change, Finding, RunConfig
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.judge import judge_run
 from bridgepack.rules.engine.rule import Severity
@@ -28,11 +28,41 @@ def correct(
     Raises:
         ConfigError: changes contradict each other, or one does not fit.
     """
+
+    def write(change: Change) -> None:
+        assign(config, [derived(change.path, change.value, change.why)])
+
+    def judged() -> RunConfig:
+        return config_of_container(config, place=type(config).__name__)
+
+    return corrected(config, judged, write, may_change=may_change, world_size=world_size)
+
+
+def corrected(
+    values: Any,
+    judged: Callable[[], RunConfig],
+    write: Callable[[Change], None],
+    *,
+    may_change: Callable[[str], bool],
+    world_size: int | None,
+) -> tuple[Change, ...]:
+    """Make the changes that errors and warnings propose, and return them, each path once.
+
+    Args:
+        values: a ConfigContainer or plain values, to be changed.
+        judged: gives them as rules judge them.
+        write: makes a change in them.
+        may_change: says whether a path may be changed.
+        world_size: GPUs of the run, where they are known.
+
+    Raises:
+        ConfigError: changes contradict each other, or one does not fit.
+    """
     made: dict[str, Change] = {}
-    for changes in rounds_of_changes(lambda: _proposed(config, world_size, may_change)):
+    for changes in rounds_of_changes(lambda: _proposed(values, judged(), world_size, may_change)):
         for path, change in changes.items():
-            old = made[path].old if path in made else value_at(config, path)
-            assign(config, [derived(path, change.value, change.why)])
+            old = made[path].old if path in made else value_at(values, path)
+            write(change)
             made[path] = replace(change, old=old)
     return tuple(made.values())
 
@@ -53,22 +83,24 @@ def rounds_of_changes[T](proposed: Callable[[], Mapping[str, T]]) -> Iterator[Ma
 
 
 def findings_on(config: Any, *, world_size: int | None = None) -> tuple[Finding, ...]:
-    """Return the errors and warnings about a config, errors first."""
-    subject = Run(
-        config=config_of_container(config, place=type(config).__name__),
-        versions=target_versions(),
-        world_size_given=world_size,
-    )
+    """Return the errors and warnings about a ConfigContainer, errors first."""
+    return _findings(config_of_container(config, place=type(config).__name__), world_size)
+
+
+def _findings(config: RunConfig, world_size: int | None) -> tuple[Finding, ...]:
+    subject = Run(config=config, versions=target_versions(), world_size_given=world_size)
     found = [one for one in judge_run(subject, RUN_RULES).findings if one.severity != Severity.ADVICE]
     return tuple(sorted(found, key=lambda finding: finding.severity != Severity.ERROR))
 
 
-def _proposed(config: Any, world_size: int | None, may_change: Callable[[str], bool]) -> dict[str, Change]:
+def _proposed(
+    values: Any, config: RunConfig, world_size: int | None, may_change: Callable[[str], bool]
+) -> dict[str, Change]:
     """Return path -> change; of several that of the first finding. Changes of one finding go together."""
     proposed: dict[str, Change] = {}
-    for finding in findings_on(config, world_size=world_size):
+    for finding in _findings(config, world_size):
         if all(may_change(change.path) for change in finding.changes):
             for change in finding.changes:
-                if value_at(config, change.path) != change.value:
+                if value_at(values, change.path) != change.value:
                     proposed.setdefault(change.path, replace(change, why=f"{finding.code}: {change.why}"))
     return proposed

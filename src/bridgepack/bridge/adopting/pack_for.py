@@ -8,11 +8,11 @@ from typing import Any
 
 from bridgepack.bridge.adopting.corrections import correct, findings_on
 from bridgepack.bridge.container import is_container
+from bridgepack.bridge.inherited import prediction_settings
+from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import LOSS_SETTINGS, SPECS, Setting, derived
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.bases import prediction_settings
-from bridgepack.bridge.writing.host_fields import value_at
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION, Change, Finding

@@ -5,9 +5,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bridgepack.bridge.plain import field_names, holder_of
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import OVERRIDES, Setting
-from bridgepack.bridge.writing.host_fields import PRECISIONS, field_names, field_of, holder_of, named_precision
+from bridgepack.bridge.writing.host_fields import PRECISIONS, field_of, named_precision
 from bridgepack.bridge.writing.kept import check_is_kept
 from bridgepack.bridge.writing.values import dataclass_in, declared_types, host_value
 from bridgepack.config.errors import nearest_name, shown

@@ -1,12 +1,9 @@
-"""The ConfigContainer that a recipe starts from, and what it brings that topology or packed rows cannot take."""
+"""The ConfigContainer that a recipe starts from, and the topologies that it cannot take."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import PREFIX, import_host, load_shipped
-from bridgepack.bridge.wiring import Setting, derived
-from bridgepack.bridge.writing.host_fields import value_at
+from bridgepack.bridge.inherited import has_biased_experts
+from bridgepack.bridge.shipped import import_host, is_shipped_model, load_shipped
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod, ModelConfig
@@ -14,22 +11,6 @@ from bridgepack.errors import ConfigError
 
 #: What AutoBridge raises where a model cannot be read or is of no family that it knows.
 _MODEL_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError)
-_MTP = "model.mtp_num_layers"
-_QUANTIZED_ROUTERS = ("model.moe_router_padding_for_quantization", "model.moe_router_padding_for_fp8")
-_GRAPH_SCOPE = "model.cuda_graph_scope"
-_LAYOUT = "model.pipeline_model_parallel_layout"
-_SPLITS = (
-    "model.num_layers_in_first_pipeline_stage",
-    "model.num_layers_in_last_pipeline_stage",
-    "model.account_for_embedding_in_pipeline_split",
-    "model.account_for_loss_in_pipeline_split",
-)
-_NO_MTP = "the layers that predict further tokens take neither loss masks nor boundaries of packed sequences"
-
-
-def is_shipped_model(model: ModelConfig) -> bool:
-    """Say whether a model is named by a recipe of Megatron-Bridge, not by a hub id or a folder."""
-    return model.name.startswith(PREFIX) or ("/" not in model.name and not Path(model.name).is_dir())
 
 
 def base_config(recipe: SFTRecipe) -> Any:
@@ -73,49 +54,6 @@ def _provider(model: ModelConfig) -> Any:
         ) from error
 
 
-def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
-    """Yield the settings that undo what a base, a ConfigContainer, cannot bring along to a recipe."""
-    moved = list(_pipeline_settings(base, recipe))
-    yield from moved
-    if recipe.packing.mode != "none":
-        yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
-    if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
-        yield derived(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
-    if _has_biased_experts(base) and recipe.parallelism.expert_tensor_parallel_size is None:
-        yield derived("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
-    if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
-        because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
-        yield from (derived(path, False, because) for path in _QUANTIZED_ROUTERS if value_at(base, path))
-
-
-def prediction_settings(base: Any) -> Iterator[Setting]:
-    """Yield the settings that take the layers which predict further tokens out of a model for packed rows.
-
-    Layouts lose them too: `Ett|tmL` -> `Ett|tL`, `[["decoder", "mtp"]]` -> `[["decoder"]]`.
-    """
-    if not value_at(base, _MTP):
-        return
-    yield derived(_MTP, None, _NO_MTP)
-    layout = value_at(base, _LAYOUT)
-    if isinstance(layout, str):
-        yield derived(_LAYOUT, layout.replace("m", ""), _NO_MTP)
-    elif isinstance(layout, list):
-        yield derived(_LAYOUT, [[layer for layer in stage if layer != "mtp"] for stage in layout], _NO_MTP)
-
-
-def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
-    topology, model = recipe.parallelism, base.model
-    stages = (topology.pipeline_model_parallel_size, topology.virtual_pipeline_model_parallel_size or 1)
-    of_base = (model.pipeline_model_parallel_size, model.virtual_pipeline_model_parallel_size or 1)
-    if stages == of_base:
-        return
-    because = f"the base's is for {of_base[0]} x {of_base[1]} stages, the run has {stages[0]} x {stages[1]}"
-    for path in (_LAYOUT, *_SPLITS):
-        value = value_at(base, path)
-        if value:
-            yield derived(path, False if value is True else None, because)
-
-
 def check_topology(config: Any, recipe: SFTRecipe) -> None:
     """Raise where the topology splits what the model has not or cannot split, which the host says late or not clearly.
 
@@ -129,19 +67,11 @@ def check_topology(config: Any, recipe: SFTRecipe) -> None:
             f"{model} has no experts. Set it to 1."
         )
     _check_stages(config.model)
-    if (topology.expert_tensor_parallel_size or 1) > 1 and _has_biased_experts(config):
+    if (topology.expert_tensor_parallel_size or 1) > 1 and has_biased_experts(config):
         raise ConfigError(
             f"parallelism.expert_tensor_parallel_size is {topology.expert_tensor_parallel_size}; allowed: 1, as the "
             f"experts of this {model} have biases. Set it to 1."
         )
-
-
-def _has_biased_experts(base: Any) -> bool:
-    """Say whether a model has experts with biases.
-
-    Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".
-    """
-    return bool(getattr(base.model, "num_moe_experts", None)) and bool(getattr(base.model, "add_bias_linear", False))
 
 
 def _check_stages(model: Any) -> None:

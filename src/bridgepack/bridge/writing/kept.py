@@ -4,8 +4,9 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bridgepack.bridge.plain import field_names, value_at
 from bridgepack.bridge.wiring import Setting
-from bridgepack.bridge.writing.host_fields import field_names, field_of, named_precision, value_at
+from bridgepack.bridge.writing.host_fields import field_of, named_precision
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 

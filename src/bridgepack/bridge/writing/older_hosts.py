@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
+from bridgepack.bridge.plain import value_at
 from bridgepack.bridge.wiring import SPECS, Setting, derived
-from bridgepack.bridge.writing.host_fields import field_of, value_at
+from bridgepack.bridge.writing.host_fields import field_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION
 from bridgepack.releases import HostRelease, packed_file_name

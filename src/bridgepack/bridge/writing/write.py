@@ -1,26 +1,27 @@
 """A recipe as the ConfigContainer of the installed Megatron-Bridge, ready for `finetune(config, forward_step)`."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.adopting.corrections import correct
 from bridgepack.bridge.artifact_paths import packs_in
+from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.forward_steps import forward_step_of
-from bridgepack.bridge.recipe import as_host_type
+from bridgepack.bridge.inherited import is_decided, settings_over
+from bridgepack.bridge.plain import plain_values
 from bridgepack.bridge.shipped import import_host
 from bridgepack.bridge.wiring import Packs, Setting, derived, host_settings
 from bridgepack.bridge.writing.assign import assign
-from bridgepack.bridge.writing.bases import base_config, check_topology, inherited_settings
+from bridgepack.bridge.writing.bases import base_config, check_topology
 from bridgepack.bridge.writing.datasets import dataset_config
-from bridgepack.bridge.writing.host_fields import has_formats_of, named_precision
+from bridgepack.bridge.writing.host_fields import named_precision
 from bridgepack.bridge.writing.older_hosts import look_up_packs, older_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 from bridgepack.releases import RELEASES, release_of
 
 _ADAPTERS = {"lora": ("megatron.bridge.peft.lora", "LoRA"), "dora": ("megatron.bridge.peft.dora", "DoRA")}
-_PRECISION = "mixed_precision"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,9 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
     if is_older:
         settings = {one.path: one for one in older_settings(host_settings(recipe, packs=packs), release)}
     else:
-        settings = _settings(config, recipe, packs)
+        base = config_of_container(config, place=recipe.name).values
+        precision = plain_values(named_precision(recipe.precision.recipe))
+        settings = settings_over(base, recipe, packs, precision)
     config.dataset = dataset_config(recipe, config.dataset, release)
     config.peft = _adapter(config.peft, recipe)
     config.tokenizer = _tokenizer(config.tokenizer, recipe)
@@ -85,21 +88,10 @@ def host_config(recipe: SFTRecipe, *, artifact: str | Path | None = None) -> Hos
         look_up_packs(config, release)
         return HostConfig(config=config, settings=tuple(settings.values()))
     for change in correct(
-        config, may_change=lambda path: not _is_decided(path, settings), world_size=recipe.parallelism.num_gpus
+        config, may_change=lambda path: not is_decided(path, settings), world_size=recipe.parallelism.num_gpus
     ):
         settings[change.path] = derived(change.path, change.value, change.why)
     return HostConfig(config=config, settings=tuple(settings.values()))
-
-
-def _settings(base: Any, recipe: SFTRecipe, packs: Packs | None) -> dict[str, Setting]:
-    settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
-    for setting in inherited_settings(base, recipe):
-        if setting.path not in settings or settings[setting.path].origin != "recipe":
-            settings[setting.path] = setting
-    precision = settings[_PRECISION]
-    if precision.origin == "default" and _has_details(base.mixed_precision, precision.value):
-        del settings[_PRECISION]
-    return settings
 
 
 def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTRecipe, Packs | None]:
@@ -108,18 +100,6 @@ def _with_packs(recipe: SFTRecipe, artifact: str | Path | None) -> tuple[SFTReci
     folder = Path(artifact or recipe.artifact or f"artifacts/{recipe.name}")
     packs = packs_in(folder)
     return recipe.override({"artifact": str(folder)}), packs if packs.num_packs else None
-
-
-def _has_details(base: Any, name: str) -> bool:
-    """Say whether the base computes in the formats of a registered name, with details that the name has not."""
-    named = named_precision(name)
-    if base is None or isinstance(base, str) or not has_formats_of(base, named):
-        return False
-    return any(getattr(base, field.name) != getattr(named, field.name) for field in fields(named))
-
-
-def _is_decided(path: str, settings: dict[str, Setting]) -> bool:
-    return any(path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.") for known in settings)
 
 
 def _adapter(base: Any, recipe: SFTRecipe) -> Any:

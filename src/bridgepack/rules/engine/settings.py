@@ -38,7 +38,7 @@ class Settings:
         if found is not _MISSING:
             return found
         config, section = self.loaded, path.partition(".")[0]
-        if not config.is_complete:
+        if not config.is_whole_at(path):
             raise CannotJudgeError(f"{config.place} does not state {config.user_path(path)}")
         if section in _ALWAYS_SAVED and section not in config.values:
             raise CannotJudgeError(f"{config.place} has no section {section}")
@@ -143,7 +143,7 @@ def number_format_of(settings: Settings) -> str:
     Raises:
         CannotJudgeError: none of them is stated.
     """
-    known = [path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_complete or settings.is_stated(path)]
+    known = [path for path in (_PRECISION, _FP8, _FP4) if settings.config.is_whole_at(path) or settings.is_stated(path)]
     words = settings.value(_PRECISION) if _PRECISION in known or not known else None
     if isinstance(words, Mapping):
         words = [words.get("fp8"), words.get("fp8") and words.get("fp8_recipe"), words.get("fp4") and "nvfp4"]

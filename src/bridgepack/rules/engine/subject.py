@@ -308,7 +308,7 @@ class Run(Settings):
         return math.lcm(_sequence_multiple(sizes), *(size * tensor if tensor > 1 else 1 for size in sizes))
 
     def _knows(self, path: str) -> bool:
-        return self.config.is_complete or self.is_stated(path)
+        return self.config.is_whole_at(path) or self.is_stated(path)
 
 
 #: For `when=`: the rule is about such runs only.

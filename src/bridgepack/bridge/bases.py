@@ -1,0 +1,82 @@
+"""The configs that recipes start from, as plain values of megatron-bridge 0.6.2; the host is not imported.
+
+`bases.json` has the usual values of every section once, and of each base what it has else. A contract test compares it
+with the installed host, and writes it anew where it is asked to.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.shipped import is_shipped_model, shipped_name
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.training import AdapterMethod
+
+_FILE = Path(__file__).with_name("bases.json")
+#: Section that a ConfigContainer can be without -> its class, for an override in it.
+_CLASS_OF_SECTION = {"comm_overlap": "CommOverlapConfig", "profiling": "ProfilingConfig"}
+
+
+def base_of(recipe: SFTRecipe) -> dict[str, Any]:
+    """Return the config that a recipe starts from, without `model` where the file does not have the recipe's model.
+
+    That is a shipped recipe's, or the host's common one around a model of the hub.
+    """
+    file, model = _file(), recipe.model
+    if model is not None and is_shipped_model(model):
+        places = file["recipes"].get(shipped_name(model.name))
+        if places is not None:
+            return _sections(places)
+    values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
+    place = file["models"].get(model.name) if model is not None else None
+    if place is None:
+        del values["model"]
+        return values
+    return {**values, "model": _section("model", place)}
+
+
+def made(name: str, **values: Any) -> dict[str, Any]:
+    """Return a new object of a class of the host by its name without its module: its defaults, with some values."""
+    defaults = next(fields for target, fields in _file()["classes"].items() if target.endswith(f".{name}"))
+    return {**copy.deepcopy(defaults), **values}
+
+
+def completed(value: Any) -> Any:
+    """Return a plain object with the defaults of its class, where the file has the class."""
+    name = value.get("_target_") if isinstance(value, Mapping) else None
+    return {**copy.deepcopy(_file()["classes"].get(name, {})), **value} if name else value
+
+
+def new_section(name: str) -> dict[str, Any]:
+    """Return a section that the base is without, as an override in it makes one."""
+    return made(_CLASS_OF_SECTION[name]) if name in _CLASS_OF_SECTION else {}
+
+
+def precision_named(name: str) -> dict[str, Any]:
+    """Return the mixed precision that the host has registered under a name of the recipe's."""
+    precision: dict[str, Any] = _file()["precisions"][name]
+    return precision
+
+
+@cache
+def _file() -> Any:
+    return json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def _sections(places: list[int | None]) -> dict[str, Any]:
+    return {name: _section(name, place) for name, place in zip(_file()["sections"], places, strict=True)}
+
+
+def _section(name: str, place: int | None) -> Any:
+    """Return a section by its place among the others; `=` is its whole value, `-` names fields that it has not."""
+    if place is None:
+        return None
+    stated = copy.deepcopy(_file()["others"][name][place])
+    if "=" in stated:
+        return stated["="]
+    absent = stated.pop("-", [])
+    usual = {field: value for field, value in _file()["usual"][name].items() if field not in absent}
+    return {**copy.deepcopy(usual), **stated}

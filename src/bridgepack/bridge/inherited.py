@@ -1,0 +1,124 @@
+"""The settings of a recipe over the base that it starts from, and what of the base it cannot take.
+
+A base is a ConfigContainer or its plain values: what is written into a live one and what rules judge are the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.wiring import SPECS, Packs, Setting, derived, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+
+#: What the host wants as path objects; a recipe file has texts.
+PATH_SETTINGS = frozenset({f"{SPECS}.packed_metadata_path"})
+_PRECISION = "mixed_precision"
+#: Fields of mixed precision that tell number formats apart.
+_FORMATS = ("fp32", "fp16", "bf16", "fp8", "fp8_recipe", "fp4", "fp4_recipe")
+_STAGES = ("model.pipeline_model_parallel_size", "model.virtual_pipeline_model_parallel_size")
+_MTP = "model.mtp_num_layers"
+_QUANTIZED_ROUTERS = ("model.moe_router_padding_for_quantization", "model.moe_router_padding_for_fp8")
+_GRAPH_SCOPE = "model.cuda_graph_scope"
+_LAYOUT = "model.pipeline_model_parallel_layout"
+_SPLITS = (
+    "model.num_layers_in_first_pipeline_stage",
+    "model.num_layers_in_last_pipeline_stage",
+    "model.account_for_embedding_in_pipeline_split",
+    "model.account_for_loss_in_pipeline_split",
+)
+_NO_MTP = "the layers that predict further tokens take neither loss masks nor boundaries of packed sequences"
+
+
+def settings_over(
+    base: Mapping[str, Any], recipe: SFTRecipe, packs: Packs | None, precision: Mapping[str, Any]
+) -> dict[str, Setting]:
+    """Return every setting that is written into a base, by its path.
+
+    Args:
+        base: plain values.
+        recipe: the recipe.
+        packs: what the run will read; None where that is not known.
+        precision: plain values of the mixed precision that the host has registered under the recipe's name.
+    """
+    settings = {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
+    for setting in inherited_settings(base, recipe):
+        if setting.path not in settings or settings[setting.path].origin != "recipe":
+            settings[setting.path] = setting
+    stated = settings[_PRECISION]
+    if stated.origin == "default" and _has_details(base.get(_PRECISION), precision):
+        del settings[_PRECISION]
+    return settings
+
+
+def as_host_type(setting: Setting) -> Setting:
+    """Return a setting of a recipe with a path object where the host wants one; null stays."""
+    is_path = setting.path in PATH_SETTINGS and isinstance(setting.value, str)
+    return replace(setting, value=Path(setting.value)) if is_path else setting
+
+
+def is_decided(path: str, settings: Mapping[str, Setting]) -> bool:
+    """Say whether settings write a path, something in it, or what it is in."""
+    return any(path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.") for known in settings)
+
+
+def has_formats_of(precision: Any, other: Any) -> bool:
+    """Say whether two kinds of mixed precision, objects or plain values, compute in the same number formats."""
+    return all(value_at(precision, name) == value_at(other, name) for name in _FORMATS)
+
+
+def _has_details(base: Any, named: Mapping[str, Any]) -> bool:
+    """Say whether the base computes in the formats of a registered precision, with details that this has not."""
+    return isinstance(base, Mapping) and has_formats_of(base, named) and base != named
+
+
+def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
+    """Yield the settings that undo what a base, a ConfigContainer or its plain values, cannot bring along to a recipe."""
+    moved = list(_pipeline_settings(base, recipe))
+    yield from moved
+    if recipe.packing.mode != "none":
+        yield from (one for one in prediction_settings(base) if one.path not in {setting.path for setting in moved})
+    if recipe.cuda_graphs.implementation != "none" and value_at(base, _GRAPH_SCOPE):
+        yield derived(_GRAPH_SCOPE, None, "an old name of cuda_graph_modules; the host takes one of them")
+    if has_biased_experts(base) and recipe.parallelism.expert_tensor_parallel_size is None:
+        yield derived("model.expert_tensor_parallel_size", 1, "experts with biases cannot be split over ranks")
+    if not any(part in recipe.precision.recipe for part in ("fp8", "fp4")):
+        because = f"only FP8 and FP4 need it; precision.recipe is {recipe.precision.recipe}"
+        yield from (derived(path, False, because) for path in _QUANTIZED_ROUTERS if value_at(base, path))
+
+
+def prediction_settings(base: Any) -> Iterator[Setting]:
+    """Yield the settings that take the layers which predict further tokens out of a model for packed rows.
+
+    Layouts lose them too: `Ett|tmL` -> `Ett|tL`, `[["decoder", "mtp"]]` -> `[["decoder"]]`.
+    """
+    if not value_at(base, _MTP):
+        return
+    yield derived(_MTP, None, _NO_MTP)
+    layout = value_at(base, _LAYOUT)
+    if isinstance(layout, str):
+        yield derived(_LAYOUT, layout.replace("m", ""), _NO_MTP)
+    elif isinstance(layout, list):
+        yield derived(_LAYOUT, [[layer for layer in stage if layer != "mtp"] for stage in layout], _NO_MTP)
+
+
+def _pipeline_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
+    topology = recipe.parallelism
+    stages = (topology.pipeline_model_parallel_size, topology.virtual_pipeline_model_parallel_size or 1)
+    of_base = tuple(value_at(base, path) or 1 for path in _STAGES)
+    if stages == of_base:
+        return
+    because = f"the base's is for {of_base[0]} x {of_base[1]} stages, the run has {stages[0]} x {stages[1]}"
+    for path in (_LAYOUT, *_SPLITS):
+        value = value_at(base, path)
+        if value:
+            yield derived(path, False if value is True else None, because)
+
+
+def has_biased_experts(base: Any) -> bool:
+    """Say whether a model has experts with biases.
+
+    Source: megatron/core/transformer/transformer_config.py of 0.19.2, "Bias in Moe is only supported when ETP==1".
+    """
+    return bool(value_at(base, "model.num_moe_experts")) and bool(value_at(base, "model.add_bias_linear"))

@@ -1,0 +1,147 @@
+"""What `bridge/bases.json` holds: every config of the installed megatron-bridge that a recipe can start from, as plain values."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.plain import plain_values
+from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.writing.host_fields import named_precision
+from bridgepack.config.recipe.training import PrecisionConfig
+from tests.support.format_cases import compact
+from tests.support.hub_configs import model_configs
+
+FILE = Path(__file__).parents[2] / "src" / "bridgepack" / "bridge" / "bases.json"
+#: Classes of which a recipe, or an override of one, makes a new object.
+_CLASSES = (
+    "megatron.bridge.data.builders.direct_hf_sft.DirectHFSFTDatasetConfig",
+    "megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig",
+    "megatron.bridge.data.packing.config.PackedSequenceSpecs",
+    "megatron.bridge.data.sft_processing.ChatSFTPreprocessingConfig",
+    "megatron.bridge.data.sft_processing.PromptCompletionSFTPreprocessingConfig",
+    "megatron.bridge.data.sources.hf.HFDatasetSourceConfig",
+    "megatron.bridge.peft.dora.DoRA",
+    "megatron.bridge.peft.lora.LoRA",
+    "megatron.bridge.training.comm_overlap.CommOverlapConfig",
+    "megatron.bridge.training.config.ProfilingConfig",
+    "megatron.bridge.training.tokenizers.config.TokenizerConfig",
+)
+#: Nested configs of a model that are kept; those of vision, sound and the checkpoint are long and no rule reads them.
+_NESTED = frozenset({"dist_train"})
+
+
+def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the file holds.
+
+    Args:
+        configs: module and name of a shipped recipe -> its ConfigContainer.
+    """
+    common = import_host("megatron.bridge.recipes.common")
+    bases = {name.rpartition(".")[2]: _plain(config) for name, config in configs.items()}
+    models = {name: _without_nested(plain_values(provider)) for name, provider in _providers()}
+    start = {"full": common._sft_common(), "adapter": common._peft_common()}
+    plain = {kind: {**plain_values(config), "model": None} for kind, config in start.items()}
+    everything = [*bases.values(), *plain.values(), *({"model": model} for model in models.values())]
+    names = sorted({name for base in everything for name in base} - {"_target_"})
+    usual = {name: _usual([base[name] for base in everything if base.get(name) is not None]) for name in names}
+    others: dict[str, list[Any]] = {name: [] for name in names}
+
+    def places(base: Mapping[str, Any]) -> list[int | None]:
+        return [_place(base.get(name), usual[name], others[name]) for name in names]
+
+    return {
+        "host": import_host("megatron.bridge").__version__,
+        "sections": names,
+        "recipes": {name: places(base) for name, base in bases.items()},
+        "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
+        "common": {kind: places(base) for kind, base in plain.items()},
+        "usual": usual,
+        "others": others,
+        "classes": {name: _defaults(name) for name in _CLASSES},
+        "precisions": {name: plain_values(named_precision(name)) for name in _precisions()},
+    }
+
+
+def text_of(content: Any) -> str:
+    """Return the text of the file."""
+    return compact(content) + "\n"
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    values = dict(config_of_container(config, place="").values)
+    return {**values, "model": _without_nested(values["model"])}
+
+
+def _without_nested(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in model.items() if name in _NESTED or not _is_left_out(value)}
+
+
+def _is_left_out(value: Any) -> bool:
+    """Say whether a field holds a config of its own, or a function."""
+    is_number_format = isinstance(value, Mapping) and str(value.get("_target_")).startswith("torch.")
+    return isinstance(value, Mapping) and "_name_" not in value and not is_number_format
+
+
+def _providers() -> list[tuple[str, Any]]:
+    bridge, found = import_host("megatron.bridge").AutoBridge, []
+    for model in model_configs():
+        try:
+            found.append((model, bridge.from_hf_pretrained(model).to_megatron_provider(load_weights=False)))
+        except (OSError, RuntimeError, ValueError, TypeError, KeyError, ImportError, AttributeError):
+            continue
+    return found
+
+
+def _usual(values: list[Any]) -> Any:
+    """Return the most common value of each field that most values have; nothing of sections that are no objects."""
+    if not all(isinstance(value, Mapping) for value in values):
+        return None
+    found = Counter(name for value in values for name in value)
+    names = sorted(name for name, number in found.items() if 2 * number > len(values))
+    return {name: _most_common([value[name] for value in values if name in value]) for name in names}
+
+
+def _most_common(values: list[Any]) -> Any:
+    return json.loads(Counter(map(_text, values)).most_common(1)[0][0]) if values else None
+
+
+def _place(value: Any, usual: Any, others: list[Any]) -> int | None:
+    """Return where a value is among the others, where it is put as what it has else than the usual; None for none."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping) and isinstance(usual, Mapping):
+        changed = {name: item for name, item in value.items() if name not in usual or _text(usual[name]) != _text(item)}
+        absent = sorted(name for name in usual if name not in value)
+        value = {**changed, **({"-": absent} if absent else {})}
+    else:
+        value = {"=": value}
+    plain = json.loads(_text(value))
+    if plain not in others:
+        others.append(plain)
+    return others.index(plain)
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    module, _, attribute = name.rpartition(".")
+    kind = getattr(import_host(module), attribute)
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.default is not dataclasses.MISSING:
+            values[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            values[field.name] = field.default_factory()
+    holder = type("Holder", (), {})()
+    holder.__dict__.update(values)
+    return {**plain_values(holder), "_target_": name}
+
+
+def _precisions() -> tuple[str, ...]:
+    return tuple(PrecisionConfig.model_fields["recipe"].annotation.__args__)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
