@@ -16,6 +16,7 @@ from bridgepack.rules.engine.rule import Severity
 from tests.support.catalogue import catalogue, function_of
 from tests.support.gpu_host import pretend_gpu_host
 from tests.support.hub_configs import model_configs
+from tests.support.recipe_is_run import unlike_its_run
 from tests.support.upstream_recipes import recipes_offline, validate
 
 TARGETS = catalogue()
@@ -64,6 +65,7 @@ def test_recipe_is_what_the_host_accepts(target: str, h100_host: None, at_work: 
     assert _faults(check_target(recipe, CheckOptions())) == []
 
     config = to_bridge(recipe)
+    assert unlike_its_run(recipe, config) == {}
     _put_files(at_work, recipe)
 
     assert validate(config, num_gpus) is None

@@ -1,4 +1,4 @@
-"""What `bridge/bases.json` holds: every config of the installed megatron-bridge that a recipe can start from, as plain values."""
+"""What `bridge/bases.json` holds: the plain values of every config of megatron-bridge that a recipe can start from."""
 
 import dataclasses
 import json
@@ -126,17 +126,24 @@ def _place(value: Any, usual: Any, others: list[Any]) -> int | None:
 
 
 def _defaults(name: str) -> dict[str, Any]:
+    """Return the fields of a new object of a class; of one that needs arguments, the defaults of the others."""
     module, _, attribute = name.rpartition(".")
     kind = getattr(import_host(module), attribute)
-    values = {}
-    for field in dataclasses.fields(kind):
-        if field.default is not dataclasses.MISSING:
-            values[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            values[field.name] = field.default_factory()
+    try:
+        return plain_values(kind())
+    except TypeError:
+        fields = {field.name: field for field in dataclasses.fields(kind)}
     holder = type("Holder", (), {})()
-    holder.__dict__.update(values)
+    holder.__dict__.update({name: _default(field) for name, field in fields.items() if not _is_required(field)})
     return {**plain_values(holder), "_target_": name}
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _precisions() -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def _has_details(base: Any, named: Mapping[str, Any]) -> bool:
 
 
 def inherited_settings(base: Any, recipe: SFTRecipe) -> Iterator[Setting]:
-    """Yield the settings that undo what a base, a ConfigContainer or its plain values, cannot bring along to a recipe."""
+    """Yield the settings that undo what a base, live or plain, cannot bring along to a recipe."""
     moved = list(_pipeline_settings(base, recipe))
     yield from moved
     if recipe.packing.mode != "none":

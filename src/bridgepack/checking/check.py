@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.disk_files import DiskFiles
 from bridgepack.bridge.locations import line_of
-from bridgepack.bridge.recipe import recipe_field
+from bridgepack.bridge.recipe import config_of_recipe, recipe_field
 from bridgepack.bridge.targets import Target, load_target
 from bridgepack.checking.options import CheckOptions as CheckOptions
 from bridgepack.checking.options import checked_given
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Change, Finding, RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError, CheckContext, context_from_manifest
+from bridgepack.releases import BRIDGE, RELEASES
+from bridgepack.rules.engine.context import NO_PACKS, CannotJudgeError, CheckContext, context_from_manifest
 from bridgepack.rules.engine.environment import target_versions
 from bridgepack.rules.engine.facts import ArtifactFacts
 from bridgepack.rules.engine.judge import check_selectors, judge_run, without_doubles
 from bridgepack.rules.engine.loaded import in_current_names
-from bridgepack.rules.engine.report import CheckReport, in_order, skipped
+from bridgepack.rules.engine.report import CheckReport, SkippedRule, in_order, skipped
 from bridgepack.rules.engine.settings import Settings
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.registry import ALL_RULES, ARTIFACT_RULES, GUARD_RULES, RUN_RULES, SUPPRESSION_RULES
 from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
-_NO_ARTIFACT = "no artifact was given; add --artifact FOLDER"
+_SUPPRESSION_CODES = {rule.code for rule in SUPPRESSION_RULES}
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
 _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
@@ -51,13 +52,13 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
     _check_agreement(loaded, options)
     packs = packs or checked_artifact(loaded, options)
     if packs is None:
-        on_packs = CheckReport(rules_skipped=skipped(options.selected(ARTIFACT_RULES), _NO_ARTIFACT))
+        on_packs = CheckReport(rules_skipped=skipped(options.selected(ARTIFACT_RULES), NO_PACKS))
     else:
         on_packs = packs.report
     if loaded.config is None:
         on_run = CheckReport(rules_skipped=skipped(options.selected(RUN_RULES), _NO_SETTINGS))
     else:
-        run = _run_of(loaded.config, packs, options)
+        run = _run_of(loaded, packs, options)
         loaded = replace(loaded, config=run.config)
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
         on_run = replace(on_run, versions=run.versions.described())
@@ -68,6 +69,15 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
     )
+
+
+def unjudged(report: CheckReport, select: Sequence[str]) -> tuple[SkippedRule, ...]:
+    """Return the rules that were selected by their own code or name, or all that were selected, and did not judge."""
+    if not select or not report.rules_skipped:
+        return ()
+    named = {selector.lower() for selector in select}
+    own = tuple(rule for rule in report.rules_skipped if {rule.code.lower(), rule.name} & named)
+    return own if own or set(report.rules_run) - _SUPPRESSION_CODES else report.rules_skipped
 
 
 def _check_agreement(loaded: Target, options: CheckOptions) -> None:
@@ -157,9 +167,12 @@ def _geometry_of_run(config: RunConfig | None) -> dict[str, int]:
     return known
 
 
-def _run_of(config: RunConfig, packs: CheckedArtifact | None, options: CheckOptions) -> Run:
-    environment = options.environment
+def _run_of(loaded: Target, packs: CheckedArtifact | None, options: CheckOptions) -> Run:
+    environment, config = options.environment, loaded.config
+    assert config is not None
     versions = target_versions(options.bridge_version, environment.versions if environment else None)
+    if loaded.recipe is not None and config.unknown and str(versions[BRIDGE]) not in RELEASES[-1]:
+        config = config_of_recipe(loaded.recipe, place=loaded.place, artifact=options.artifact, is_newest=False)
     return Run(
         config=in_current_names(config, versions),
         versions=versions,

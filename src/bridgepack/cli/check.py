@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from bridgepack.checking.check import check_target
+from bridgepack.checking.check import check_target, unjudged
 from bridgepack.checking.fix import fixed, write_fix
 from bridgepack.checking.options import CheckOptions, named_environment, parse_given
 from bridgepack.cli.options import Count, PathOption, num_cores
-from bridgepack.cli.output import CLEAN, FINDINGS, echo, has_colour, print_json
+from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
@@ -57,6 +57,10 @@ def check(target: str, **arguments: Any) -> int:
         pass
     if arguments["output"] is None:
         echo(text.rstrip("\n"))
+    for rule in unjudged(report, options.select):
+        echo(f"--select {rule.code}: {rule.name} could not judge: {rule.reason}.", err=True)
+    if unjudged(report, options.select):
+        return COULD_NOT_RUN
     return FINDINGS if report.fails(strict=arguments["strict"]) else CLEAN
 
 

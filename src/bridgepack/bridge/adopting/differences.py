@@ -17,7 +17,12 @@ def differences(config: Any, other: Any) -> dict[str, tuple[Any, Any]]:
     Values are plain; an enum's member and its name are the same, as are a path and its text, and a registered name of
     mixed precision and the object that it stands for.
     """
-    return dict(_differences(_comparable(config), _comparable(other), ""))
+    return plain_differences(_comparable(config), _comparable(other))
+
+
+def plain_differences(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the same of plain values."""
+    return dict(_differences(values, other, ""))
 
 
 def is_representable(value: Any) -> bool:

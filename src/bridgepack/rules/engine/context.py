@@ -6,6 +6,10 @@ from typing import Any
 
 from bridgepack.records import Manifest
 
+#: What rules most often lack, as skipped rules say it.
+NO_PACKS = "no packs were given; run `bridgepack build`, then check with --artifact FOLDER"
+NO_ENVIRONMENT = "no environment was given; add --environment here, or a file of pip freeze"
+
 
 class CannotJudgeError(Exception):
     """A rule lacks its subject; the engine reports it as skipped, with this reason, never as passed."""

@@ -120,8 +120,8 @@ def family_named(text: str) -> str | None:
 def family_of(config: RunConfig) -> Family | None:
     """Return the family of a run's model.
 
-    The class tells most, since one checkpoint can be loaded as text or with its vision tower; then the model id, the
-    tokenizer, what the user named, and last a class that several families share.
+    The class tells most, since one checkpoint can be loaded as text or with its vision tower; then the model id, what
+    the user named, and last a class that several families share. The tokenizer tells nothing: it may be a folder.
     """
     for evidence, named in _evidence(config):
         name = named(str(evidence or ""))
@@ -137,7 +137,6 @@ def _evidence(config: RunConfig) -> Iterator[tuple[Any, Callable[[str], str | No
     is_shared = class_name.lower() in _SHARED_CLASSES
     yield None if is_shared else class_name, family_named
     yield model.get("hf_model_id"), family_named
-    yield section(config.values, "tokenizer").get("tokenizer_model"), family_named
     yield _LAST_PART.split(config.place)[-1], _family_called
     yield class_name, family_named
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bridgepack import geometry
 from bridgepack.records import Files, RunConfig
-from bridgepack.rules.engine.context import CannotJudgeError, given, known
+from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS, CannotJudgeError, given, known
 from bridgepack.rules.engine.environment import Environment as Environment
 from bridgepack.rules.engine.environment import Versions
 from bridgepack.rules.engine.facts import ArtifactFacts
@@ -76,11 +76,11 @@ class Run(Settings):
 
     def require_artifact(self) -> ArtifactFacts:
         """Return the artifact's facts."""
-        return given(self.artifact, "no artifact was given; add --artifact FOLDER")
+        return given(self.artifact, NO_PACKS)
 
     def require_environment(self) -> Environment:
         """Return the environment."""
-        return given(self.environment, "no environment was given; add --environment here, or a file of pip freeze")
+        return given(self.environment, NO_ENVIRONMENT)
 
     def require_files(self) -> Files:
         """Return the file system."""

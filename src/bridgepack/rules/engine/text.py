@@ -1,11 +1,12 @@
 """A check's report as text for people and as JSON for machines."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
 from bridgepack.records import Change, Finding
+from bridgepack.rules.engine.context import NO_ENVIRONMENT, NO_PACKS
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Severity
 
@@ -19,6 +20,11 @@ _COUNTS = (
     *("num_errors", "num_warnings", "num_advice"),
     *("num_shards", "num_shards_read", "num_rows", "num_sound_rows", "num_tokens"),
 )
+#: Why a rule was skipped -> what those rules need, after their number.
+_NEEDS = {
+    NO_PACKS: "need packs: run `bridgepack build`, then check with --artifact FOLDER",
+    NO_ENVIRONMENT: "need the environment: add --environment here",
+}
 _RESET, _BOLD, _DIM = "\x1b[0m", "\x1b[1m", "\x1b[2m"
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.ADVICE: "\x1b[1;36m"}
 
@@ -31,13 +37,13 @@ def rule_page(code: str) -> str:
 def render_text(
     report: CheckReport, *, has_colour: bool = False, shows_advice: bool = True, shows_skipped: bool = True
 ) -> str:
-    """Return findings, skipped rules and a summary line; advice and skipped rules that are not shown are counted."""
+    """Return findings and a summary line; advice and skipped rules that are not shown are counted there."""
     shown = [finding for finding in report.findings if shows_advice or finding.severity != Severity.ADVICE]
     blocks = [_finding_text(finding, has_colour=has_colour) for finding in shown]
     if report.suppressed:
         blocks.append("\n".join(f"ignored {item.finding.code}: {item.reason}" for item in report.suppressed))
-    if report.rules_skipped:
-        blocks.append(_skipped_text(report, names_all=shows_skipped))
+    if report.rules_skipped and shows_skipped:
+        blocks.append(_skipped_text(report))
     blocks.append(_summary(report, hides_advice=not shows_advice))
     return "\n\n".join(blocks) + "\n"
 
@@ -116,18 +122,21 @@ def _places(finding: Finding) -> str:
     return f"{finding.num_occurrences:,} in all: {'; '.join(finding.examples)}{more}"
 
 
-def _skipped_text(report: CheckReport, *, names_all: bool) -> str:
+def _skipped_text(report: CheckReport) -> str:
     by_reason = defaultdict(list)
     for skipped in report.rules_skipped:
         by_reason[skipped.reason].append(skipped.code)
-    if names_all or len(by_reason) == 1:
-        return "\n".join(f"skipped {', '.join(codes)}: {reason}" for reason, codes in by_reason.items())
-    often = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    lines = [f"skipped {_counted(len(codes), 'rule')}: {reason}" for reason, codes in often[:5]]
-    num_left = sum(len(codes) for _, codes in often[5:])
-    if num_left:
-        lines.append(f"skipped {_counted(num_left, 'rule')} for {_counted(len(often) - 5, 'other reason')}")
-    return "\n".join([*lines, "(--skipped names them all)"])
+    return "\n".join(f"skipped {', '.join(codes)}: {reason}" for reason, codes in by_reason.items())
+
+
+def _not_judged(report: CheckReport) -> str:
+    """Return in one line how many rules were not judged, and what they need."""
+    reasons = Counter(skipped.reason for skipped in report.rules_skipped)
+    parts = [f"{number} {_NEEDS[reason]}" for reason, number in reasons.items() if reason in _NEEDS]
+    num_others = sum(number for reason, number in reasons.items() if reason not in _NEEDS)
+    if num_others:
+        parts.append(f"{num_others} skipped for other reasons (--skipped names them)")
+    return "; ".join(parts)
 
 
 def _summary(report: CheckReport, *, hides_advice: bool) -> str:
@@ -141,8 +150,8 @@ def _summary(report: CheckReport, *, hides_advice: bool) -> str:
     num_fixable = sum(bool(finding.changes) for finding in report.findings if finding.severity != Severity.ADVICE)
     if num_fixable:
         parts.append(f"{num_fixable} fixable with --fix")
-    rules = f"{_counted(len(report.rules_run), 'rule')} run, {len(report.rules_skipped)} skipped"
-    text = f"{', '.join(parts) or 'no findings'}; {rules}"
+    rules = f"{_counted(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
+    text = "; ".join(filter(None, (", ".join(parts) or "no findings", rules, _not_judged(report))))
     if report.rules_not_applicable:
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:

@@ -1,0 +1,50 @@
+"""What rules see of a recipe, held against its ConfigContainer: every value, every finding, every skipped rule."""
+
+from pathlib import Path
+from typing import Any
+
+from bridgepack.bridge.adopting.differences import plain_differences
+from bridgepack.bridge.container import config_of_container
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.records import RunConfig
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.registry import RUN_RULES
+
+#: Values that a recipe is judged without, as no rule reads them: functions, the configs of vision and sound, and the
+#: source of a run that packs nothing beforehand, which the host makes of its own presets.
+NOT_COMPARED = ("dataset.source", "dataset.validation_source")
+
+
+def unlike_its_run(recipe: SFTRecipe, config: Any) -> dict[str, Any]:
+    """Return what differs between a recipe and its ConfigContainer, as rules see them; empty where nothing does."""
+    mine = config_of_recipe(recipe, place="run", artifact=Path(f"artifacts/{recipe.name}"))
+    live = config_of_container(config, place="run")
+    values = {
+        path: pair
+        for path, pair in plain_differences({"_target_": "", **live.values}, {"_target_": "", **mine.values}).items()
+        if not path.startswith(NOT_COMPARED) and not _is_left_out(pair[0], path)
+    }
+    found = {
+        name: (one, other)
+        for name, one, other in zip(
+            ("findings", "skipped"), _outcome(live, recipe), _outcome(mine, recipe), strict=True
+        )
+        if one != other
+    }
+    return {**values, **found}
+
+
+def _is_left_out(value: Any, path: str) -> bool:
+    is_object = (
+        isinstance(value, dict) and "_name_" not in value and not str(value.get("_target_")).startswith("torch.")
+    )
+    return is_object and path.startswith("model.")
+
+
+def _outcome(config: RunConfig, recipe: SFTRecipe) -> tuple[list[str], list[str]]:
+    subject = Run(config=config, versions=target_versions(), world_size_given=recipe.parallelism.num_gpus)
+    report = judge_run(subject, RUN_RULES)
+    return sorted(one.code for one in report.findings), [one.code for one in report.rules_skipped]
