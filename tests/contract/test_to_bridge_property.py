@@ -136,7 +136,8 @@ def _outcome(values: dict[str, Any]) -> str:
     """Return what becomes of a recipe: reported by us, accepted by the host, or what the host says against it."""
     try:
         recipe = SFTRecipe.from_mapping(values)
-        recipe.resolve()
+        if recipe.packing.mode == "offline":
+            recipe.resolve()
         config = to_bridge(recipe)
     except ConfigError as error:
         return "reported" if _is_reported(values) else f"{error}, and check finds nothing"

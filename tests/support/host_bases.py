@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
     def places(base: Mapping[str, Any]) -> list[int | None]:
         return [_place(base.get(name), usual[name], others[name]) for name in names]
 
-    return {
+    here = str(Path.cwd())
+    content = {
         "host": import_host("megatron.bridge").__version__,
         "sections": names,
         "recipes": {name: places(base) for name, base in bases.items()},
@@ -62,13 +63,24 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
         "usual": usual,
         "others": others,
         "classes": {name: _defaults(name) for name in _CLASSES},
+        "enums": dict(sorted({path: kind for base in everything for path, kind in _enums(base)}.items())),
         "precisions": {name: plain_values(named_precision(name)) for name in _precisions()},
     }
+    without_folder = json.dumps(content, default=str).replace(f"{here}/", "")
+    return dict(json.loads(without_folder))
 
 
 def text_of(content: Any) -> str:
     """Return the text of the file."""
     return compact(content) + "\n"
+
+
+def _enums(base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (path, class) of the fields that hold a member of an enum."""
+    for section, values in base.items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if isinstance(value, Mapping) and "_name_" in value:
+                yield f"{section}.{name}", value["_target_"]
 
 
 def _plain(config: Any) -> dict[str, Any]:

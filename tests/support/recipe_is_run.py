@@ -14,7 +14,8 @@ from bridgepack.rules.engine.subject import Run
 from bridgepack.rules.registry import RUN_RULES
 
 #: Values that a recipe is judged without, as no rule reads them: functions, the configs of vision and sound, and the
-#: source of a run that packs nothing beforehand, which the host makes of its own presets.
+#: source of a run that packs nothing beforehand, which the host makes of its own presets. Folders that the host puts
+#: below the current one are on file without it.
 NOT_COMPARED = ("dataset.source", "dataset.validation_source")
 
 
@@ -22,26 +23,18 @@ def unlike_its_run(recipe: SFTRecipe, config: Any) -> dict[str, Any]:
     """Return what differs between a recipe and its ConfigContainer, as rules see them; empty where nothing does."""
     mine = config_of_recipe(recipe, place="run", artifact=Path(f"artifacts/{recipe.name}"))
     live = config_of_container(config, place="run")
-    values = {
-        path: pair
-        for path, pair in plain_differences({"_target_": "", **live.values}, {"_target_": "", **mine.values}).items()
-        if not path.startswith(NOT_COMPARED) and not _is_left_out(pair[0], path)
-    }
-    found = {
-        name: (one, other)
-        for name, one, other in zip(
-            ("findings", "skipped"), _outcome(live, recipe), _outcome(mine, recipe), strict=True
-        )
-        if one != other
-    }
-    return {**values, **found}
+    unlike = plain_differences({**live.values, "_target_": ""}, {**mine.values, "_target_": ""})
+    values = {path: pair for path, pair in unlike.items() if not _is_left_out(pair[0], path)}
+    outcomes = zip(("findings", "skipped"), _outcome(live, recipe), _outcome(mine, recipe), strict=True)
+    return {**values, **{name: (one, other) for name, one, other in outcomes if one != other}}
 
 
 def _is_left_out(value: Any, path: str) -> bool:
-    is_object = (
-        isinstance(value, dict) and "_name_" not in value and not str(value.get("_target_")).startswith("torch.")
-    )
-    return is_object and path.startswith("model.")
+    if str(value).startswith(str(Path.cwd())):
+        return True
+    is_object = isinstance(value, dict) and "_name_" not in value
+    is_of_model = path.startswith("model.") and is_object and not str(value.get("_target_")).startswith("torch.")
+    return is_of_model or path.startswith(NOT_COMPARED)
 
 
 def _outcome(config: RunConfig, recipe: SFTRecipe) -> tuple[list[str], list[str]]:

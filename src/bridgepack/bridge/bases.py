@@ -44,8 +44,11 @@ def made(name: str, **values: Any) -> dict[str, Any]:
     return {**copy.deepcopy(defaults), **values}
 
 
-def completed(value: Any) -> Any:
-    """Return a plain object with the defaults of its class, where the file has the class."""
+def as_held(path: str, value: Any) -> Any:
+    """Return a value as the host holds it: an object with the defaults of its class, an enum's member for its name."""
+    kind = _file()["enums"].get(path)
+    if kind is not None and isinstance(value, str):
+        return {"_target_": kind, "_name_": value}
     name = value.get("_target_") if isinstance(value, Mapping) else None
     return {**copy.deepcopy(_file()["classes"].get(name, {})), **value} if name else value
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
-from bridgepack.bridge.bases import base_of, completed, made, new_section, precision_named
+from bridgepack.bridge.bases import as_held, base_of, made, new_section, precision_named
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
@@ -129,7 +129,7 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
     section, _, rest = path.partition(".")
     if rest and section in values and values[section] is None:
         values[section] = new_section(section)
-    put(values, path, completed(value))
+    put(values, path, as_held(path, value))
 
 
 def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> set[str]:
