@@ -10,7 +10,7 @@ from tests.support.small_builds import small_recipe, tokenized_row, with_changes
 
 def launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> SFTRecipe:
     """Return the recipe of a run on one GPU; its data is written, and a checkpoint that it could start from."""
-    rows = write_json_lines(folder / "rows.jsonl", [tokenized_row(10 + index, 5, 6, 7) for index in range(20)])
+    rows = write_json_lines(folder / "rows.jsonl", [tokenized_row(10 + index, 5, 6, 7) for index in range(40)])
     weights = folder / "weights"
     weights.mkdir(exist_ok=True)
     (weights / "latest_checkpointed_iteration.txt").write_text("1")

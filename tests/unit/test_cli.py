@@ -22,6 +22,8 @@ from tests.support.small_builds import (
 )
 
 COMMANDS = ("build", "check", "inspect")
+#: A batch for which the few packs of these tests are enough.
+ONE_PACK = ("--set", "batch.global_batch_size=1")
 
 
 class Ran(NamedTuple):
@@ -137,7 +139,7 @@ def test_names_of_inputs_cannot_steer_the_terminal(command: Command) -> None:
     [
         (["build", "recipe.yaml", "--output", "out", "--json"], "splits"),
         (["build", "recipe.yaml", "--output", "artifact", "--json"], "was_built_before"),
-        (["build", "recipe.yaml", "--output", "artifact", "--json", "--check"], "check"),
+        (["build", "recipe.yaml", "--output", "artifact", "--json", "--check", *ONE_PACK], "check"),
         (["build", "recipe.yaml", "--output", "out", "--json", "--dry-run"], "is_built"),
         (["check", "artifact", "--json"], "findings"),
         (["inspect", "artifact", "--json"], "fingerprint"),
@@ -200,13 +202,15 @@ def test_build_writes_where_the_recipe_says(command: Command) -> None:
 
 
 def test_build_with_check_judges_recipe_and_artifact(command: Command) -> None:
-    sound = command("build", "recipe.yaml", "--output", "out", "--check")
-    again = command("build", "recipe.yaml", "--output", "out", "--check", "--json")
-    broken = command("build", "recipe.yaml", "--output", "out", "--check", "--set", "batch.micro_batch_size=2")
+    build = ("build", "recipe.yaml", "--output", "out", "--check")
+    sound, again = command(*build, *ONE_PACK), command(*build, *ONE_PACK, "--json")
+    broken, supply = command(*build, "--set", "batch.micro_batch_size=2"), command(*build)
 
     assert (sound.code, sound.errors) == (0, "")
     assert sound.output.startswith("Built out")
-    assert "rules run" in sound.output
+    assert "rules" in sound.output
+    assert supply.code == 1
+    assert "error[BP601]: fewer-packs-than-a-batch" in supply.output
     assert (again.code, json.loads(again.output)["check"]["summary"]["num_errors"]) == (0, 0)
     assert broken.code == 1
     assert "micro_batch_size" in broken.output

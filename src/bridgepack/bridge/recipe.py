@@ -12,6 +12,7 @@ from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.config.errors import nearest_name
+from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
@@ -150,6 +151,18 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
             holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
             holder.pop(path.rpartition(".")[2], None)
     return unknown
+
+
+def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
+    """Return (field, path or pattern) of every file and folder of this machine that a build reads."""
+    sources = [
+        (f"data.{split}", one) for split in ("train", "validation") for one in as_sources(getattr(recipe.data, split))
+    ]
+    files = [(field, one) for field, one in sources if isinstance(one, str) and "://" not in one]
+    name, template = recipe.tokenizer.name_or_path, recipe.tokenizer.chat_template
+    is_folder = Path(name).is_absolute() or name.startswith((".", "~")) or (Path(name).parent.is_dir() and "/" in name)
+    tokenizer = [("tokenizer.name_or_path", name)] if is_folder else []
+    return (*files, *tokenizer, *([("tokenizer.chat_template", template)] if template else []))
 
 
 def recipe_field(config: RunConfig, path: str) -> str:

@@ -17,7 +17,7 @@ from bridgepack.bridge.container import (
     is_saved_container,
 )
 from bridgepack.bridge.import_on_cpu import install_import_hook
-from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
 from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections
@@ -112,7 +112,10 @@ def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) ->
     if is_saved_container(values):
         config = changed(config_of_saved(values, place=str(path)), overrides)
         return Target(kind="saved", place=str(path), config=config, file=path)
-    return replace(_of_recipe(SFTRecipe.from_mapping(values), str(path), overrides, artifact), file=path)
+    found = _of_recipe(SFTRecipe.from_mapping(values), str(path), overrides, artifact)
+    assert found.recipe is not None
+    assert found.config is not None
+    return replace(found, file=path, config=replace(found.config, inputs=inputs_of(found.recipe)))
 
 
 def _of_recipe(recipe: SFTRecipe, place: str, overrides: Mapping[str, Any], artifact: Path | None) -> Target:

@@ -22,6 +22,8 @@ class RunConfig:
     #: code of a rule -> why its findings do not matter, as the user wrote it
     ignored: Mapping[str, str] = field(default_factory=dict)
     world_size: int | None = None  #: number of GPUs, where the settings state it
+    #: (field of the user's file, path on this machine or pattern) that a build of the packs reads
+    inputs: tuple[tuple[str, str], ...] = ()
     #: paths of a complete config that are not known here where they are absent, with all below them
     unknown: frozenset[str] = frozenset()
 

@@ -90,7 +90,9 @@ def test_recipe(folder: Path) -> None:
     assert (target.kind, target.file) == ("recipe", Path("mine.yaml"))
     config = target.config
     assert config is not None
-    assert not config.is_complete
+    assert config.is_complete
+    assert not config.is_whole_at("model.num_layers")
+    assert config.is_whole_at("optimizer.lr")
     assert config.world_size == 16
     assert config.ignored == {"BP014": "an old run"}
     assert config.values["model"]["cp_comm_type"] == "a2a"

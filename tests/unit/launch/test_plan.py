@@ -109,7 +109,7 @@ def test_packs_of_the_recipe_serve_when_build_is_skipped(recipe: SFTRecipe, tmp_
 
 
 def test_runs_that_pack_while_they_train_build_nothing(recipe: SFTRecipe) -> None:
-    changes = {"packing.mode": "none", "preprocessing.kind": "chat"}
+    changes = {"packing.mode": "none", "preprocessing.kind": "chat", "schedule.train_iters": 10}
     plan = plan_launch(recipe, "local", overrides=changes, skip=["train"])
 
     assert (plan.tasks, plan.artifact) == (("check",), None)

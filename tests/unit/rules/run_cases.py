@@ -67,7 +67,10 @@ def subject_of(case: Mapping[str, Any]) -> Run:
         set_value(values, path, _with_paths(value))
     return Run(
         config=RunConfig(
-            values=values, is_complete=not case.get("recipe", False), place=case.get("place", "my_run.yaml")
+            values=values,
+            is_complete=not case.get("recipe", False),
+            place=case.get("place", "my_run.yaml"),
+            inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(
             versions={name: Version(text) for name, text in {**TARGET, **case.get("versions", {})}.items()},

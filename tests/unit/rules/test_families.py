@@ -76,10 +76,13 @@ def test_a_shared_class_counts_last() -> None:
     assert _family({"_target_": shared}) == ("mamba", "MambaModelProvider")
 
 
-def test_the_tokenizer_and_the_recipe_tell_where_the_model_does_not() -> None:
+def test_the_recipe_tells_where_the_model_does_not_and_the_tokenizer_never() -> None:
     general = {"_target_": "megatron.bridge.models.gpt_provider.GPTModelProvider", "hf_model_id": None}
-    assert _family(general, tokenizer="allenai/OLMoE-1B-7B-0924")[0] == "olmoe"
+    assert family_of(RunConfig(values={"model": general, "tokenizer": TOKENIZER}, is_complete=True, place="x")) is None
     assert _family(general, place="megatron.bridge.recipes:gpt_oss_20b_sft_config")[0] == "gpt_oss"
+
+
+TOKENIZER = {"tokenizer_model": "allenai/OLMoE-1B-7B-0924"}
 
 
 def test_the_folders_of_a_users_file_tell_nothing() -> None:

@@ -42,7 +42,7 @@ training/shard-00000-of-00008.idx.parquet row 44; and 1,198 more
 
 skipped BP342, BP343: the artifact has no manifest
 
-1 error; 2 rules run, 2 skipped; 8,192 rows (33,554,432 tokens) read from 8 of 8 shards
+1 error; 2 rules run; 2 skipped; 8,192 rows (33,554,432 tokens) read from 8 of 8 shards
 """
 
 
@@ -51,7 +51,7 @@ def test_text() -> None:
 
 
 def test_text_of_a_clean_report() -> None:
-    assert render_text(CLEAN) == "no findings; 1 rule run, 0 skipped; 1 row (7 tokens) read from 1 of 1 shard\n"
+    assert render_text(CLEAN) == "no findings; 1 rule passed; 1 row (7 tokens) read from 1 of 1 shard\n"
 
 
 def test_colours_only_when_asked_and_without_other_change() -> None:

@@ -44,7 +44,7 @@ def render_text(
         blocks.append("\n".join(f"ignored {item.finding.code}: {item.reason}" for item in report.suppressed))
     if report.rules_skipped and shows_skipped:
         blocks.append(_skipped_text(report))
-    blocks.append(_summary(report, hides_advice=not shows_advice))
+    blocks.append(_summary(report, hides_advice=not shows_advice, shows_skipped=shows_skipped))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -129,8 +129,10 @@ def _skipped_text(report: CheckReport) -> str:
     return "\n".join(f"skipped {', '.join(codes)}: {reason}" for reason, codes in by_reason.items())
 
 
-def _not_judged(report: CheckReport) -> str:
-    """Return in one line how many rules were not judged, and what they need."""
+def _not_judged(report: CheckReport, *, names_all: bool) -> str:
+    """Return in one line how many rules were not judged, and what they need where that is not said above."""
+    if names_all and report.rules_skipped:
+        return f"{len(report.rules_skipped)} skipped"
     reasons = Counter(skipped.reason for skipped in report.rules_skipped)
     parts = [f"{number} {_NEEDS[reason]}" for reason, number in reasons.items() if reason in _NEEDS]
     num_others = sum(number for reason, number in reasons.items() if reason not in _NEEDS)
@@ -139,7 +141,7 @@ def _not_judged(report: CheckReport) -> str:
     return "; ".join(parts)
 
 
-def _summary(report: CheckReport, *, hides_advice: bool) -> str:
+def _summary(report: CheckReport, *, hides_advice: bool, shows_skipped: bool) -> str:
     counts = ((report.num_errors, "error"), (report.num_warnings, "warning"))
     parts = [_counted(count, noun) for count, noun in counts if count]
     if report.num_advice:
@@ -151,7 +153,9 @@ def _summary(report: CheckReport, *, hides_advice: bool) -> str:
     if num_fixable:
         parts.append(f"{num_fixable} fixable with --fix")
     rules = f"{_counted(len(report.rules_run), 'rule')} {'run' if report.findings else 'passed'}"
-    text = "; ".join(filter(None, (", ".join(parts) or "no findings", rules, _not_judged(report))))
+    text = "; ".join(
+        filter(None, (", ".join(parts) or "no findings", rules, _not_judged(report, names_all=shows_skipped)))
+    )
     if report.rules_not_applicable:
         text += f", {len(report.rules_not_applicable)} for other versions"
     if report.num_shards:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from bridgepack.records import TRAIN, Files
 from bridgepack.rules.engine.context import CannotJudgeError
 from bridgepack.rules.engine.rule import ADVICE, DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, rule, wrong
-from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, Run
+from bridgepack.rules.engine.subject import DEFAULT_WIDTH_MULTIPLE, HAS_SPECS, SPECS, Run
 from bridgepack.rules.run.data.packed_paths import (
     METADATA_SETTING,
     PATH_SETTINGS,
@@ -27,6 +27,22 @@ from bridgepack.rules.run.data.packed_paths import (
 _KINDS = ".npy, .parquet, .pq, a folder of Parquet files, or a pattern with * or ?"
 _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|val|test))(?![a-z])", re.IGNORECASE)
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
+
+
+@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="build", evidence=EXECUTED)
+def input_not_there(run: Run) -> Found:
+    """A file, a folder or a pattern that a build reads leads to nothing, and there are no packs yet.
+
+    Why: Crash in the build, the first thing that a launched run does.
+    Bad: data.train chats.jsonl, and no such file. Good: the file exists, or the packs do.
+    Fix: Correct the path, or check with --no-files where the files are on another machine.
+    """
+    if run.is_stated(f"{SPECS}.packed_train_data_path") or not run.config.inputs:
+        return
+    files = run.require_files()
+    for field, path in run.config.inputs:
+        if not files.exists(path) and not files.matches(path):
+            yield wrong(field, f"{path}, which is not there", "a file, a folder or a pattern that is")
 
 
 @rule("BP201", ERROR, "PSB201; bridge/data/packing/config.py:55, data/packing/paths.py:46", evidence=EXECUTED)
