@@ -19,8 +19,6 @@ from bridgepack.errors import DataError
 STALL_S = 600.0
 #: Tasks that wait for a worker, and results that wait for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
-#: Workers replaced in one build; a machine or a tokenizer that needs more is not helped by going on.
-_MAX_DEATHS = 200
 _LOADING_DIED = (
     "the process that loads the tokenizer ended with {}, most often because memory ran out. What is finished is kept; "
     "free memory and run the same command again."
@@ -36,7 +34,6 @@ class WorkerPool:
         *,
         memory_bytes: int | None = None,
         warm_up: Callable[[], Any] | None = None,
-        stall_s: float = STALL_S,
     ) -> None:
         """Start nothing yet.
 
@@ -44,14 +41,11 @@ class WorkerPool:
             num_workers: most at a time.
             memory_bytes: what all of them together may use beyond what each has once it is warm; None for no limit.
             warm_up: what a worker runs before its first task, unless something was begun there.
-            stall_s: seconds without a sign of life after which a worker is ended.
         """
-        self.stall_s = stall_s
         self._lock = threading.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._in_flight: set[Future[Any]] = set()
-        self._num_deaths = 0
         self._is_closed = False
         self._allow(num_workers, memory_bytes, warm_up)
 
@@ -60,8 +54,7 @@ class WorkerPool:
 
         That raises what the function raises for users, and DataError when the worker dies.
         """
-        future: Future[R] = self._threads.submit(self._begun, function)
-        return future.result
+        return self._threads.submit(self._begun, function).result
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
         """Go on with more workers, once all that was begun is over; the arguments are those of the pool."""
@@ -79,10 +72,8 @@ class WorkerPool:
         """Return what becomes of a task that has all the memory."""
         wait(self._in_flight)
         self._dismiss()
-        future = self._submit(function, task, self._memory_bytes)
-        wait([future])
+        result: R | TaskFailure = self._submit(function, task, self._memory_bytes).result()
         self._dismiss()
-        result: R | TaskFailure = future.result()
         return result
 
     def close(self) -> None:
@@ -132,18 +123,16 @@ class WorkerPool:
 
         Raises:
             BridgepackError, OSError: what the task raised.
-            DataError: when too many died.
         """
         try:
             with self._worker(memory_bytes) as worker:
-                return worker.call(function, task, stall_s=self.stall_s)
+                return worker.call(function, task, stall_s=STALL_S)
         except WorkerDiedError as death:
-            self._count(death)
-            seen = f"no sign of life for {self.stall_s:.0f} seconds"
+            seen = f"{death.last_words}the process ended with {death.ending}"
             return TaskFailure(
                 task=task,
                 kind="stalled" if death.was_stalled else "died",
-                detail=seen if death.was_stalled else f"{death.last_words}the process ended with {death.ending}",
+                detail=f"no sign of life for {STALL_S:.0f} seconds" if death.was_stalled else seen,
                 is_memory=death.is_memory,
                 last_beat=death.last_beat,
             )
@@ -175,15 +164,6 @@ class WorkerPool:
         if self._warm_up is not None:
             worker.call(_without_task, self._warm_up)
         return worker
-
-    def _count(self, death: WorkerDiedError) -> None:
-        with self._lock:
-            self._num_deaths += 1
-        if self._num_deaths > _MAX_DEATHS:
-            raise DataError(
-                f"{self._num_deaths} worker processes died, the last one with {death}. What is finished is kept. Use "
-                "fewer --workers, more --memory, or other versions of the libraries."
-            ) from None
 
 
 @dataclass(frozen=True)
