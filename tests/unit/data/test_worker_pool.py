@@ -205,7 +205,7 @@ def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others
 
 
 def test_loading_that_ends_its_process_is_a_message() -> None:
-    message = r"the process that loads the tokenizer ended with SIGKILL, most often because memory ran out"
+    message = r"loading the tokenizer: the process ended with SIGKILL, most often because memory ran out"
     with WorkerPool() as pool, pytest.raises(DataError, match=message):
         pool.begin(partial(_suicide, 1))()
 
