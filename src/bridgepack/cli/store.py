@@ -9,7 +9,7 @@ from bridgepack.cli.options import Age, Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.data.build import DEFAULT_FOLDER
 from bridgepack.data.store.store import default_store
-from bridgepack.data.store.upkeep import PruneRules, list_store, prune_store, verify_store
+from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.data.workers.memory import parse_size
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.stores import describe_pruned, describe_store, describe_verified
@@ -53,12 +53,9 @@ def prune(
     """Remove tokens by age, by size, or that no artifact uses. No build may use the store meanwhile."""
     if not (unused or older_than is not None or max_size is not None):
         raise click.UsageError("nothing says what may go; give --unused, --older-than or --max-size.")
-    rules = PruneRules(
-        is_unused=unused,
-        older_than_s=older_than,
-        max_bytes=None if max_size is None else parse_size(max_size, "--max-size"),
-    )
-    pruned = prune_store(_named(folder), rules, is_dry_run=dry_run)
+    max_bytes = None if max_size is None else parse_size(max_size, "--max-size")
+    place = _named(folder)
+    pruned = prune_store(place, is_unused=unused, older_than_s=older_than, max_bytes=max_bytes, is_dry_run=dry_run)
     print_json(asdict(pruned)) if as_json else echo(describe_pruned(pruned))
     return CLEAN
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
@@ -27,7 +28,7 @@ from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
 from bridgepack.data.upload import upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
-from bridgepack.data.workers.stage_loading import StageLoading, stage_load
+from bridgepack.data.workers.stage_loading import checked_engine, stage_identity, tokenizer_identity
 from bridgepack.data.workplace import Workplace, tasks_runner, workplace
 from bridgepack.errors import DataError
 from bridgepack.records import TRAIN, VALIDATION
@@ -69,10 +70,7 @@ def build_artifact(
     url = upload_place(output) if _is_url(output) else None
     expected = _named_folder(recipe, output) or artifacts / recipe.name
     staging.refuse_unwritable(expected, options.store or default_store(expected))
-    planned = planned_build(
-        recipe, output=output, artifacts=artifacts, progress=shown, options=options, loads_engine=True
-    )
-    with planned as plan:
+    with planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options) as plan:
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
@@ -90,12 +88,10 @@ def planned_build(
     artifacts: Path = Path(DEFAULT_FOLDER),
     progress: Progress | None = None,
     options: BuildOptions | None = None,
-    loads_engine: bool = False,
 ) -> Iterator[BuildPlan]:
-    """Give what a build would do; the first worker loads the tokenizer while inputs are hashed.
+    """Give what a build would do; the first worker loads the tokenizer and its engine while inputs are hashed.
 
-    With `loads_engine` it goes on with the engine. Only Hugging Face data sets are written, to a folder that goes
-    afterwards.
+    Only Hugging Face data sets are written, to a folder that goes afterwards.
 
     Raises:
         ConfigError, TokenizerError, DataError, ArtifactError: as `build_artifact`.
@@ -106,17 +102,17 @@ def planned_build(
     with ExitStack() as stack:
         if options.num_workers > 0:
             preload(TOKENISING)
-        loading = StageLoading(
-            stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess(), recipe
-        )
+        workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
+        identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
         scratch = TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(named) if options.ray else None)
         files = _find_files(recipe, Path(stack.enter_context(scratch)))
         every_file = [file for members in files.values() for file in members]
-        if loads_engine:
-            loading.begin_engine(every_file)
+        num_bytes = sum(file.num_bytes for file in every_file)
+        load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
+        engine = workers.begin(load)
         stamps = {file.path: file_stamp(file.path) for file in every_file}
         with hashing(files, options.num_workers) as hashes:
-            tokenizer = loading.identity()
+            tokenizer = identity()
             inputs = hashes(progress or SilentProgress())
         digest = fingerprint(resolved, tokenizer, inputs)
         folder = named or artifacts / f"{recipe.name}-{digest[:12]}"
@@ -130,7 +126,8 @@ def planned_build(
             existing=staging.existing_manifest(folder),
             files=files,
             stamps=stamps,
-            loading=loading,
+            workers=workers,
+            engine=engine,
         )
 
 
@@ -161,12 +158,11 @@ def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
 def _built(plan: BuildPlan, place: Workplace, options: BuildOptions) -> BuildResult:
     """Make sure that the inputs' tokens are in the store, and make the artifact."""
     spec, recipe, num_bytes = plan.spec, plan.spec.resolved.recipe, plan.spec.num_input_bytes
-    report = plan.loading.engine()
+    report = plan.engine()
     place.kept.engine_message = report.message
     useful_workers = min(max(options.num_workers, 1), 1 + num_bytes // _BYTES_PER_WORKER)
-    load = stage_load(recipe, _task_engine(recipe, report.name), num_bytes)
-    workers = plan.loading.workers
-    running = tasks_runner(workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
+    load = partial(stage_identity, recipe.model_dump_json(), _task_engine(recipe, report.name), num_bytes)
+    running = tasks_runner(plan.workers, options, useful_workers, place, load=load, identity=spec.tokenizer)
     with running as (runner, text_bytes):
         try:
             results = _tokenized(plan, place, runner, text_bytes, report.name)

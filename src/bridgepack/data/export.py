@@ -7,7 +7,7 @@ before 0.4, Parquet shards from then on.
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,10 +16,11 @@ from bridgepack.data import output as staging
 from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.manifest import write_manifest
-from bridgepack.data.files import replaced_when_whole
+from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.npy import NPY_SUFFIX
 from bridgepack.data.shards.npy_writing import write_npy_rows
+from bridgepack.data.shards.opening import is_as_recorded
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
@@ -68,7 +69,12 @@ def plan_export(artifact: Path, output: Path, bridge_version: str) -> Export:
         raise ArtifactError(
             f"{str(artifact)!r} holds {NPY_SUFFIX} files, an export itself. Export what it was made from."
         )
-    _refuse_overlap(artifact, output)
+    inside, around = output.resolve(), artifact.resolve()
+    if inside.is_relative_to(around) or around.is_relative_to(inside):
+        raise ArtifactError(
+            f"output is {str(output)!r}, which is the artifact {str(artifact)!r} or a folder in or around it. Choose a "
+            "folder beside it."
+        )
     staging.refuse_foreign_folder(output)
     return Export(
         output=output,
@@ -95,13 +101,12 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
         ConfigError: the version is none, or older than 0.3.
         ArtifactError: the artifact is none or is damaged, or the output cannot be written or holds something else.
     """
-    plan = plan_export(artifact, output, bridge_version)
-    source = Artifact(artifact)
-    _refuse_escaping_paths(source.manifest, artifact)
+    plan, source = plan_export(artifact, output, bridge_version), Artifact(artifact)
+    for split in source.manifest.splits:
+        _refuse_unsound(artifact, split)
     try:
         with staging.staging(output) as working:
-            folder = working / "artifact"
-            folder.mkdir()
+            folder = working / staging.ARTIFACT
             manifest = _write(source, folder, plan, progress or SilentProgress())
             staging.move_into_place(folder, output)
     except OSError as error:
@@ -112,47 +117,58 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
     return replace(plan, manifest=manifest)
 
 
+def _refuse_unsound(artifact: Path, split: SplitRecord) -> None:
+    """Make sure that a split's shards are unchanged, and in the artifact: manifests come from elsewhere, too."""
+    for name in (split.name, *(shard.path for shard in split.shards)):
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or parts[0] == "/":
+            raise ArtifactError(
+                f"{str(artifact)!r}: its manifest names {name!r}, which lies outside an artifact. Build it again."
+            )
+    for shard in split.shards:
+        if not (artifact / shard.path).is_file():
+            raise ArtifactError(f"{shard.path} of {str(artifact)!r} is missing. Build the artifact again.")
+        if not is_as_recorded(artifact / shard.path, shard):
+            raise ArtifactError(
+                f"{shard.path} of {str(artifact)!r} is not the file that the manifest describes. Build the artifact "
+                "again; `bridgepack check` says what differs."
+            )
+
+
 def _write(source: Artifact, folder: Path, plan: Export, progress: Progress) -> Manifest:
-    num_rows = sum(split.statistics.num_packs for split in source.manifest.splits)
-    progress.start(f"Writing {plan.pack_format}", num_rows, "packs")
-    splits = tuple(_write_split(source, split, folder, plan, progress) for split in source.manifest.splits)
+    manifest = source.manifest
+    progress.start(f"Writing {plan.pack_format}", sum(split.statistics.num_packs for split in manifest.splits), "packs")
+    # What says where rows come from, and the host's metadata, whose lengths mean the same in every version.
+    for path in [source.folder / BRIDGE_METADATA_FILE, *(source.folder / PLAN_FOLDER).glob("*")]:
+        _copy(path, folder / path.relative_to(source.folder))
+    splits = tuple(_write_split(source, split, folder, plan, progress) for split in manifest.splits)
     progress.finish()
-    _copy_others(source.folder, folder)
-    manifest = _manifest(source.manifest, splits, plan)
+    note = {
+        "value": plan.bridge_version,
+        "because": f"exported from the artifact with fingerprint {plan.source_fingerprint}",
+    }
+    fingerprint = manifest.fingerprint
+    if plan.pack_format != "parquet":  # other bytes have another fingerprint
+        text = f"{manifest.fingerprint} as {plan.pack_format}, export version {_EXPORT_VERSION}"
+        fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    resolved = {**manifest.resolved, "bridge_version": note}
+    manifest = replace(manifest, fingerprint=fingerprint, splits=splits, resolved=resolved)
     write_manifest(folder, manifest)
     return manifest
 
 
 def _write_split(source: Artifact, split: SplitRecord, folder: Path, plan: Export, progress: Progress) -> SplitRecord:
-    for shard in split.shards:
-        _refuse_changed(source.folder, shard)
-    (folder / split.name).mkdir()
     if plan.pack_format == "parquet":
         for shard in split.shards:
             _copy(source.folder / shard.path, folder / shard.path)
             progress.advance(shard.num_rows)
         return split
     name = f"{split.name}/{packed_file_name(split.name, source.manifest.packed_sequence_size)}"
-    num_rows = sum(shard.num_rows for shard in split.shards)
-    write_npy_rows(folder / name, _watched(source, split, progress), num_rows)
-    path = folder / name
+    path, num_rows = folder / name, sum(shard.num_rows for shard in split.shards)
+    path.parent.mkdir()
+    write_npy_rows(path, _watched(source, split, progress), num_rows)
     record = ShardRecord(path=name, num_rows=num_rows, num_bytes=path.stat().st_size, sha256=hash_file(path))
     return replace(split, shards=(record,))
-
-
-def _refuse_escaping_paths(manifest: Manifest, artifact: Path) -> None:
-    """Make sure that nothing is written outside the export: manifests come from elsewhere, too.
-
-    Raises:
-        ArtifactError: naming the path.
-    """
-    for split in manifest.splits:
-        for name in (split.name, *(shard.path for shard in split.shards)):
-            parts = PurePosixPath(name).parts
-            if not parts or ".." in parts or parts[0] == "/":
-                raise ArtifactError(
-                    f"{str(artifact)!r}: its manifest names {name!r}, which lies outside an artifact. Build it again."
-                )
 
 
 def _watched(source: Artifact, split: SplitRecord, progress: Progress) -> Iterator[RowBatch]:
@@ -161,48 +177,7 @@ def _watched(source: Artifact, split: SplitRecord, progress: Progress) -> Iterat
         progress.advance(batch.num_rows)
 
 
-def _copy_others(source: Path, folder: Path) -> None:
-    """Copy what says where rows come from, and the host's metadata, whose lengths mean the same in every version."""
-    _copy(source / BRIDGE_METADATA_FILE, folder / BRIDGE_METADATA_FILE)
-    (folder / PLAN_FOLDER).mkdir()
-    for path in sorted((source / PLAN_FOLDER).glob("*")):
-        _copy(path, folder / PLAN_FOLDER / path.name)
-
-
 def _copy(source: Path, target: Path) -> None:
+    make_folders(target.parent)
     with replaced_when_whole(target) as temporary:
         shutil.copyfile(source, temporary)
-
-
-def _manifest(source: Manifest, splits: tuple[SplitRecord, ...], plan: Export) -> Manifest:
-    """Return the export's manifest; an export of other bytes has another fingerprint."""
-    note = {
-        "value": plan.bridge_version,
-        "because": f"exported from the artifact with fingerprint {plan.source_fingerprint}",
-    }
-    fingerprint = source.fingerprint
-    if plan.pack_format != "parquet":
-        text = f"{source.fingerprint} as {plan.pack_format}, export version {_EXPORT_VERSION}"
-        fingerprint = hashlib.sha256(text.encode()).hexdigest()
-    resolved: Mapping[str, Any] = {**source.resolved, "bridge_version": note}
-    return replace(source, fingerprint=fingerprint, splits=splits, resolved=resolved)
-
-
-def _refuse_overlap(artifact: Path, output: Path) -> None:
-    inside, around = output.resolve(), artifact.resolve()
-    if inside.is_relative_to(around) or around.is_relative_to(inside):
-        raise ArtifactError(
-            f"output is {str(output)!r}, which is the artifact {str(artifact)!r} or a folder in or around it. Choose a "
-            "folder beside it."
-        )
-
-
-def _refuse_changed(folder: Path, shard: ShardRecord) -> None:
-    path = folder / shard.path
-    if not path.is_file():
-        raise ArtifactError(f"{shard.path} of {str(folder)!r} is missing. Build the artifact again.")
-    if path.stat().st_size != shard.num_bytes or hash_file(path) != shard.sha256:
-        raise ArtifactError(
-            f"{shard.path} of {str(folder)!r} is not the file that the manifest describes. Build the artifact again; "
-            "`bridgepack check` says what differs."
-        )

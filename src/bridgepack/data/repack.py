@@ -106,7 +106,7 @@ def repack_artifact(
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
     wanted = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)
-    is_alone = wanted == 1 or options.ray is not None
+    is_alone = wanted == 1 and options.ray is None
     if not is_alone:
         preload(PACKING)
     with (

@@ -1,6 +1,6 @@
 """What a build is asked for, what it would do, and what it did."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from bridgepack.data.reading.remote import Readable
 from bridgepack.data.stages.finish import RangeResult
 from bridgepack.data.stages.shard_tasks import WrittenShard
 from bridgepack.data.stages.write import ArtifactSpec
+from bridgepack.data.tasks import InThisProcess
+from bridgepack.data.tokenizers.engines import EngineReport
 from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
+from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
-from bridgepack.data.workers.stage_loading import StageLoading
 from bridgepack.errors import ConfigError
 from bridgepack.records import Manifest
 
@@ -61,7 +63,8 @@ class BuildPlan(ArtifactPlan):
 
     files: Mapping[str, list[InputFile]]  #: split -> input files
     stamps: Mapping[Readable, tuple[int, int]]  #: input file -> its stamp before it was hashed
-    loading: StageLoading  #: the first worker, at work on the tokenizer and on what encodes texts
+    workers: WorkerPool | InThisProcess  #: the processes of the build, or this one; the first loads what tokenises
+    engine: Callable[[], EngineReport]  #: waits for what encodes texts and says which that is
 
 
 @dataclass(kw_only=True)

@@ -109,20 +109,20 @@ def tasks_runner(
     """Give what runs the tasks, and how much text its workers tokenise together, in bytes.
 
     Args:
-        workers: of this machine; used where the options do not say Ray.
+        workers: of this machine; with Ray they run what ends its workers.
         options: how the build works.
         num_workers: processes of this machine that pay for their start.
         place: its folders must be seen by every node.
         load: what a process runs before its first task.
         identity: what that must give on every node.
     """
-    if options.ray is not None:
-        setup = WorkerSetup(folder=str(Path.cwd()), memory_bytes=options.memory_bytes, load=load, identity=identity)
-        shared = [place.folder, place.store.folder]
-        with ray_runner(options.ray, setup=setup, shared=shared, progress=place.progress) as runner:
-            yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes
-        return
-    memory = plan_memory(options.memory_bytes, num_workers)
+    memory = plan_memory(options.memory_bytes, num_workers if options.ray is None else 1)
     if isinstance(workers, WorkerPool):
         workers.widen(memory.num_workers, memory.workers_bytes, load)
-    yield workers, memory.text_bytes
+    if options.ray is None:
+        yield workers, memory.text_bytes
+        return
+    folders = tuple(map(str, (Path.cwd(), place.folder, place.store.folder)))
+    setup = WorkerSetup(folders=folders, memory_bytes=options.memory_bytes, load=load, identity=identity)
+    with ray_runner(options.ray, setup, workers, place.progress) as runner:
+        yield runner, plan_memory(options.memory_bytes, runner.slots_per_node).text_bytes

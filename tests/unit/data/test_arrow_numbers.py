@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from bridgepack.data.shards.arrow_numbers import arrow_array, numpy_array
+from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_text, numpy_array
 
 TYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32", "float64", "bool")
 
@@ -29,10 +30,16 @@ def test_nulls_and_texts_are_left_to_arrow() -> None:
     assert numpy_array(pa.array(["a", "b"])).tolist() == ["a", "b"]
 
 
-def test_pandas_is_not_imported() -> None:
+def test_a_text_survives() -> None:
+    assert arrow_text("für 你").equals(pa.array(["für 你"]))
+
+
+def test_pandas_is_not_imported(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     program = (
-        "import sys, numpy; from bridgepack.data.shards.arrow_numbers import arrow_array, numpy_array; "
-        "numpy_array(arrow_array(numpy.arange(3))); assert 'pandas' not in sys.modules"
+        "import sys; from pathlib import Path; from bridgepack.data.store.token_file import *; "
+        "path = Path(sys.argv[1])\n"
+        "with write_token_file(path) as writer: writer.add_dropped_row(RowDrop(0, 'bad_row', 'x'))\n"
+        "assert read_token_index(path).kinds == (('bad_row', 'x'),); assert 'pandas' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.tokens")], check=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridgepack.data.results import build_options
-from bridgepack.data.tasks import Beat, SilentProgress
+from bridgepack.data.tasks import Beat, InThisProcess, SilentProgress
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_runner, ray_settings
 from bridgepack.data.workers.ray_runner import RayRunner
@@ -60,22 +60,17 @@ def test_an_address_where_nobody_is_fails_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        runner = ray_runner(
-            RaySettings(address=address),
-            setup=WorkerSetup(folder="/", memory_bytes=None),
-            shared=[],
-            progress=SilentProgress(),
-        )
+        setup = WorkerSetup(folders=("/",), memory_bytes=None)
+        runner = ray_runner(RaySettings(address=address), setup, InThisProcess(), SilentProgress())
         with pytest.raises(ConfigError, match="nobody answers there"), runner:
             pass
 
 
-def _outcome(setup: WorkerSetup) -> tuple[str, Any]:
+def _outcome(setup: WorkerSetup) -> Any:
     """Return what a Ray worker, which is a process of its own, makes of a task."""
     with WorkerPool() as pool:
         found = pool.begin(partial(run_task, pickle.dumps(setup), pickle.dumps((_answer, 3)), 1))()
-    kind, value = pickle.loads(found)  # noqa: S301 (our own worker made it)
-    return kind, value
+    return pickle.loads(found)  # noqa: S301 (our own worker made it)
 
 
 def _answer(number: int, beat: Beat) -> str:
@@ -85,39 +80,32 @@ def _answer(number: int, beat: Beat) -> str:
 
 
 def test_a_node_that_is_as_it_should_be_runs_tasks_where_the_build_began(tmp_path: Path) -> None:
-    (tmp_path / "mark").write_text("text")
-    setup = WorkerSetup(folder=str(tmp_path), memory_bytes=None, marks={str(tmp_path / "mark"): "text"})
-    assert _outcome(setup) == ("done", str(tmp_path))
+    assert _outcome(WorkerSetup(folders=(str(tmp_path),), memory_bytes=None)) == str(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"marks": {"{folder}/mark": "another"}}, "does not see, or cannot write, '{folder}'"),
-        ({"marks": {"{folder}/elsewhere/mark": "text"}}, "does not see, or cannot write, '{folder}/elsewhere'"),
         ({"software": {"tokenizers": "0.1"}}, "has other software than where the build began: tokenizers "),
-        ({"folder": "{folder}/elsewhere"}, "has no folder '{folder}/elsewhere'"),
+        ({"folders": ("/", "{folder}/elsewhere")}, "does not see '{folder}/elsewhere'"),
     ],
 )
 def test_a_node_that_cannot_take_part_says_why(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    (tmp_path / "mark").write_text("text")
     values = json.loads(json.dumps(change).replace("{folder}", str(tmp_path)))
-    setup = WorkerSetup(**{"folder": str(tmp_path), "memory_bytes": None, **values})
-    kind, error = _outcome(setup)
-    assert kind == "error"
+    error = _outcome(WorkerSetup(**{"folders": (str(tmp_path),), "memory_bytes": None, **values}))
+    assert isinstance(error, ConfigError)
     assert message.replace("{folder}", str(tmp_path)) in str(error)
 
 
-def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_gone_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
     nodes = [
         {"NodeID": name, "NodeManagerHostname": name, "Alive": True, "Resources": {"CPU": 2.0}} for name in ("a", "b")
     ]
-    ray = SimpleNamespace(nodes=lambda: nodes, remote=lambda _: SimpleNamespace(options=lambda **_: None))
-    setup = WorkerSetup(folder="/", memory_bytes=None)
-    runner = RayRunner(ray=ray, setup=setup, num_workers=None, slots_per_node=2)
+    setup = WorkerSetup(folders=("/",), memory_bytes=None)
+    ray = SimpleNamespace(nodes=lambda: nodes)
+    runner = RayRunner(ray=ray, setup=setup, num_workers=None, slots_per_node=2, here=InThisProcess())
     assert runner._most() == (8, 16)
     nodes[1]["Alive"] = False
-    monkeypatch.setattr(runner, "_looked_s", float("-inf"))
     assert runner._most() == (4, 8)
     assert caplog.messages == [
         "the Ray node b is gone; its tasks begin again elsewhere, and what it had finished is kept"

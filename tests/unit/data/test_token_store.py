@@ -13,8 +13,8 @@ import pytest
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import lines as line_blocks
-from bridgepack.data.store.store import default_store, emptied_store, opened_store, store_folder
-from bridgepack.data.store.upkeep import PruneRules, list_store, prune_store, verify_store
+from bridgepack.data.store.store import default_store, opened_store, store_at, store_folder
+from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.errors import StoreError
 from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, with_changes
 
@@ -147,12 +147,12 @@ def test_store_is_listed_and_pruned(tmp_path: Path, recipe: SFTRecipe) -> None:
         ("out", True),
         ("other", True),
     }
-    assert prune_store(store, PruneRules(is_unused=True)).removed == ()
+    assert prune_store(store, is_unused=True).removed == ()
 
     shutil.rmtree(tmp_path / "other")
-    dry = prune_store(store, PruneRules(is_unused=True), is_dry_run=True)
+    dry = prune_store(store, is_unused=True, is_dry_run=True)
     assert (len(dry.removed), len(_token_files(store))) == (num_ranges, 2 * num_ranges)
-    assert prune_store(store, PruneRules(is_unused=True)).removed == dry.removed
+    assert prune_store(store, is_unused=True).removed == dry.removed
     assert [entry.num_ranges for entry in list_store(store).tokenizations] == [num_ranges]
     assert len(list_store(store).artifacts) == 1
 
@@ -164,9 +164,9 @@ def test_store_is_pruned_by_age_and_by_size(tmp_path: Path, recipe: SFTRecipe) -
     for age, path in enumerate(files):
         os.utime(path, (time.time() - 86400 * age,) * 2)
 
-    assert len(prune_store(store, PruneRules(older_than_s=2.5 * 86400)).removed) == num_ranges - 3
+    assert len(prune_store(store, older_than_s=2.5 * 86400).removed) == num_ranges - 3
     size = files[0].stat().st_size + files[1].stat().st_size
-    pruned = prune_store(store, PruneRules(max_bytes=size))
+    pruned = prune_store(store, max_bytes=size)
     assert [Path(name) for name, _, _ in pruned.removed] == [files[2]]
     assert _token_files(store) == sorted(files[:2])
 
@@ -174,12 +174,12 @@ def test_store_is_pruned_by_age_and_by_size(tmp_path: Path, recipe: SFTRecipe) -
 def test_nothing_is_removed_while_a_build_uses_the_store(tmp_path: Path) -> None:
     with opened_store(tmp_path / "store"), opened_store(tmp_path / "store"):
         with pytest.raises(StoreError, match="a build is using the token store"):
-            prune_store(tmp_path / "store", PruneRules(is_unused=True))
+            prune_store(tmp_path / "store", is_unused=True)
         with pytest.raises(StoreError, match="a build is using the token store"):
             verify_store(tmp_path / "store", removes=True)
         assert verify_store(tmp_path / "store").num_files == 0
     with (
-        emptied_store(tmp_path / "store"),
+        store_at(tmp_path / "store", is_emptied=True),
         pytest.raises(StoreError, match="files are being removed"),
         opened_store(tmp_path / "store"),
     ):

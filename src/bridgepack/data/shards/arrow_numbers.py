@@ -1,6 +1,6 @@
-"""Numbers between numpy and Arrow through their memory.
+"""Numbers and texts between Python and Arrow through their memory.
 
-`pa.array` of a numpy array and `Array.to_numpy` import pandas where it is installed, which takes half a second.
+`pa.array`, of whatever it is, and `Array.to_numpy` import pandas where it is installed, which takes half a second.
 """
 
 from typing import Any
@@ -30,6 +30,12 @@ def arrow_lists(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer[Any]],
     elements = arrow_array(values.astype(kind.value_type.to_pandas_dtype(), copy=False))
     ends = pa.py_buffer(offsets.astype(np.int32))
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, ends], children=[elements])
+
+
+def arrow_text(text: str) -> Any:
+    """Return one text as an Arrow array."""
+    content = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(content)], np.int32)), pa.py_buffer(content))
 
 
 def numpy_array(values: Any) -> npt.NDArray[Any]:

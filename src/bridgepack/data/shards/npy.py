@@ -1,36 +1,41 @@
-"""Reads packed rows from the `.npy` object arrays of megatron-bridge 0.3, running nothing that their pickle asks for.
+"""Reads packed rows from the `.npy` object arrays of megatron-bridge 0.3; nothing in their pickle is run.
 
 A pickle cannot be read in part: a file is loaded whole, once for its facts and once more for its rows, and is some ten
 times as large in memory as on disk. The host does the same on every rank.
 """
 
+import codecs
+import pickle
+import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
 import numpy.lib.format as npy_format
 import numpy.typing as npt
 
-from bridgepack.data.shards.restricted_pickle import (
-    UNPICKLING_ERRORS,
-    ForbiddenGlobalError,
-    PickledArray,
-    RowUnpickler,
-)
+from bridgepack.data.shards.row_groups import one_line, row_batch
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
-from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, SEQ_START_ID, RowBatch, ShardFacts
+from bridgepack.records import INPUT_IDS, LOSS_MASK, ROW_COLUMNS, RowBatch, ShardFacts
 
 NPY = "npy"
 NPY_SUFFIX = ".npy"
 
 #: Bytes of a header; numpy writes 118.
 _MAX_HEADER_BYTES = 10_000
-_UNREADABLE = (OSError, SyntaxError, tokenize.TokenError, *UNPICKLING_ERRORS)
+_NUMBER = re.compile(r"[<>|=][biuf][1248]")
+#: What reading a damaged or crafted file can raise, a forbidden name aside.
+_UNREADABLE = (
+    *(OSError, SyntaxError, tokenize.TokenError, pickle.UnpicklingError, EOFError, ValueError, TypeError),
+    *(AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError),
+)
 _WHOLE = frozenset({int, bool})
 
 Row = dict[str, Any]
@@ -38,6 +43,14 @@ Row = dict[str, Any]
 
 class _LayoutError(Exception):
     """A file is whole, and holds something else than an array of dicts of lists of numbers."""
+
+
+class _ForbiddenGlobalError(Exception):
+    """A pickle asks for `name`, e.g. `os.system`: not for lists, dicts, numbers or arrays of them; it was not run."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"its pickle asks for {name}, which is not run")
+        self.name = name
 
 
 def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
@@ -48,12 +61,12 @@ def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
     try:
         rows = _load_rows(path)
         columns, value_types = _survey(rows)
-    except ForbiddenGlobalError as error:
+    except _ForbiddenGlobalError as error:
         return replace(facts, read_error=str(error), forbidden_globals=(error.name,))
     except _LayoutError as error:
         return replace(facts, read_error=str(error), layout_error=str(error))
     except _UNREADABLE as error:
-        return replace(facts, read_error=_one_line(error))
+        return replace(facts, read_error=one_line(error))
     return replace(facts, columns=columns, num_rows=len(rows), value_types=value_types)
 
 
@@ -73,18 +86,96 @@ def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowB
         remaining = _load_rows(path)
         remaining.reverse()
         while remaining:
-            batch = _batch(_take(remaining, first_row, max_tokens), name, first_row)
+            rows = _take(remaining, first_row, max_tokens)
+            batch = row_batch(name, first_row, [_flat(rows, key, first_row) for key in ROW_COLUMNS])
             yield batch
             first_row += batch.num_rows
-    except (ForbiddenGlobalError, _LayoutError, *_UNREADABLE) as error:
-        raise ArtifactError(f"{name} cannot be read from row {first_row}: {_one_line(error)}.") from None
+    except (_ForbiddenGlobalError, _LayoutError, *_UNREADABLE) as error:
+        raise ArtifactError(f"{name} cannot be read from row {first_row}: {one_line(error)}.") from None
+
+
+class _Dtype:
+    """Stand-in for a numpy dtype: what its pickle says. numpy's own ends the process for some damaged pickles."""
+
+    def __init__(self, text: object = "", *_: object) -> None:
+        self._text = text
+        self._byte_order: object = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        self._byte_order = state[1]
+
+    def numbers(self, data: bytes, count: int) -> list[Any]:
+        """Return bytes as Python numbers; raises ValueError when they are none, or too few."""
+        name = f"{self._byte_order}{self._text}"
+        if not _NUMBER.fullmatch(name):
+            raise ValueError(f"an array of {str(self._text)[:40]} holds no plain numbers")
+        values: list[Any] = np.frombuffer(data, name, count=count).tolist()
+        return values
+
+
+class _Array:
+    """Stand-in for a numpy array: shape, dtype, and the bytes of its numbers or the list of its objects."""
+
+    def __init__(self, *_: object) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.dtype = _Dtype()
+        self.data: Any = b""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, _, self.data = state
+        if not isinstance(shape, tuple) or not isinstance(dtype, _Dtype):
+            raise ValueError("an array's pickle is not numpy's")
+        self.shape, self.dtype = shape, dtype
+
+    def numbers(self) -> list[Any]:
+        """Return its elements as Python numbers; raises ValueError when it is no list of them."""
+        if len(self.shape) != 1:
+            raise ValueError(f"an array of shape {self.shape} is no list")
+        return self.dtype.numbers(self.data, self.shape[0])
+
+
+class _RowUnpickler(pickle.Unpickler):
+    """Unpickler that knows the names that rows can need and the host's own unpickler allows; any other one stops it.
+
+    A crafted file can make it use much memory, as `pickle` does; it cannot make it run code.
+    Source: megatron-bridge 0.6.2, utils/safe_pickle.py (_NumpyRestrictedUnpickler).
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a name."""
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise _ForbiddenGlobalError(f"{module}.{name}") from None
+
+
+def _reconstruct(*_: object) -> _Array:
+    return _Array()
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> Any:
+    return dtype.numbers(data, 1)[0]
+
+
+_BUILTINS = (list, dict, tuple, set, frozenset, bytes, str, int, float, bool, complex)
+_ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
+    {
+        **{("builtins", kind.__name__): kind for kind in _BUILTINS},
+        ("collections", "OrderedDict"): OrderedDict,
+        ("_codecs", "encode"): codecs.encode,
+        ("numpy", "ndarray"): _Array,
+        ("numpy", "dtype"): _Dtype,
+        **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
+        **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
+    }
+)
 
 
 def _load_rows(path: Path) -> list[Any]:
     with path.open("rb") as stream:
         _check_header(stream)
-        array = RowUnpickler(stream).load()
-    if not isinstance(array, PickledArray) or not isinstance(array.data, list):
+        array = _RowUnpickler(stream).load()
+    if not isinstance(array, _Array) or not isinstance(array.data, list):
         raise _LayoutError(f"its pickle holds {_kind(array)}, no object array")
     if array.shape != (len(array.data),):
         raise _LayoutError(f"an array of shape {array.shape}; the host needs one dimension")
@@ -141,7 +232,7 @@ def _checked(row: Any, number: int) -> Row:
 def _elements(value: Any, number: int, key: str) -> Sequence[Any]:
     if isinstance(value, list | tuple):
         return value
-    if not isinstance(value, PickledArray):
+    if not isinstance(value, _Array):
         raise _LayoutError(f"row {number} {key} is {_kind(value)}, no list")
     try:
         return value.numbers()
@@ -159,7 +250,7 @@ def _list_type(elements: set[type]) -> str:
 
 
 def _kind(value: object) -> str:
-    if isinstance(value, PickledArray):
+    if isinstance(value, _Array):
         return "numpy.ndarray"
     return "None" if value is None else type(value).__name__
 
@@ -178,22 +269,6 @@ def _take(remaining: list[Any], first_row: int, max_tokens: int) -> list[Row]:
     return rows
 
 
-def _batch(rows: Sequence[Row], name: str, first_row: int) -> RowBatch:
-    ids, token_offsets = _flat(rows, INPUT_IDS, first_row)
-    mask, mask_offsets = _flat(rows, LOSS_MASK, first_row)
-    starts, start_offsets = _flat(rows, SEQ_START_ID, first_row)
-    return RowBatch(
-        shard=name,
-        first_row=first_row,
-        input_ids=ids,
-        token_offsets=token_offsets,
-        loss_mask=mask,
-        mask_offsets=mask_offsets,
-        seq_start_id=starts,
-        start_offsets=start_offsets,
-    )
-
-
 def _flat(rows: Sequence[Row], key: str, first_row: int) -> tuple[npt.NDArray[Any], IntArray]:
     """Return (values, int64 offsets) of one key.
 
@@ -210,7 +285,3 @@ def _flat(rows: Sequence[Row], key: str, first_row: int) -> tuple[npt.NDArray[An
     if values.ndim != 1 or not (values.dtype.kind == "i" or (key == LOSS_MASK and values.dtype.kind == "f")):
         raise _LayoutError(f"an element of {key} is no 64-bit integer")
     return values, offsets
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -52,13 +52,18 @@ def why_not_openable(paths: Sequence[Path]) -> dict[Path, str]:
     return reasons
 
 
+def is_as_recorded(path: Path, record: ShardRecord) -> bool:
+    """Say whether a file has the size and the sha256 of a shard's record."""
+    return path.stat().st_size == record.num_bytes and hash_file(path) == record.sha256
+
+
 def refuse_deadly(path: Path, record: ShardRecord) -> None:
     """Make sure that a shard can be opened: it is what its record says, or a child process opened it.
 
     Raises:
         ArtifactError: opening it would end this process, without a word of ours.
     """
-    if not path.is_file() or (path.stat().st_size == record.num_bytes and hash_file(path) == record.sha256):
+    if not path.is_file() or is_as_recorded(path, record):
         return
     for reason in why_not_openable([path]).values():
         raise ArtifactError(f"{record.path} cannot be read: {reason}. Build the artifact again.")

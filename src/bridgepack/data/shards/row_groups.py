@@ -1,6 +1,6 @@
 """Reads Parquet shards: row groups as flat arrays, single rows, and footers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 from bridgepack.data.reading.inputs import file_stamp
 from bridgepack.data.shards.arrow_numbers import numpy_array
 from bridgepack.errors import ArtifactError
-from bridgepack.records import INPUT_IDS, LOSS_MASK, SEQ_START_ID, PackedRow, RowBatch, ShardFacts
-
-_COLUMNS = (INPUT_IDS, LOSS_MASK, SEQ_START_ID)
+from bridgepack.records import INPUT_IDS, ROW_COLUMNS, PackedRow, RowBatch, ShardFacts
 
 
 def iter_row_groups(
@@ -50,9 +48,12 @@ def batch_of_table(table: Any, name: str, first_row: int) -> RowBatch:
     Raises:
         ArtifactError: when a row or an element is null, or a column is no list.
     """
-    (ids, token_offsets), (mask, mask_offsets), (starts, start_offsets) = (
-        _flat(table, column, name) for column in _COLUMNS
-    )
+    return row_batch(name, first_row, [_flat(table, column, name) for column in ROW_COLUMNS])
+
+
+def row_batch(name: str, first_row: int, columns: Iterable[tuple[Any, Any]]) -> RowBatch:
+    """Return rows whose ids, masks and starts are given as (values, offsets)."""
+    (ids, token_offsets), (mask, mask_offsets), (starts, start_offsets) = columns
     return RowBatch(
         shard=name,
         first_row=first_row,
@@ -147,10 +148,12 @@ def _tables(file: Any, groups: list[int], max_tokens: int) -> Iterator[Any]:
     """Yield the rows of some row groups; of a single one that is too large, piece by piece."""
     first = file.metadata.row_group(groups[0])
     if len(groups) > 1 or _tokens_in(first) <= max_tokens:
-        yield file.read_row_groups(groups, columns=list(_COLUMNS), use_threads=False)
+        yield file.read_row_groups(groups, columns=list(ROW_COLUMNS), use_threads=False)
         return
     num_rows = max(first.num_rows * max_tokens // _tokens_in(first), 1)
-    for batch in file.iter_batches(batch_size=num_rows, row_groups=groups, columns=list(_COLUMNS), use_threads=False):
+    for batch in file.iter_batches(
+        batch_size=num_rows, row_groups=groups, columns=list(ROW_COLUMNS), use_threads=False
+    ):
         yield pa.Table.from_batches([batch])
 
 

@@ -135,13 +135,16 @@ def opened_store(folder: Path) -> Iterator[TokenStore]:
 
 
 @contextmanager
-def emptied_store(folder: Path) -> Iterator[TokenStore]:
-    """Give a store from which files may be removed: no build is using it.
+def store_at(folder: Path, *, is_emptied: bool) -> Iterator[TokenStore]:
+    """Give the store in a folder; where it `is_emptied`, no build is using it, and files may be removed.
 
     Raises:
         StoreError: when the folder is no store, or a build is using it.
     """
     store = existing_store(folder)
+    if not is_emptied:
+        yield store
+        return
     descriptor = os.open(store.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o666)
     with _flocked(descriptor, fcntl.LOCK_EX, f"a build is using the token store {str(folder)!r}"):
         yield store

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
-from bridgepack.data.shards.arrow_numbers import arrow_lists, numpy_array
+from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_lists, arrow_text, numpy_array
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
@@ -123,8 +123,8 @@ class TokenFileWriter:
         lists = [
             arrow_lists(values, np.array([0, len(values)]), _SCHEMA.field(name).type) for name, values in arrays.items()
         ]
-        others = [[json.dumps(list(self._kinds))], [self._num_rows], [self._num_blank_lines]]
-        batch = pa.RecordBatch.from_arrays([*lists, *map(pa.array, others)], schema=_SCHEMA)
+        counts = [arrow_array(np.array([count])) for count in (self._num_rows, self._num_blank_lines)]
+        batch = pa.RecordBatch.from_arrays([*lists, arrow_text(json.dumps(list(self._kinds))), *counts], schema=_SCHEMA)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
             stream.write_batch(batch)
         digest = bytes.fromhex(hash_file(path))

@@ -1,11 +1,10 @@
 """What lies in a token store, what of it may go, and whether it is whole."""
 
 import json
-import os
 import shutil
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from bridgepack.data.store.store import (
     TOKEN_SUFFIX,
     TOKENIZATIONS,
     TokenStore,
-    emptied_store,
     existing_store,
+    store_at,
 )
 from bridgepack.data.store.token_file import check_token_file, count_tokens
 from bridgepack.data.tasks import Progress, SilentProgress
@@ -64,15 +63,6 @@ class StoreListing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PruneRules:
-    """What may go."""
-
-    is_unused: bool = False  #: files that no artifact was made of which is still there
-    older_than_s: float | None = None  #: files that were not used for so many seconds
-    max_bytes: int | None = None  #: those not used for longest, until the rest is not larger
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
     """What went, or would go: (file, bytes, why) of each, and the size of the token files that stay."""
 
@@ -101,10 +91,11 @@ def list_store(folder: Path) -> StoreListing:
     """
     store = existing_store(folder)
     entries = [_entry(path) for path in (store.folder / TOKENIZATIONS).glob("*") if path.is_dir()]
-    artifacts = []
-    for record in iter_build_records(store):
-        files = _files_of(store, record)
-        artifacts.append(
+    records = [(record, _files_of(store, record)) for record in iter_build_records(store)]
+    return StoreListing(
+        folder=str(store.folder),
+        tokenizations=tuple(sorted(entries, key=lambda entry: (-entry.num_bytes, entry.key))),
+        artifacts=tuple(
             ArtifactEntry(
                 output=str(record.output),
                 fingerprint=record.fingerprint,
@@ -112,36 +103,56 @@ def list_store(folder: Path) -> StoreListing:
                 num_ranges=len(files),
                 num_missing=sum(not path.is_file() for path in files),
             )
-        )
-    return StoreListing(
-        folder=str(store.folder),
-        tokenizations=tuple(sorted(entries, key=lambda entry: (-entry.num_bytes, entry.key))),
-        artifacts=tuple(artifacts),
+            for record, files in records
+        ),
     )
 
 
-def prune_store(folder: Path, rules: PruneRules, *, is_dry_run: bool = False) -> Pruned:
+def prune_store(
+    folder: Path,
+    *,
+    is_unused: bool = False,
+    older_than_s: float | None = None,
+    max_bytes: int | None = None,
+    is_dry_run: bool = False,
+) -> Pruned:
     """Remove token files by some rules, and what builds that were ended left; return what went.
+
+    Args:
+        folder: of the store.
+        is_unused: files go that no artifact was made of which is still there.
+        older_than_s: files go that were not used for so many seconds.
+        max_bytes: files go that were not used for longest, until the rest is not larger.
+        is_dry_run: nothing goes.
 
     Raises:
         StoreError: when the folder is no store, or a build is using it.
     """
-    with ExitStack() as stack:
-        store = existing_store(folder) if is_dry_run else stack.enter_context(emptied_store(folder))
+    oldest_s = float("-inf") if older_than_s is None else time.time() - older_than_s
+    with store_at(folder, is_emptied=not is_dry_run) as store:
         files = {path: path.stat() for path in _token_files(store)}
-        chosen = _chosen(store, files, rules)
-        unfinished = [] if is_dry_run else store.unfinished()
+        chosen = dict.fromkeys(_unused(store, files), UNUSED) if is_unused else {}
+        chosen |= {path: OLD for path, status in files.items() if status.st_mtime < oldest_s}
+        num_bytes_kept = sum(status.st_size for path, status in files.items() if path not in chosen)
+        for path in sorted(files.keys() - chosen, key=lambda path: (files[path].st_mtime_ns, path)):
+            if max_bytes is None or num_bytes_kept <= max_bytes:
+                break
+            chosen[path] = OVER_SIZE
+            num_bytes_kept -= files[path].st_size
         removed = [(str(path), files[path].st_size, why) for path, why in sorted(chosen.items())]
-        removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
         if not is_dry_run:
-            for path in [*chosen, *unfinished]:
+            unfinished = store.unfinished()
+            removed += [(str(path), path.stat().st_size, UNFINISHED) for path in unfinished]
+            for path in [*chosen, *unfinished, *_idle(store, is_unused, oldest_s)]:
                 path.unlink(missing_ok=True)
-            _tidy(store, rules)
+            for tokenization in (store.folder / TOKENIZATIONS).glob("*"):
+                if not any(tokenization.glob(f"*/*{TOKEN_SUFFIX}")):
+                    shutil.rmtree(tokenization)
         return Pruned(
             folder=str(store.folder),
             removed=tuple(removed),
             num_bytes=sum(size for _, size, _ in removed),
-            num_bytes_kept=sum(status.st_size for path, status in files.items() if path not in chosen),
+            num_bytes_kept=num_bytes_kept,
             is_dry_run=is_dry_run,
         )
 
@@ -155,14 +166,12 @@ def verify_store(
         StoreError: when the folder is no store, or files are to be removed and a build is using it.
     """
     shown = progress or SilentProgress()
-    with ExitStack() as stack:
-        store = stack.enter_context(emptied_store(folder)) if removes else existing_store(folder)
+    with store_at(folder, is_emptied=removes) as store, plain_runner(num_workers) as runner:
         files = sorted(_token_files(store))
         sizes = [path.stat().st_size for path in files]
         shown.start("Verifying", sum(sizes), "files")
         broken = []
-        runner = stack.enter_context(plain_runner(num_workers))
-        for path, size, reason in zip(files, sizes, runner.run(what_is_wrong, files), strict=True):
+        for path, size, reason in zip(files, sizes, runner.run(_what_is_wrong, files), strict=True):
             if reason:
                 broken.append((str(path), reason))
                 if removes:
@@ -173,7 +182,7 @@ def verify_store(
         return Verified(folder=str(store.folder), num_files=len(files), broken=tuple(broken), were_removed=were_removed)
 
 
-def what_is_wrong(path: Path) -> str:
+def _what_is_wrong(path: Path) -> str:
     """Return why a token file is broken; empty where it is not."""
     try:
         check_token_file(path)
@@ -216,38 +225,15 @@ def _files_of(store: TokenStore, record: BuildRecord) -> list[Path]:
     return [store.path_of(item.token_file) for ranges in record.ranges.values() for item in ranges]
 
 
-def _chosen(store: TokenStore, files: dict[Path, os.stat_result], rules: PruneRules) -> dict[Path, str]:
-    """Return file -> why it goes."""
-    chosen: dict[Path, str] = {}
-    if rules.is_unused:
-        records = [record for record in iter_build_records(store) if record.is_there]
-        used = {path for record in records for path in _files_of(store, record)}
-        chosen.update({path: UNUSED for path in files if path not in used})
-    if rules.older_than_s is not None:
-        oldest_s = time.time() - rules.older_than_s
-        chosen.update({path: OLD for path, status in files.items() if status.st_mtime < oldest_s})
-    if rules.max_bytes is not None:
-        rest = [path for path in files if path not in chosen]
-        size = sum(files[path].st_size for path in rest)
-        for path in sorted(rest, key=lambda path: (files[path].st_mtime_ns, path)):
-            if size <= rules.max_bytes:
-                break
-            chosen[path] = OVER_SIZE
-            size -= files[path].st_size
-    return chosen
+def _unused(store: TokenStore, files: Iterable[Path]) -> list[Path]:
+    """Return the files that no artifact was made of which is still there."""
+    records = [record for record in iter_build_records(store) if record.is_there]
+    used = {path for record in records for path in _files_of(store, record)}
+    return [path for path in files if path not in used]
 
 
-def _tidy(store: TokenStore, rules: PruneRules) -> None:
-    """Remove folders without token files, and records of artifacts that are gone."""
-    for folder in (store.folder / TOKENIZATIONS).glob("*"):
-        if not any(folder.glob(f"*/*{TOKEN_SUFFIX}")):
-            shutil.rmtree(folder)
-    if rules.is_unused:
-        for record in iter_build_records(store):
-            if not record.is_there:
-                record.path.unlink()
-    if rules.older_than_s is not None:
-        oldest_s = time.time() - rules.older_than_s
-        for path in (store.folder / INPUTS).glob("*.json"):
-            if path.stat().st_mtime < oldest_s:
-                path.unlink()
+def _idle(store: TokenStore, is_unused: bool, oldest_s: float) -> Iterator[Path]:
+    """Yield the records of artifacts that are gone, and what is known of inputs that were not read for long."""
+    if is_unused:
+        yield from [record.path for record in iter_build_records(store) if not record.is_there]
+    yield from [path for path in (store.folder / INPUTS).glob("*.json") if path.stat().st_mtime < oldest_s]

@@ -7,64 +7,48 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 from bridgepack.data.tasks import Beat, InThisProcess, Runner, TaskFailure, in_order, result_of
-from bridgepack.data.workers.process import Worker, WorkerDiedError, limit_memory
+from bridgepack.data.workers.process import Worker, limit_memory
 from bridgepack.errors import DataError
 
 #: A worker that shows no sign of life for so long, after it began to show some, is taken for stuck.
 STALL_S = 600.0
 #: Tasks that wait for a worker, and results that wait for their turn, per worker.
 _MAX_WAITING, _MAX_UNREAD = 1, 4
-#: Workers replaced in one build; a machine or a tokenizer that needs more is not helped by going on.
-_MAX_DEATHS = 200
-_LOADING_DIED = (
-    "the process that loads the tokenizer ended with {}, most often because memory ran out. What is finished is kept; "
-    "free memory and run the same command again."
-)
 
 
 class WorkerPool:
     """Runs tasks in workers; its methods are for one thread."""
 
-    def __init__(
-        self,
-        num_workers: int = 1,
-        *,
-        memory_bytes: int | None = None,
-        warm_up: Callable[[], Any] | None = None,
-        stall_s: float = STALL_S,
-    ) -> None:
-        """Start nothing yet.
-
-        Args:
-            num_workers: most at a time.
-            memory_bytes: what all of them together may use beyond what each has once it is warm; None for no limit.
-            warm_up: what a worker runs before its first task, unless something was begun there.
-            stall_s: seconds without a sign of life after which a worker is ended.
-        """
-        self.stall_s = stall_s
+    def __init__(self, num_workers: int = 1, *, memory_bytes: int | None = None) -> None:
+        """Start nothing yet; the arguments are those of `widen`, where None stands for no limit."""
         self._lock = threading.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._in_flight: set[Future[Any]] = set()
-        self._num_deaths = 0
         self._is_closed = False
-        self._allow(num_workers, memory_bytes, warm_up)
+        self._allow(num_workers, memory_bytes, None)
 
     def begin[R](self, function: Callable[[], R]) -> Callable[[], R]:
         """Begin to run a function in the first worker; return what waits for its result.
 
         That raises what the function raises for users, and DataError when the worker dies.
         """
-        future: Future[R] = self._threads.submit(self._begun, function)
-        return future.result
+        future = self._threads.submit(self._outcome, _without_task, function, None)
+        return lambda: _loaded(future.result())
 
     def widen(self, num_workers: int, memory_bytes: int, warm_up: Callable[[], Any] | None) -> None:
-        """Go on with more workers, once all that was begun is over; the arguments are those of the pool."""
+        """Go on with more workers, once all that was begun is over.
+
+        Args:
+            num_workers: most at a time.
+            memory_bytes: what all of them together may use beyond what each has once it is warm.
+            warm_up: what a worker runs before its first task, unless something was begun there.
+        """
         self._threads.shutdown()
         self._allow(num_workers, memory_bytes, warm_up)
 
@@ -79,10 +63,8 @@ class WorkerPool:
         """Return what becomes of a task that has all the memory."""
         wait(self._in_flight)
         self._dismiss()
-        future = self._submit(function, task, self._memory_bytes)
-        wait([future])
+        result: R | TaskFailure = self._submit(function, task, self._memory_bytes).result()
         self._dismiss()
-        result: R | TaskFailure = future.result()
         return result
 
     def close(self) -> None:
@@ -120,51 +102,33 @@ class WorkerPool:
         for worker in idle:
             worker.end()
 
-    def _begun(self, function: Callable[[], Any]) -> Any:
-        try:
-            with self._worker(None) as worker:
-                return result_of(worker.call(_without_task, function))
-        except WorkerDiedError as death:
-            raise DataError(_LOADING_DIED.format(death)) from None
-
     def _outcome(self, function: Callable[[Any, Beat], Any], task: Any, memory_bytes: int | None) -> Any:
-        """Run a task in a worker; a worker that dies is the failure of its task.
+        """Run a task in an idle worker, or a new one: there are never more than threads. A death is the task's failure.
 
         Raises:
             BridgepackError, OSError: what the task raised.
-            DataError: when too many died.
         """
-        try:
-            with self._worker(memory_bytes) as worker:
-                return worker.call(function, task, stall_s=self.stall_s)
-        except WorkerDiedError as death:
-            self._count(death)
-            seen = f"no sign of life for {self.stall_s:.0f} seconds"
-            return TaskFailure(
-                task=task,
-                kind="stalled" if death.was_stalled else "died",
-                detail=seen if death.was_stalled else f"{death.last_words}the process ended with {death.ending}",
-                is_memory=death.is_memory,
-                last_beat=death.last_beat,
-            )
-
-    @contextmanager
-    def _worker(self, memory_bytes: int | None) -> Iterator[Worker]:
-        """Give an idle worker, or a new one; there are never more than threads."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
-        worker = worker or self._started()
+        calls = [(function, task)]
+        if memory_bytes is not None and (worker is None or not worker.is_limited):
+            calls.insert(0, (limit_memory, memory_bytes))
+        if worker is None:
+            worker = self._started()
+            calls = calls if self._warm_up is None else [(_without_task, self._warm_up), *calls]
         try:
-            if memory_bytes is not None and not worker.is_limited:
-                worker.call(limit_memory, memory_bytes)
-                worker.is_limited = True
-            yield worker
+            for call in calls:
+                outcome = worker.call(*call, STALL_S)
+                if worker.is_over:
+                    break
+                worker.is_limited |= call[0] is limit_memory
         finally:
             with self._lock:
                 if worker.is_over:
                     self._workers.discard(worker)
                 else:
                     self._idle.append(worker)
+        return replace(outcome, task=task) if isinstance(outcome, TaskFailure) else outcome
 
     def _started(self) -> Worker:
         worker = Worker()
@@ -172,18 +136,7 @@ class WorkerPool:
             self._workers.add(worker)
             if self._is_closed:
                 worker.kill()
-        if self._warm_up is not None:
-            worker.call(_without_task, self._warm_up)
         return worker
-
-    def _count(self, death: WorkerDiedError) -> None:
-        with self._lock:
-            self._num_deaths += 1
-        if self._num_deaths > _MAX_DEATHS:
-            raise DataError(
-                f"{self._num_deaths} worker processes died, the last one with {death}. What is finished is kept. Use "
-                "fewer --workers, more --memory, or other versions of the libraries."
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -214,6 +167,15 @@ def plain_runner(num_workers: int) -> Iterator[PlainRunner]:
         return
     with WorkerPool(num_workers) as pool:
         yield PlainRunner(pool)
+
+
+def _loaded[R](outcome: R | TaskFailure) -> R:
+    if isinstance(outcome, TaskFailure) and outcome.kind == "died":
+        raise DataError(
+            f"loading the tokenizer: {outcome.detail}, most often because memory ran out. What is finished is kept; "
+            "free memory and run the same command again."
+        )
+    return result_of(outcome)
 
 
 def _without_beat[T, R](function: Callable[[T], R], task: T, _: Beat) -> R:

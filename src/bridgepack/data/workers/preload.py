@@ -64,7 +64,8 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         named = as_sources(recipe.data.train) + as_sources(recipe.data.validation)
         local = tuple(source for source in named if isinstance(source, str) and scheme_of(source) is None)
         num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
-        load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
+        stage = load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
+        stage.tokenizer.identity()  # finds out what the tokenizer keeps: its size and its template
 
 
 _import_transformers()

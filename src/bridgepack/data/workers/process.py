@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from bridgepack.data.tasks import Beat, failure_of, is_meant_for_users
+from bridgepack.data.tasks import Beat, TaskFailure, failure_of, is_meant_for_users
 from bridgepack.data.tokenizers.frameworks import hide_frameworks
 from bridgepack.data.workers.memory import collect_rarely
 
@@ -52,40 +52,6 @@ _ERROR_OUTPUT, _TAIL_BYTES = 2, 2000
 _ENDED_S = 1.0
 
 
-@dataclass(kw_only=True)
-class WorkerDiedError(Exception):
-    """A worker that ended in the middle of a task: exit code, the end of its error output, the number of its last beat.
-
-    `was_stalled` says that it was ended, because it showed no sign of life.
-    """
-
-    code: int
-    errors: str
-    last_beat: int
-    was_stalled: bool
-
-    def __str__(self) -> str:
-        """Say how it ended."""
-        return f"{self.last_words}{self.ending}"
-
-    @property
-    def ending(self) -> str:
-        """Its exit code in words: -9 -> `SIGKILL`, 3 -> `exit code 3`."""
-        names = {-item: item.name for item in signal.Signals}
-        return names.get(self.code, f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}")
-
-    @property
-    def last_words(self) -> str:
-        """The last line of its errors, to be followed by how it ended; empty where there is none."""
-        last = self.errors.strip().rpartition("\n")[-1].strip()
-        return f"{last[:200]}; " if last else ""
-
-    @property
-    def is_memory(self) -> bool:
-        """Memory ran out, as far as one can tell."""
-        return (self.code == -signal.SIGKILL and not self.was_stalled) or "memory" in self.errors
-
-
 class Worker:
     """A process that runs tasks; its caller talks to it from one thread at a time."""
 
@@ -107,14 +73,13 @@ class Worker:
         """It ended, as its caller knows."""
         return self._connection.closed
 
-    def call(self, function: Callable[[Any, Beat], Any], task: Any, *, stall_s: float | None = None) -> Any:
-        """Return what a function gives for a task, or its failure where it raised what no user is meant to see.
+    def call(self, function: Callable[[Any, Beat], Any], task: Any, stall_s: float) -> Any:
+        """Return what a function gives for a task; a TaskFailure where the process ended, or what it raised is a fault.
 
         A task that shows no sign of life for `stall_s`, after it began to show some, is ended.
 
         Raises:
             BridgepackError, OSError: what it raised.
-            WorkerDiedError: when the process ends.
         """
         kind, value, last_beat = "beat", cast("Any", -1), -1
         try:
@@ -122,10 +87,12 @@ class Worker:
             while kind == "beat":
                 last_beat = value
                 if not self._connection.poll(stall_s if last_beat >= 0 else None):
-                    raise self._death(last_beat, was_stalled=True)
+                    self.end()
+                    detail = f"no sign of life for {stall_s:.0f} seconds"
+                    return TaskFailure(task=task, kind="stalled", detail=detail, last_beat=last_beat)
                 kind, value = self._connection.recv()
         except (EOFError, ConnectionError):
-            raise self._death(last_beat, was_stalled=False) from None
+            return self._death(task, last_beat)
         if kind == "error":
             raise value
         return replace(value, task=task) if kind == "failure" else value
@@ -137,21 +104,30 @@ class Worker:
     def end(self) -> None:
         """End it and wait until what it held is free."""
         self._process.kill()
+        self._join()
+
+    def _join(self) -> None:
         with _LOCK:
             self._process.join()
         self._connection.close()
 
-    def _death(self, last_beat: int, *, was_stalled: bool) -> WorkerDiedError:
-        if was_stalled:
-            self._process.kill()
-        with _LOCK:
-            self._process.join()
-        self._connection.close()
+    def _death(self, task: Any, last_beat: int) -> TaskFailure:
+        """Return how it ended: the last line of its errors, and its exit code in words, -9 -> `SIGKILL`."""
+        self._join()
         code = self._process.exitcode
         assert code is not None
         size = os.fstat(self._errors.fileno()).st_size
         errors = os.pread(self._errors.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0)).decode(errors="replace")
-        return WorkerDiedError(code=code, errors=errors, last_beat=last_beat, was_stalled=was_stalled)
+        last_line = errors.strip().rpartition("\n")[-1].strip()[:200]
+        names = {-item: item.name for item in signal.Signals}
+        ending = names.get(code, f"signal {-code}" if code < 0 else f"exit code {code}")
+        return TaskFailure(
+            task=task,
+            kind="died",
+            detail=f"{last_line}; the process ended with {ending}" if last_line else f"the process ended with {ending}",
+            is_memory=code == -signal.SIGKILL or "memory" in errors,
+            last_beat=last_beat,
+        )
 
 
 def preload(modules: Sequence[str], *recipe: object) -> None:

@@ -3,18 +3,16 @@
 import logging
 import os
 import re
-import secrets
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from bridgepack.data.tasks import Progress
+from bridgepack.data.tasks import Progress, Runner
 from bridgepack.data.workers.ray_runner import RayRunner, alive_nodes, first_sentence, num_cpus
 from bridgepack.data.workers.ray_tasks import WorkerSetup
 from bridgepack.errors import ConfigError
@@ -27,8 +25,6 @@ _CONNECT_S = 10.0
 _OBJECT_STORE_BYTES = 128 << 20
 #: For a cluster that is started here: no report to Ray's makers, no warnings about devices.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
-#: Names of sockets below a temporary folder must not be longer than the system allows.
-_MAX_FOLDER_CHARACTERS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,19 +57,13 @@ def ray_settings(address: str | None, num_workers: int | None = None) -> RaySett
 
 
 @contextmanager
-def ray_runner(
-    settings: RaySettings,
-    *,
-    setup: WorkerSetup,
-    shared: Sequence[Path],
-    progress: Progress,
-) -> Iterator[RayRunner]:
+def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress: Progress) -> Iterator[RayRunner]:
     """Give a runner on the cluster; what was started here is stopped at the end.
 
     Args:
         settings: which cluster.
         setup: what processes need before they run tasks.
-        shared: folders that every node must see.
+        here: runs tasks on this machine.
         progress: told how many nodes there are.
 
     Raises:
@@ -85,23 +75,24 @@ def ray_runner(
         nodes = alive_nodes(ray)
         progress.advance(len(nodes))
         progress.finish()
-        with _marks(shared) as marks:
-            yield RayRunner(
-                ray=ray,
-                setup=replace(setup, marks=marks),
-                num_workers=settings.num_workers,
-                slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
-            )
+        yield RayRunner(
+            ray=ray,
+            setup=setup,
+            num_workers=settings.num_workers,
+            slots_per_node=max(1, *(num_cpus(node) for node in nodes)),
+            here=here,
+        )
 
 
 def _import_ray() -> Any:
-    with _environment(_QUIET):  # Ray reads some of it when it is imported
-        try:
-            import ray
-        except ImportError as error:
-            raise ConfigError(
-                f"--engine ray needs Ray, which cannot be imported ({error}). {_INSTALL}, or use --engine local."
-            ) from None
+    for name, value in _QUIET.items():  # Ray reads some of it when it is imported
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(
+            f"--engine ray needs Ray, which cannot be imported ({error}). {_INSTALL}, or use --engine local."
+        ) from None
     return ray
 
 
@@ -116,13 +107,14 @@ def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
         if settings.address is not None:
             _refuse_silent_address(settings.address)
         else:
-            stack.enter_context(_environment(_QUIET))
+            # Names of sockets below a temporary folder must not be longer than the system allows.
+            folder = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True)
             options = {
                 "num_cpus": settings.num_workers or len(os.sched_getaffinity(0)),
                 "num_gpus": 0,
                 "object_store_memory": _OBJECT_STORE_BYTES,
                 "include_dashboard": False,
-                "_temp_dir": stack.enter_context(_short_folder()),
+                "_temp_dir": stack.enter_context(folder),
             }
         stack.callback(ray.shutdown)
         _init(ray, settings.address or "local", options)
@@ -130,15 +122,18 @@ def _connected(ray: Any, settings: RaySettings) -> Iterator[None]:
 
 
 def _init(ray: Any, address: str, options: Mapping[str, Any]) -> None:
+    before = signal.getsignal(signal.SIGTERM)  # connecting to Ray changes how this process takes being asked to end
     try:
-        with _termination_kept():
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, SystemExit) as error:
         where = "Ray cannot be started on this machine" if address == "local" else f"Ray at {address!r} does not answer"
         raise ConfigError(
             f"{where}: {first_sentence(error)}. Check `ray status` on the cluster's head, and that its Ray has the "
             f"same version as the one here, {ray.__version__}."
         ) from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _refuse_silent_address(address: str) -> None:
@@ -160,22 +155,6 @@ def _refuse_silent_address(address: str) -> None:
 
 
 @contextmanager
-def _marks(shared: Sequence[Path]) -> Iterator[dict[str, str]]:
-    """Give files in the shared folders with texts that no other folder has; they go afterwards."""
-    marks: dict[str, str] = {}
-    try:
-        for folder in shared:
-            text = secrets.token_hex(16)
-            path = folder / f".{text}.ray-mark"
-            marks[str(path)] = text
-            path.write_text(text, encoding="utf-8")
-        yield marks
-    finally:
-        for name in marks:
-            Path(name).unlink(missing_ok=True)
-
-
-@contextmanager
 def _silenced(ray: Any) -> Iterator[None]:
     """Keep pages on nodes that died, raylets' logs among them, out of the output; the runner has a sentence for it.
 
@@ -188,33 +167,3 @@ def _silenced(ray: Any) -> Iterator[None]:
         yield
     finally:
         module.print_to_stdstream = before
-
-
-def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder with a short name."""
-    place = tempfile.gettempdir()
-    place = place if len(place) <= _MAX_FOLDER_CHARACTERS else "/tmp"
-    return tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True)
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set."""
-    missing = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
-
-
-@contextmanager
-def _termination_kept() -> Iterator[None]:
-    """Keep how this process takes being asked to end; connecting to Ray changes that."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

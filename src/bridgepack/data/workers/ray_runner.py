@@ -2,24 +2,20 @@
 
 import logging
 import pickle
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bridgepack.data.tasks import Beat, TaskFailure, in_order
-from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task, run_task_apart
-from bridgepack.errors import ConfigError, DataError
+from bridgepack.data.tasks import Beat, Runner, TaskFailure, in_order
+from bridgepack.data.workers.ray_tasks import WorkerSetup, run_task
+from bridgepack.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 #: Times that Ray begins a task again whose worker or node died.
 _MAX_RETRIES = 3
 #: Tasks on their way, and results that wait for their turn, per task that can run at a time.
 _MAX_IN_FLIGHT, _MAX_UNREAD = 2, 4
-_LOOK_S = 1.0
-#: A cluster may lose its last node and get another one; for so long a build waits.
-_NO_CPU_S = 300.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,107 +26,55 @@ class RayRunner:
     setup: WorkerSetup  #: what processes need before they run tasks
     num_workers: int | None  #: most tasks at a time; None for as many as the cluster has CPUs
     slots_per_node: int  #: tasks that a machine runs at a time, at most
-    _in_flight: dict[Future[bytes], Any] = field(default_factory=dict)
+    here: Runner  #: runs what ends its worker on Ray every time, on this machine
     _nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    _looked_s: float = float("-inf")
-    _last_cpu_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Name what Ray is to run."""
-        # A task takes one CPU. Ray begins it again on another worker or node, as often as allowed.
-        options = {"max_retries": _MAX_RETRIES, "num_cpus": 1}
-        self._here, self._apart = (self.ray.remote(item).options(**options) for item in (run_task, run_task_apart))
-        self._setup = pickle.dumps(self.setup)
-        self._last_cpu_s = time.monotonic()
 
     def run[T, R](self, function: Callable[[T, Beat], R], tasks: Iterable[T]) -> Iterator[R | TaskFailure]:
         """Yield what becomes of each task, in order, as `Runner` says.
 
         Raises:
             BridgepackError, OSError: what a task raised.
-            DataError: when the cluster has no CPU any more.
+            ConfigError: a worker could not even begin, such as one without bridgepack.
         """
-        outstanding: set[Future[bytes]] = set()
+        remote = self.ray.remote(run_task).options(max_retries=_MAX_RETRIES, num_cpus=1)
+        setup, references = pickle.dumps(self.setup), {}
 
         def submit(task: T) -> Future[bytes]:
-            future = self._submit(self._here, function, task, self.slots_per_node)
-            outstanding.add(future)
+            reference = remote.remote(setup, pickle.dumps((function, task)), self.slots_per_node)
+            future: Future[bytes] = reference.future()
+            references[future] = reference
             return future
 
         try:
             for task, future in in_order(submit, tasks, self._most):
+                del references[future]
                 yield self._outcome(task, future)
-                outstanding.discard(future)
         finally:
-            self._give_up(outstanding)
+            for reference in references.values():
+                self.ray.cancel(reference, force=True)  # Ray's workers run one task; only ending them ends it
 
     def run_alone[T, R](self, function: Callable[[T, Beat], R], task: T) -> R | TaskFailure:
-        """Return what becomes of a task while no other one runs, in a process that may die."""
-        self._wait_for(self._in_flight)
-        future = self._submit(self._apart, function, task)
-        try:
-            self._wait_for([future])
-            result: R | TaskFailure = self._outcome(task, future)
-            return result
-        finally:
-            self._give_up([future])
-
-    def _submit(self, remote: Any, function: Callable[[Any, Beat], Any], task: Any, *arguments: Any) -> Future[bytes]:
-        call = pickle.dumps((function, task), protocol=pickle.HIGHEST_PROTOCOL)
-        reference = remote.remote(self._setup, call, *arguments)
-        future: Future[bytes] = reference.future()
-        self._in_flight[future] = reference
-        future.add_done_callback(self._in_flight.pop)
-        return future
-
-    def _wait_for(self, futures: Iterable[Future[bytes]]) -> None:
-        """Wait until tasks end, as long as the cluster has a CPU."""
-        while wait(list(futures), timeout=_LOOK_S).not_done:
-            self._slots()
+        """Return what becomes of a task in a process of this machine, which may die."""
+        return self.here.run_alone(function, task)
 
     def _most(self) -> tuple[int, int]:
-        """Return how many tasks may be under way, and how many may be under way or not read."""
-        slots = self._slots()
-        return slots if self.num_workers is not None else _MAX_IN_FLIGHT * slots, _MAX_UNREAD * slots
-
-    def _slots(self) -> int:
-        """Return how many tasks can run at a time now; nodes come and go.
-
-        Raises:
-            DataError: when there has been no CPU for minutes.
-        """
-        now_s = time.monotonic()
-        if now_s - self._looked_s > _LOOK_S:
-            self._looked_s = now_s
-            nodes = {node["NodeID"]: node for node in alive_nodes(self.ray)}
-            for lost in self._nodes.keys() - nodes.keys():
-                _LOG.warning(
-                    "the Ray node %s is gone; its tasks begin again elsewhere, and what it had finished is kept",
-                    self._nodes[lost]["NodeManagerHostname"],
-                )
-            self._nodes = nodes
-            if self._num_cpus():
-                self._last_cpu_s = now_s
-            elif now_s - self._last_cpu_s > _NO_CPU_S:
-                raise DataError(
-                    f"the Ray cluster has had no node with a CPU for {_NO_CPU_S:.0f} s. What is finished is kept; add "
-                    "nodes and run the same command again."
-                )
-        return max(1, min(self._num_cpus(), self.num_workers or self._num_cpus()))
-
-    def _num_cpus(self) -> int:
-        return sum(map(num_cpus, self._nodes.values()))
+        """Return how many tasks may be under way, and how many may be under way or not read; nodes come and go."""
+        nodes = {node["NodeID"]: node for node in alive_nodes(self.ray)}
+        for lost in self._nodes.keys() - nodes.keys():
+            _LOG.warning(
+                "the Ray node %s is gone; its tasks begin again elsewhere, and what it had finished is kept",
+                self._nodes[lost]["NodeManagerHostname"],
+            )
+        self._nodes = nodes
+        num_slots = max(1, sum(map(num_cpus, nodes.values())))
+        if self.num_workers is None:
+            return _MAX_IN_FLIGHT * num_slots, _MAX_UNREAD * num_slots
+        return min(num_slots, self.num_workers), _MAX_UNREAD * min(num_slots, self.num_workers)
 
     def _outcome(self, task: Any, future: Future[bytes]) -> Any:
-        """Return a result or a failure.
-
-        Raises:
-            BridgepackError, OSError: what the task raised.
-            ConfigError: a worker could not even begin, such as one without bridgepack.
-        """
         exceptions = self.ray.exceptions
         try:
-            kind, value = pickle.loads(future.result())  # noqa: S301 (Ray brought it from a worker of this build)
+            outcome = pickle.loads(future.result())  # noqa: S301 (Ray brought it from a worker of this build)
         except exceptions.RayTaskError as error:
             last_line = str(error).strip().splitlines()[-1].strip()
             raise ConfigError(
@@ -144,17 +88,9 @@ class RayRunner:
                 detail=f"Ray, after {_MAX_RETRIES + 1} tries: {first_sentence(error)}",
                 is_memory=isinstance(error, exceptions.OutOfMemoryError),
             )
-        if kind == "error":
-            raise value
-        return replace(value, task=task) if isinstance(value, TaskFailure) else value
-
-    def _give_up(self, futures: Iterable[Future[bytes]]) -> None:
-        """End what is still running of tasks whose results nobody will read."""
-        for future in futures:
-            reference = self._in_flight.pop(future, None)
-            if reference is not None:
-                # Ray's workers run one task; only ending them ends it.
-                self.ray.cancel(reference, force=True)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return replace(outcome, task=task) if isinstance(outcome, TaskFailure) else outcome
 
 
 def alive_nodes(ray: Any) -> list[Mapping[str, Any]]:
