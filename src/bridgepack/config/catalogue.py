@@ -106,9 +106,11 @@ def _hint(name: str, known: Iterable[str]) -> str:
 def _files() -> Iterator[Path]:
     """Yield the recipe files; Python files that do not import bridgepack are none."""
     for path in (path for folder in catalogue_folders() for path in sorted(folder.iterdir())):
-        if path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._":
-            if not _is_python(path) or _USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")):
-                yield path
+        is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
+        if is_recipe and _is_python(path):
+            is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
+        if is_recipe:
+            yield path
 
 
 def _is_python(path: Path) -> bool:

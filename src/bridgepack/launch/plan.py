@@ -15,8 +15,7 @@ from bridgepack import __version__
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.loading import load_cluster
+from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe

@@ -96,7 +96,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
 
     def _executor(self, name: str) -> run.Config[run.Executor]:
         if name.endswith(_CLUSTER_SUFFIXES):
-            from bridgepack.config.cluster.loading import load_cluster
+            from bridgepack.config.cluster.cluster import load_cluster
             from bridgepack.launch.executors import make_executor
 
             return make_executor(load_cluster(name), self.task).to_config()
