@@ -35,7 +35,6 @@ SAME = "Upstream's topology."
 SAME_TP_PP, SAME_TP_PP_EP = "Upstream's TP and PP.", "Upstream's TP, PP and EP."
 _STEP_TOKENS = 524288
 _STEP_PACKS = 16
-_DOCSTRING_COLUMNS = 112
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,30 +92,28 @@ class Model:
             **({"bridge_overrides": overrides} if overrides else {}),
             **self.sections,
         }
-
-        def recipe() -> SFTRecipe:
-            return SFTRecipe.from_mapping(copy.deepcopy(values))
-
-        recipe.__name__ = recipe.__qualname__ = name
-        recipe.__module__ = self.module
-        recipe.__doc__ = self._docstring(values, why, state_gib)
-        return recipe
-
-    def _docstring(self, values: Mapping[str, Any], why: str, state_gib: float) -> str:
-        topology, tokens = values["parallelism"], values["packing"]["packed_sequence_size"]
-        num_gpus, ranks = topology["num_gpus"], topology.get("context_parallel_size", 1)
-        title = self.title or self.hub_id.rpartition("/")[2]
-        summary = (
-            f"Return {'full SFT' if values['method']['kind'] == 'full' else 'LoRA'} of {title} in packs of "
-            f"{tokens} tokens on {num_gpus} H100{'s' if num_gpus > 1 else ''}: {_topology(topology)}."
-        )
-        sentences = [
+        ranks, title = sizes.get("CP", 1), self.title or self.hub_id.rpartition("/")[2]
+        sentences = (
             why,
-            f"CP {ranks} leaves {tokens // ranks} tokens to a rank." if ranks > 1 else "",
-            "Whole layers are recomputed." if values["model"]["recompute"] else "",
+            f"CP {ranks} leaves {packed_sequence_size // ranks} tokens to a rank." if ranks > 1 else "",
+            "Whole layers are recomputed." if recompute else "",
             f"{state_gib:g} GiB of state per GPU.",
-        ]
-        return f"{summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), _DOCSTRING_COLUMNS)}"
+        )
+        summary = f"of {title} in packs of {packed_sequence_size} tokens on {machines(values['parallelism'])}."
+        return recipe_function(self.module, values, summary, *sentences)
+
+
+def recipe_function(module: str, values: Mapping[str, Any], summary: str, *sentences: str) -> Callable[[], SFTRecipe]:
+    """Return a function of a module that gives the recipe of `values`, with its name and a docstring."""
+
+    def recipe() -> SFTRecipe:
+        return SFTRecipe.from_mapping(copy.deepcopy(values))
+
+    recipe.__name__ = recipe.__qualname__ = values["name"]
+    recipe.__module__ = module
+    task = "full SFT" if values["method"]["kind"] == "full" else "LoRA"
+    recipe.__doc__ = f"Return {task} {summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), 112)}"
+    return recipe
 
 
 def more_tp(size: int, upstream: int) -> str:
@@ -135,10 +132,12 @@ def more_gpus(kept: str, upstream: int, state_gib: int) -> str:
     return f"Upstream's {kept}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
 
 
-def _topology(parallelism: Mapping[str, Any]) -> str:
-    """Return parallel sizes over 1 as a docstring has them: `TP 2 x CP 4 x DP 1, EP 8`."""
+def machines(parallelism: Mapping[str, Any]) -> str:
+    """Return GPUs, and parallel sizes over 1, as a docstring has them: `8 H100s: TP 2 x CP 4 x DP 1, EP 8`."""
     sizes = {short: parallelism.get(field, 1) for short, field in _SIZES.items()}
     ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
     shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]
     experts = f", EP {sizes['EP']}" if sizes["EP"] > 1 else ""
-    return " x ".join([*shared, f"DP {parallelism['num_gpus'] // ranks}"]) + experts
+    num_gpus = parallelism["num_gpus"]
+    gpus = f"{num_gpus} H100{'s' if num_gpus > 1 else ''}"
+    return f"{gpus}: {' x '.join([*shared, f'DP {num_gpus // ranks}'])}{experts}"
