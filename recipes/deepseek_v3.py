@@ -3,10 +3,6 @@
 Upstream has recipes for pretraining only, so the base is its common one around the model from the hub. The layers that
 predict further tokens are left out: they ignore loss masks and boundaries of packs. Positions reach 163840. TP, PP and
 EP of full SFT are those of upstream's pretraining on 256 GPUs; its steps are long enough to fill 8 pipeline stages.
-
-State per GPU, as the docstrings name it: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16
-weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data-parallel ranks), and parameters of
-experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
 
 from typing import Any
@@ -19,10 +15,9 @@ _MARKERS = {
     "assistant_end": "<｜end▁of▁sentence｜>",
     "other_role_starts": {"user": "<｜User｜>"},
 }
-_DEEPSEEK_V3 = Model(
+_V3 = Model(
     module=__name__,
     stem="deepseek_v3",
-    title="DeepSeek-V3",
     hub_id="deepseek-ai/DeepSeek-V3",
     full="deepseek-ai/DeepSeek-V3",
     lora="deepseek-ai/DeepSeek-V3",
@@ -38,27 +33,27 @@ def _last_stage(num_layers: int) -> dict[str, Any]:
     return {"model": {"num_layers_in_last_pipeline_stage": num_layers}}
 
 
-deepseek_v3_sft_256gpu_h100_bf16_recipe = _DEEPSEEK_V3.row(
-    "sft", 4096, 256, "", state_gib=50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
+deepseek_v3_sft_256gpu_h100_bf16_recipe = _V3.row(
+    "sft", 4096, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
 )
-deepseek_v3_sft_256gpu_h100_bf16_8k_recipe = _DEEPSEEK_V3.row(
-    "sft", 8192, 256, "", state_gib=50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
+deepseek_v3_sft_256gpu_h100_bf16_8k_recipe = _V3.row(
+    "sft", 8192, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, EP=32, ETP=1
 )
-deepseek_v3_sft_256gpu_h100_bf16_32k_recipe = _DEEPSEEK_V3.row(
-    "sft", 32768, 256, "", state_gib=50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=4, EP=32, ETP=1
+deepseek_v3_sft_256gpu_h100_bf16_32k_recipe = _V3.row(
+    "sft", 32768, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=4, EP=32, ETP=1
 )
-deepseek_v3_sft_256gpu_h100_bf16_128k_recipe = _DEEPSEEK_V3.row(
-    "sft", 131072, 256, "", state_gib=50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=16, EP=32, ETP=1
+deepseek_v3_sft_256gpu_h100_bf16_128k_recipe = _V3.row(
+    "sft", 131072, 256, "", 50, recompute="full", overrides=_last_stage(5), TP=2, PP=8, CP=16, EP=32, ETP=1
 )
-deepseek_v3_peft_32gpu_h100_bf16_recipe = _DEEPSEEK_V3.row(
-    "peft", 4096, 32, "", state_gib=46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
+deepseek_v3_peft_32gpu_h100_bf16_recipe = _V3.row(
+    "peft", 4096, 32, "", 46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
 )
-deepseek_v3_peft_32gpu_h100_bf16_8k_recipe = _DEEPSEEK_V3.row(
-    "peft", 8192, 32, "", state_gib=46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
+deepseek_v3_peft_32gpu_h100_bf16_8k_recipe = _V3.row(
+    "peft", 8192, 32, "", 46, recompute="full", overrides=_last_stage(13), PP=4, EP=8
 )
-deepseek_v3_peft_64gpu_h100_bf16_32k_recipe = _DEEPSEEK_V3.row(
-    "peft", 32768, 64, "", state_gib=23, recompute="full", overrides=_last_stage(5), PP=8, CP=4, EP=8
+deepseek_v3_peft_64gpu_h100_bf16_32k_recipe = _V3.row(
+    "peft", 32768, 64, "", 23, recompute="full", overrides=_last_stage(5), PP=8, CP=4, EP=8
 )
-deepseek_v3_peft_128gpu_h100_bf16_128k_recipe = _DEEPSEEK_V3.row(
-    "peft", 131072, 128, "", state_gib=14, recompute="full", overrides=_last_stage(5), PP=8, CP=16, EP=16
+deepseek_v3_peft_128gpu_h100_bf16_128k_recipe = _V3.row(
+    "peft", 131072, 128, "", 14, recompute="full", overrides=_last_stage(5), PP=8, CP=16, EP=16
 )

@@ -3,15 +3,11 @@
 Positions reach 32768. Windowed attention rules out the ring of context parallelism, and one key-value head rules out
 all-to-all, so 32768 tokens are spread by tensor parallelism: 262144 logits a token need it. The larger Gemma 3 models
 are vision-language ones, whose recipes upstream trains unpacked.
-
-State per GPU, as the docstrings name it: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16
-weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data-parallel ranks); of 2 bytes for LoRA.
-Activations and logits come on top.
 """
 
-from bridgepack.config.recipe.rows import Model, more_tp
+from bridgepack.config.recipe.rows import SAME, Model, more_tp
 
-_GEMMA_3_1B = Model(
+_1B = Model(
     module=__name__,
     stem="gemma3_1b",
     title="Gemma 3 1B",
@@ -20,9 +16,9 @@ _GEMMA_3_1B = Model(
     lora="gemma3_1b_peft_1gpu_h100_bf16_config",
 )
 
-gemma3_1b_sft_1gpu_h100_bf16_recipe = _GEMMA_3_1B.row("sft", 4096, 1, "Upstream's topology.", state_gib=17)
-gemma3_1b_sft_1gpu_h100_bf16_8k_recipe = _GEMMA_3_1B.row("sft", 8192, 1, "Upstream's topology.", state_gib=17)
-gemma3_1b_sft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row("sft", 32768, 4, more_tp(4, 1), state_gib=4, TP=4)
-gemma3_1b_peft_1gpu_h100_bf16_recipe = _GEMMA_3_1B.row("peft", 4096, 1, "Upstream's topology.", state_gib=2)
-gemma3_1b_peft_1gpu_h100_bf16_8k_recipe = _GEMMA_3_1B.row("peft", 8192, 1, "Upstream's topology.", state_gib=2)
-gemma3_1b_peft_4gpu_h100_bf16_32k_recipe = _GEMMA_3_1B.row("peft", 32768, 4, more_tp(4, 1), state_gib=0.5, TP=4)
+gemma3_1b_sft_1gpu_h100_bf16_recipe = _1B.row("sft", 4096, 1, SAME, 17)
+gemma3_1b_sft_1gpu_h100_bf16_8k_recipe = _1B.row("sft", 8192, 1, SAME, 17)
+gemma3_1b_sft_4gpu_h100_bf16_32k_recipe = _1B.row("sft", 32768, 4, more_tp(4, 1), 4, TP=4)
+gemma3_1b_peft_1gpu_h100_bf16_recipe = _1B.row("peft", 4096, 1, SAME, 2)
+gemma3_1b_peft_1gpu_h100_bf16_8k_recipe = _1B.row("peft", 8192, 1, SAME, 2)
+gemma3_1b_peft_4gpu_h100_bf16_32k_recipe = _1B.row("peft", 32768, 4, more_tp(4, 1), 0.5, TP=4)

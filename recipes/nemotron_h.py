@@ -1,15 +1,11 @@
 """Recipes for Nemotron-3 Nano: full SFT and LoRA in packs of 4096, 8192, 32768 and 131072 tokens.
 
 Mamba, attention and experts in turn; positions reach 262144. LoRA adapts the Mamba projections too.
-
-State per GPU, as the docstrings name it: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16
-weights, fp32 gradients, fp32 weights and both moments of Adam, spread over data-parallel ranks), and parameters of
-experts / (EP x PP) of 2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
 
-from bridgepack.config.recipe.rows import Model, more_gpus
+from bridgepack.config.recipe.rows import SAME, SAME_TP_PP_EP, Model, more_gpus
 
-_NEMOTRON_3_NANO = Model(
+_NANO = Model(
     module=__name__,
     stem="nemotron_3_nano",
     title="Nemotron-3 Nano 30B-A3B",
@@ -19,27 +15,21 @@ _NEMOTRON_3_NANO = Model(
     lora_targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "in_proj", "out_proj"),
 )
 
-nemotron_3_nano_sft_16gpu_h100_bf16_recipe = _NEMOTRON_3_NANO.row(
-    "sft", 4096, 16, more_gpus("TP, PP and EP", 8, 77), state_gib=55, recompute="full", EP=8
+nemotron_3_nano_sft_16gpu_h100_bf16_recipe = _NANO.row(
+    "sft", 4096, 16, more_gpus("TP, PP and EP", 8, 77), 55, recompute="full", EP=8
 )
-nemotron_3_nano_sft_16gpu_h100_bf16_8k_recipe = _NEMOTRON_3_NANO.row(
-    "sft", 8192, 16, more_gpus("TP, PP and EP", 8, 77), state_gib=55, recompute="full", EP=8
+nemotron_3_nano_sft_16gpu_h100_bf16_8k_recipe = _NANO.row(
+    "sft", 8192, 16, more_gpus("TP, PP and EP", 8, 77), 55, recompute="full", EP=8
 )
-nemotron_3_nano_sft_16gpu_h100_bf16_32k_recipe = _NEMOTRON_3_NANO.row(
-    "sft", 32768, 16, "Upstream's TP, PP and EP.", state_gib=55, recompute="full", CP=4, EP=8
+nemotron_3_nano_sft_16gpu_h100_bf16_32k_recipe = _NANO.row(
+    "sft", 32768, 16, SAME_TP_PP_EP, 55, recompute="full", CP=4, EP=8
 )
-nemotron_3_nano_sft_32gpu_h100_bf16_128k_recipe = _NEMOTRON_3_NANO.row(
-    "sft", 131072, 32, "Upstream's TP, PP and EP.", state_gib=44, recompute="full", CP=8, EP=8
+nemotron_3_nano_sft_32gpu_h100_bf16_128k_recipe = _NANO.row(
+    "sft", 131072, 32, SAME_TP_PP_EP, 44, recompute="full", CP=8, EP=8
 )
-nemotron_3_nano_peft_8gpu_h100_bf16_recipe = _NEMOTRON_3_NANO.row(
-    "peft", 4096, 8, "Upstream's topology.", state_gib=11, EP=8
-)
-nemotron_3_nano_peft_8gpu_h100_bf16_8k_recipe = _NEMOTRON_3_NANO.row(
-    "peft", 8192, 8, "Upstream's topology.", state_gib=11, EP=8
-)
-nemotron_3_nano_peft_8gpu_h100_bf16_32k_recipe = _NEMOTRON_3_NANO.row(
-    "peft", 32768, 8, "Upstream's TP, PP and EP.", state_gib=11, CP=4, EP=8
-)
-nemotron_3_nano_peft_8gpu_h100_bf16_128k_recipe = _NEMOTRON_3_NANO.row(
-    "peft", 131072, 8, "Upstream's TP, PP and EP.", state_gib=11, recompute="full", CP=8, EP=8
+nemotron_3_nano_peft_8gpu_h100_bf16_recipe = _NANO.row("peft", 4096, 8, SAME, 11, EP=8)
+nemotron_3_nano_peft_8gpu_h100_bf16_8k_recipe = _NANO.row("peft", 8192, 8, SAME, 11, EP=8)
+nemotron_3_nano_peft_8gpu_h100_bf16_32k_recipe = _NANO.row("peft", 32768, 8, SAME_TP_PP_EP, 11, CP=4, EP=8)
+nemotron_3_nano_peft_8gpu_h100_bf16_128k_recipe = _NANO.row(
+    "peft", 131072, 8, SAME_TP_PP_EP, 11, recompute="full", CP=8, EP=8
 )

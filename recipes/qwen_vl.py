@@ -9,115 +9,68 @@ gradients, fp32 weights and both moments of Adam, spread over data-parallel rank
 logits come on top; whole layers are recomputed for full SFT.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Literal
 
 from bridgepack import SFTRecipe
+from bridgepack.config.recipe.rows import SAME, machines, more_gpus, recipe_function
 
 
-def qwen25_vl_3b_sft_2gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen2.5-VL 3B on 2 H100s: DP 2, two conversations of up to 4096 tokens in a row.
-
-    Upstream's TP and PP; on its 1 GPU 63 GiB of state leave too little for activations and logits. 42 GiB of state per
-    GPU.
-    """
-    return _recipe(
-        "qwen25_vl_3b_sft_2gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen2.5-VL-3B-Instruct",
-        base="qwen25_vl_3b_sft_1gpu_h100_bf16_config",
-        num_gpus=2,
-    )
-
-
-def qwen25_vl_3b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen2.5-VL 3B on 1 H100: DP 1, two conversations of up to 4096 tokens in a row.
-
-    Upstream's topology. 7 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen25_vl_3b_peft_1gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen2.5-VL-3B-Instruct",
-        base="qwen25_vl_3b_peft_1gpu_h100_bf16_config",
-        num_gpus=1,
-    )
-
-
-def qwen25_vl_7b_sft_4gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen2.5-VL 7B on 4 H100s: TP 2 x DP 2, two conversations of up to 4096 tokens in a row.
-
-    Upstream's TP and PP; on its 2 GPUs 69 GiB of state leave too little for activations and logits. 46 GiB of state per
-    GPU.
-    """
-    return _recipe(
-        "qwen25_vl_7b_sft_4gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen2.5-VL-7B-Instruct",
-        base="qwen25_vl_7b_sft_2gpu_h100_bf16_config",
-        num_gpus=4,
-        tensor_model_parallel_size=2,
-    )
+def _row(
+    stem: str,
+    title: str,
+    task: Literal["sft", "peft"],
+    num_gpus: int,
+    upstream_gpus: int,
+    why: str,
+    state_gib: int,
+    *,
+    packs_in_step: bool = False,
+    **sizes: int,
+) -> Callable[[], SFTRecipe]:
+    """Return a function that gives one recipe, whose base is upstream's for another number of GPUs."""
+    name = f"{stem}_{task}_{num_gpus}gpu_h100_bf16_recipe"
+    base = f"{stem}_{task}_{upstream_gpus}gpu_h100_bf16_config"
+    is_lora, hub_name = task == "peft", f"{title.replace(' ', '-')}-Instruct"
+    parallelism = {"num_gpus": num_gpus, **sizes}
+    values = {
+        "name": name,
+        "data": {
+            "train": {"dataset": "cord_v2", "split": "train"},
+            "validation": {"dataset": "cord_v2", "split": "validation"},
+        },
+        "tokenizer": {"name_or_path": f"Qwen/{hub_name}"},
+        "packing": {"mode": "in_batch", "packed_sequence_size": 4096},
+        "parallelism": parallelism,
+        "batch": {"micro_batch_size": 2, "global_batch_size": 32, "eval_micro_batch_size": 2},
+        "schedule": {"train_iters": 100, "eval_interval": 25, "eval_iters": 3},
+        "model": {"name": base, "recompute": None if is_lora else "full"},
+        "method": {"kind": "lora" if is_lora else "full"},
+        "checkpoint": {"pretrained": f"checkpoints/{hub_name}", "folder": f"runs/{name}"},
+        "bridge_overrides": {"dataset": {"defer_in_batch_packing_to_step": True}} if packs_in_step else {},
+    }
+    own = "This family's forward step packs by itself, after the images are in." if packs_in_step else ""
+    summary = f"of {title} on {machines(parallelism)}, two conversations of up to 4096 tokens in a row."
+    return recipe_function(__name__, values, summary, why, f"{state_gib} GiB of state per GPU.", own)
 
 
-def qwen25_vl_7b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen2.5-VL 7B on 1 H100: DP 1, two conversations of up to 4096 tokens in a row.
-
-    Upstream's topology. 15 GiB of state per GPU.
-    """
-    return _recipe(
-        "qwen25_vl_7b_peft_1gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen2.5-VL-7B-Instruct",
-        base="qwen25_vl_7b_peft_1gpu_h100_bf16_config",
-        num_gpus=1,
-    )
-
-
-def qwen3_vl_8b_sft_4gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return full SFT of Qwen3-VL 8B on 4 H100s: TP 2 x DP 2, two conversations of up to 4096 tokens in a row.
-
-    Upstream's TP and PP; on its 2 GPUs 73 GiB of state leave too little for activations and logits. 49 GiB of state per
-    GPU. This family's forward step packs by itself, after the images are in.
-    """
-    return _recipe(
-        "qwen3_vl_8b_sft_4gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen3-VL-8B-Instruct",
-        base="qwen3_vl_8b_sft_2gpu_h100_bf16_config",
-        packs_in_step=True,
-        num_gpus=4,
-        tensor_model_parallel_size=2,
-    )
-
-
-def qwen3_vl_8b_peft_1gpu_h100_bf16_recipe() -> SFTRecipe:
-    """Return LoRA of Qwen3-VL 8B on 1 H100: DP 1, two conversations of up to 4096 tokens in a row.
-
-    Upstream's topology. 16 GiB of state per GPU. This family's forward step packs by itself, after the images are in.
-    """
-    return _recipe(
-        "qwen3_vl_8b_peft_1gpu_h100_bf16_recipe",
-        hub_id="Qwen/Qwen3-VL-8B-Instruct",
-        base="qwen3_vl_8b_peft_1gpu_h100_bf16_config",
-        packs_in_step=True,
-        num_gpus=1,
-    )
-
-
-def _recipe(name: str, *, hub_id: str, base: str, packs_in_step: bool = False, **parallelism: int) -> SFTRecipe:
-    """Return a recipe; its name says whether every weight is trained or adapters."""
-    is_lora = "_peft_" in name
-    deferred: dict[str, Any] = {"dataset": {"defer_in_batch_packing_to_step": True}} if packs_in_step else {}
-    return SFTRecipe.from_mapping(
-        {
-            "name": name,
-            "data": {
-                "train": {"dataset": "cord_v2", "split": "train"},
-                "validation": {"dataset": "cord_v2", "split": "validation"},
-            },
-            "tokenizer": {"name_or_path": hub_id},
-            "packing": {"mode": "in_batch", "packed_sequence_size": 4096},
-            "parallelism": parallelism,
-            "batch": {"micro_batch_size": 2, "global_batch_size": 32, "eval_micro_batch_size": 2},
-            "schedule": {"train_iters": 100, "eval_interval": 25, "eval_iters": 3},
-            "model": {"name": base, "recompute": None if is_lora else "full"},
-            "method": {"kind": "lora" if is_lora else "full"},
-            "checkpoint": {"pretrained": f"checkpoints/{hub_id.rpartition('/')[2]}", "folder": f"runs/{name}"},
-            "bridge_overrides": deferred,
-        }
-    )
+qwen25_vl_3b_sft_2gpu_h100_bf16_recipe = _row(
+    "qwen25_vl_3b", "Qwen2.5-VL 3B", "sft", 2, 1, more_gpus("TP and PP", 1, 63), 42
+)
+qwen25_vl_3b_peft_1gpu_h100_bf16_recipe = _row("qwen25_vl_3b", "Qwen2.5-VL 3B", "peft", 1, 1, SAME, 7)
+qwen25_vl_7b_sft_4gpu_h100_bf16_recipe = _row(
+    "qwen25_vl_7b", "Qwen2.5-VL 7B", "sft", 4, 2, more_gpus("TP and PP", 2, 69), 46, tensor_model_parallel_size=2
+)
+qwen25_vl_7b_peft_1gpu_h100_bf16_recipe = _row("qwen25_vl_7b", "Qwen2.5-VL 7B", "peft", 1, 1, SAME, 15)
+qwen3_vl_8b_sft_4gpu_h100_bf16_recipe = _row(
+    "qwen3_vl_8b",
+    "Qwen3-VL 8B",
+    "sft",
+    4,
+    2,
+    more_gpus("TP and PP", 2, 73),
+    49,
+    packs_in_step=True,
+    tensor_model_parallel_size=2,
+)
+qwen3_vl_8b_peft_1gpu_h100_bf16_recipe = _row("qwen3_vl_8b", "Qwen3-VL 8B", "peft", 1, 1, SAME, 16, packs_in_step=True)

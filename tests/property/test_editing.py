@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from bridgepack.config.editing import REMOVE, Edit, edited_text
+from bridgepack.config.editing import Edit, edited_text
 
 Tree = dict[str, Any]
 
@@ -25,7 +25,7 @@ SCALARS = st.one_of(
     ),
 )
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.fixed_dictionaries({"p": SCALARS, "q": SCALARS})
-EDITS = st.lists(st.tuples(st.sampled_from(["set", "set", "add", "section", "remove"]), VALUES), min_size=1, max_size=4)
+EDITS = st.lists(st.tuples(st.sampled_from(["set", "set", "add", "section"]), VALUES), min_size=1, max_size=4)
 STYLES = st.randoms(use_true_random=False)
 
 
@@ -63,10 +63,6 @@ def _edit(rng: random.Random, tree: Tree, action: str, value: Any, number: int) 
     result = copy.deepcopy(tree)
     section = rng.choice(list(_sections(result)))
     leaves = [name for name, one in _at(result, section).items() if not isinstance(one, dict)]
-    if action == "remove" and leaves:
-        name = rng.choice(leaves)
-        del _at(result, section)[name]
-        return Edit(path=".".join((*section, name)), value=REMOVE), result
     names = [f"new{number}", f"below{number}"] if action == "section" else [f"new{number}"]
     if action == "set" and leaves:
         names = [rng.choice(leaves)]

@@ -9,7 +9,6 @@ import click
 import bridgepack.launch as runs
 from bridgepack.cli.output import CLEAN, FINDINGS, INTERRUPTED, echo, has_colour, print_json
 from bridgepack.config.cluster.listing import list_executors
-from bridgepack.config.cluster.loading import parse_cluster_overrides
 from bridgepack.config.load import parse_overrides
 from bridgepack.errors import LaunchRefusedError
 from bridgepack.launch.plan import LaunchPlan, plan_launch
@@ -76,7 +75,9 @@ def _launch(recipe: str, cluster: str, arguments: dict[str, Any]) -> int:
                 recipe,
                 cluster,
                 overrides=parse_overrides(arguments["overrides"]),
-                cluster_overrides=parse_cluster_overrides(arguments["cluster_changes"]),
+                cluster_overrides=parse_overrides(
+                    arguments["cluster_changes"], option="--cluster-set", example="executor.nodes=4"
+                ),
                 environment=arguments["environment"],
                 artifact=arguments["artifact"],
                 skip=arguments["skip"],

@@ -80,10 +80,7 @@ def catalogue_names() -> tuple[str, ...]:
 
 
 def catalogue_target(name: str) -> str:
-    """Return where a recipe of the catalogue is, as `load_recipe` takes it; no code is run.
-
-    Args:
-        name: of its function, with or without `_recipe`, or of its file.
+    """Return where a recipe is, as `load_recipe` takes it, by its name with or without `_recipe`; no code is run.
 
     Raises:
         ConfigError: there is none of that name.
@@ -108,13 +105,12 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 def _files() -> Iterator[Path]:
     """Yield the recipe files; Python files that do not import bridgepack are none."""
-    for folder in catalogue_folders():
-        for path in sorted(folder.iterdir()):
-            is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
-            if is_recipe and _is_python(path):
-                is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
-            if is_recipe:
-                yield path
+    for path in (path for folder in catalogue_folders() for path in sorted(folder.iterdir())):
+        is_recipe = path.is_file() and path.suffix.lower() in _FILE_SUFFIXES and path.name[0] not in "._"
+        if is_recipe and _is_python(path):
+            is_recipe = bool(_USES_BRIDGEPACK.search(path.read_text(encoding="utf-8", errors="replace")))
+        if is_recipe:
+            yield path
 
 
 def _is_python(path: Path) -> bool:

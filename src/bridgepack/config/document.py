@@ -36,9 +36,8 @@ class Document(Section):
     def override(self, changes: Mapping[str, Any]) -> Self:
         """Return it with some fields changed, validated as a whole again.
 
-        Args:
-            changes: dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
-                below it. Another `kind` starts from that kind's defaults; of preprocessing only `over_long` stays.
+        `changes` are dotted path -> new value, e.g. `{"packing.packed_sequence_size": 8192}`. A path goes before those
+        below it. Another `kind` starts from that kind's defaults; of preprocessing only `over_long` stays.
 
         Raises:
             ConfigError: for an unknown path or an impossible value.
@@ -57,11 +56,7 @@ class Document(Section):
 
 
 def _section_at(values: dict[str, Any], document: Document, path: str, sections: list[str]) -> dict[str, Any]:
-    """Return the section of plain values that a path leads through; where none is written it is made.
-
-    Raises:
-        ConfigError: a plain value stands there.
-    """
+    """Return the section of plain values that a path leads through; where none is written it is made."""
     node: Any = values
     here: Any = document
     for index, name in enumerate(sections):
@@ -81,11 +76,7 @@ def _section_at(values: dict[str, Any], document: Document, path: str, sections:
 def written(value: Any, *, keeps_null: bool = True) -> Any:
     """Return a section as its author wrote it: plain values without defaults, in the order of the fields.
 
-    A section keeps its `kind`; one that says nothing is left out.
-
-    Args:
-        value: a section, or what a field of one holds.
-        keeps_null: whether a field stays that says null where that is its default.
+    A section keeps its `kind`; one that says nothing is left out. `keeps_null` keeps null where that is the default.
     """
     if isinstance(value, Mapping):
         return {name: written(item, keeps_null=keeps_null) for name, item in value.items()}

@@ -55,14 +55,10 @@ def config_error(
     option: str = "--set",
     moved: tuple[str, str] = ("", ""),
 ) -> ConfigError:
-    """Return one ConfigError with a line for every wrong field.
+    """Return one ConfigError with a line for every wrong field of a model.
 
-    Args:
-        error: pydantic's.
-        model: what was validated.
-        what: the file holds.
-        option: sets a field on the command line.
-        moved: path of a section of the model, and where that stands in the file.
+    `what` the file holds, and the `option` that sets a field, are for messages; `moved` is the path of a section of the
+    model, and where that stands in the file.
     """
     found: dict[str, tuple[Place, list[ErrorDetails]]] = {}
     for detail in error.errors(include_url=False):
@@ -139,14 +135,11 @@ def _unknown_field(place: Place, name: str) -> str:
     if not others:
         return f"{text}; {known_names(name, known)}"
     nearest = nearest_name(name, known)
-    hint = (
-        f"The nearest that {kind} has is {nearest}."
-        if nearest
-        else f"Set {place.path.rpartition('.')[0]}.kind to {' or '.join(others)}, or remove it."
-    )
-    listed = " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
-    has = "has" if len(others) == 1 else "have"
-    return f"{text}; {listed} {has} it. {hint} {kind} has: {', '.join(known)}."
+    section = place.path.rpartition(".")[0]
+    change = f"Set {section}.kind to {' or '.join(others)}, or remove it."
+    hint = f"The nearest that {kind} has is {nearest}." if nearest else change
+    have = f"{', '.join(others[:-1])} and {others[-1]} have" if len(others) > 1 else f"{others[0]} has"
+    return f"{text}; {have} it. {hint} {kind} has: {', '.join(known)}."
 
 
 def _missing(place: Place, what: str, option: str) -> str:

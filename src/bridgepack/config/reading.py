@@ -25,10 +25,7 @@ def parse_overrides(
 ) -> dict[str, Any]:
     """Return `path=value` strings as a mapping; values are read as YAML: `8192`, `true`, `[a.jsonl, b.jsonl]`.
 
-    Args:
-        items: the strings.
-        option: what they were given with, for messages.
-        example: one that is right, for messages.
+    `option` is what they were given with and `example` one that is right, for messages.
 
     Raises:
         ConfigError: for a string without `=` or with a value that is not YAML.
@@ -56,9 +53,7 @@ def as_recipe(value: Any, target: str) -> SFTRecipe:
 def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) -> Any:
     """Return what a function gives, or the object itself, from `FILE.py[:FUNCTION]` or `package.module:FUNCTION`.
 
-    Args:
-        target: where it is.
-        suffixes: what the names of functions end in that may be left out of `FILE.py`, when there is just one.
+    FUNCTION may be left out where there is just one whose name ends in one of `suffixes`.
 
     Raises:
         ConfigError: when it cannot be found, or fails.
@@ -73,12 +68,7 @@ def load_object(target: str, *, suffixes: tuple[str, ...] = (RECIPE_SUFFIX,)) ->
 
 
 def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data, ...") -> Mapping[str, Any]:
-    """Return the sections of a YAML or TOML file as plain values.
-
-    Args:
-        path: the file.
-        what: what it holds, for messages.
-        fields: some of its fields, for messages.
+    """Return the sections of a YAML or TOML file as plain values; messages say `what` it holds, and some `fields`.
 
     Raises:
         ConfigError: when it cannot be read, or holds no sections.
@@ -89,10 +79,10 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
         raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
-    if path.suffix.lower() == ".toml":
-        values = _parse_toml(text, f"{what} {str(path)!r}")
-    else:
-        values = _parse_yaml(text, str(path))
+    try:
+        values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{what} {str(path)!r} is not TOML: {error}. Correct that line.") from None
     if not isinstance(values, Mapping):
         found = "empty" if values is None else f"a {type(values).__name__}"
         raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
@@ -103,13 +93,6 @@ def _neighbours(path: Path) -> str:
     siblings = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
     nearest = nearest_name(path.name, siblings)
     return f" Did you mean {str(path.parent / nearest)!r}?" if nearest else " Check the path."
-
-
-def _parse_toml(text: str, where: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{where} is not TOML: {error}. Correct that line.") from None
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -155,13 +138,10 @@ def _module_from_name(name: str, target: str) -> ModuleType:
 
 
 def _object_from_module(module: ModuleType, function: str, target: str, suffixes: tuple[str, ...]) -> Any:
-    names = sorted(
-        name
-        for name, value in vars(module).items()
-        if name.endswith(suffixes)
-        and callable(value)
-        and not str(getattr(value, "__module__", "")).startswith("bridgepack.")  # e.g. an imported `load_recipe`
-    )
+    def is_recipe(value: Any) -> bool:
+        return callable(value) and not str(getattr(value, "__module__", "")).startswith("bridgepack.")
+
+    names = sorted(name for name, value in vars(module).items() if name.endswith(suffixes) and is_recipe(value))
     if not function and len(names) != 1:
         listed = ", ".join(names) or f"none; a recipe function's name ends in {' or '.join(suffixes)}"
         raise ConfigError(f"recipe is {target!r}; say which function: {target}:FUNCTION. It has: {listed}.")

@@ -27,12 +27,7 @@ class Place:
 
 
 def walk(model: type[BaseModel], location: tuple[int | str, ...]) -> Place:
-    """Return the place that a location leads to.
-
-    Args:
-        model: what was validated.
-        location: fields, indices and keys; between them kinds of sections and names of a union's branches.
-    """
+    """Return the place in a model that a location leads to: fields, indices, keys, kinds, and branches of unions."""
     parts: list[str] = []
     here: tuple[Any, ...] = (model,)
     known: tuple[str, ...] = ()

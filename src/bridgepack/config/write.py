@@ -46,9 +46,7 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
 def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, Any]:
     """Return what was written as plain values that a file can hold, in the order of the schema.
 
-    Args:
-        recipe: the recipe.
-        keeps_null: whether fields stay that say null where that is the default.
+    `keeps_null` keeps fields that say null where that is the default.
 
     Raises:
         ConfigError: for a value that is no plain value.

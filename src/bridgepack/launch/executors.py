@@ -26,20 +26,19 @@ from bridgepack.errors import ConfigError
 from bridgepack.launch.exports import exported
 from bridgepack.launch.signatures import checked_executor, field_names, find_executor
 
-_PACKAGERS: Mapping[str, Any] = {
-    "none": run.Packager,
+#: Kinds of packagers, launchers and tunnels -> their classes.
+_PARTS: Mapping[str, Any] = {
     "git_archive": run.GitArchivePackager,
     "pattern": run.PatternPackager,
     "hybrid": run.HybridPackager,
-}
-_NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json")
-_LAUNCHERS: Mapping[str, Any] = {
-    "none": Launcher,
     "torchrun": run.Torchrun,
     "fault_tolerance": run.FaultTolerance,
     "slurm_template": run.SlurmTemplate,
     "slurm_ray": run.SlurmRay,
+    "local": run.LocalTunnel,
+    "ssh": run.SSHTunnel,
 }
+_NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json")
 #: A job that a file names by its id alone, as nemo-run's handles name it.
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
 #: How srun is told the cores of a process.
@@ -74,8 +73,8 @@ def make_executor(
         # torchx puts this in front of PATH: `python` and `torchrun` are those of this environment.
         values["env_vars"] = {"PATH": str(Path(sys.executable).parent), **values["env_vars"]}
     if "packager" in values:
-        values["packager"] = _packager(values["packager"])
-    values["launcher"] = _launcher(values["launcher"])
+        values["packager"] = _part(values["packager"], none=run.Packager)
+    values["launcher"] = None if values["launcher"] == _NO_LAUNCHER else _part(values["launcher"], none=Launcher)
     if isinstance(section, SlurmExecutor):
         values.update(_slurm_values(section, values))
     executor = _built(section, values)
@@ -95,7 +94,7 @@ def _slurm_values(section: SlurmExecutor, values: dict[str, Any]) -> dict[str, A
     if section.launcher.kind == "slurm_ray":
         env_vars = {"HEAD_NODE_ADDR": "$head_node_ip", **env_vars}  # its script stops without it
     return {
-        "tunnel": _tunnel(values["tunnel"]),
+        "tunnel": _part(values["tunnel"]),
         "job_details": SlurmJobDetails(**values["job_details"]),
         "dependencies": [_JOB_HANDLE.format(job) if "://" not in job else job for job in section.dependencies],
         "exclusive": section.exclusive or None,  # false would be written as --exclusive=False
@@ -181,25 +180,12 @@ def _built(section: Executor, values: dict[str, Any]) -> Any:
         ) from None
 
 
-def _packager(values: dict[str, Any]) -> run.Packager:
-    fields = {name: value for name, value in values.items() if name != "kind"}
+def _part(values: Mapping[str, Any], *, none: Any = None) -> Any:
+    """Return nemo-run's packager, launcher or tunnel of a kind, `none` for that kind; nothing is connected."""
+    fields = dict(values)
+    cls = _PARTS.get(fields.pop("kind"), none)
     if "sub_packagers" in fields:
-        fields["sub_packagers"] = {name: _packager(inner) for name, inner in fields["sub_packagers"].items()}
-    return _PACKAGERS[values["kind"]](**fields)
-
-
-def _launcher(values: dict[str, Any]) -> Launcher | None:
-    """Return nemo-run's launcher; None for none with nothing set."""
-    if values == _NO_LAUNCHER:
-        return None
-    return _LAUNCHERS[values["kind"]](**{name: value for name, value in values.items() if name != "kind"})
-
-
-def _tunnel(values: dict[str, Any]) -> run.Tunnel:
-    """Return nemo-run's tunnel; nothing is connected."""
-    fields = {name: value for name, value in values.items() if name != "kind"}
-    if values["kind"] == "local":
-        return run.LocalTunnel(**fields)
-    if fields["identity"] is not None:
+        fields["sub_packagers"] = {name: _part(inner) for name, inner in fields["sub_packagers"].items()}
+    if fields.get("identity") is not None:
         fields["identity"] = str(Path(fields["identity"]).expanduser())
-    return run.SSHTunnel(**fields)
+    return cls(**fields)

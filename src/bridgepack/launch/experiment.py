@@ -142,9 +142,13 @@ class _Launch:
         except Exception as error:  # nemo-run and what it calls raise anything: SSH, sbatch, Docker, assertions
             if self.interruption.has_come:  # a terminal gives its signal to what nemo-run calls, too
                 self._interrupt()
-            submitted = [task.name for task in self.result().alive]
+            submitted = ", ".join(task.name for task in self.result().alive)
             self._stop(only_here=False)
-            raise LaunchError(_not_submitted(error, submitted, self.experiment._exp_dir)) from error
+            raise LaunchError(
+                f"nemo-run could not submit the run: {reason_of(error)}."
+                f"{f' {submitted} had been submitted and was cancelled.' if submitted else ''} The scripts are in "
+                f"{self.experiment._exp_dir}. Correct what it names; --dry-run shows what is submitted."
+            ) from error
         return self.result()
 
     def _interrupt(self) -> NoReturn:
@@ -184,14 +188,6 @@ class _Launch:
                     self.watch.states[job.id] = "cancelled"
             if any(self.plan.cluster.executor_for(task.name).kind in LOCAL_KINDS for task in self.tasks):
                 end_processes(RUN_VARIABLE, self.plan.run_name)
-
-
-def _not_submitted(error: Exception, submitted: Sequence[str], folder: str) -> str:
-    cancelled = f" {', '.join(submitted)} had been submitted and was cancelled." if submitted else ""
-    return (
-        f"nemo-run could not submit the run: {reason_of(error)}.{cancelled} The scripts are in {folder}. "
-        "Correct what it names; --dry-run shows what is submitted."
-    )
 
 
 def reason_of(error: Exception) -> str:

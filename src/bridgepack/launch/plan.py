@@ -15,8 +15,7 @@ from bridgepack import __version__
 from bridgepack.checking.check import check_target
 from bridgepack.checking.options import CheckOptions, named_environment
 from bridgepack.config.cluster.base import Task
-from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.loading import load_cluster
+from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.notes import cluster_notes
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
@@ -107,9 +106,11 @@ def plan_launch(
     if not where.is_remote:
         refuse_missing_files(found, tasks)
     world_size, known_packs = _world_size(found, where, tasks), packs or found.artifact
+    # What is installed elsewhere is not known.
+    trains_here = "train" in tasks and not where.is_remote and where.python == DEFAULT_PYTHON
     options = CheckOptions(
         artifact=Path(known_packs) if known_packs is not None and _exists(known_packs) else None,
-        environment=named_environment(_own_environment(where, tasks) if environment is None else environment),
+        environment=named_environment("here" if environment is None and trains_here else environment),
         looks_at_files=not where.is_remote,
         num_workers=num_cores(),
         world_size=world_size,
@@ -131,7 +132,9 @@ def plan_launch(
 
 def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> dict[str, Any]:
     """Return the fields of a plan that name the run, its folders, and what launches it."""
-    now = datetime.now(UTC)
+    now, versions = datetime.now(UTC), {"bridgepack": __version__}
+    with contextlib.suppress(PackageNotFoundError):
+        versions["nemo-run"] = version("nemo-run")
     name = run_name or f"{recipe.name}_{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     workspace = cluster.workspace_path.rstrip("/")
     return {
@@ -140,7 +143,7 @@ def _named(recipe: SFTRecipe, cluster: ClusterConfig, run_name: str | None) -> d
         "artifacts": f"{workspace}/artifacts",
         "launched_at": now.isoformat(timespec="seconds"),
         "git": _git_state(Path.cwd()),
-        "versions": _versions(),
+        "versions": versions,
     }
 
 
@@ -201,12 +204,6 @@ def _world_size(recipe: SFTRecipe, cluster: ClusterConfig, tasks: Collection[str
     return found
 
 
-def _own_environment(cluster: ClusterConfig, tasks: Collection[str]) -> str | None:
-    """Return `here` where this Python trains; what is installed elsewhere is not known."""
-    is_this_python = not cluster.is_remote and cluster.python == DEFAULT_PYTHON
-    return "here" if "train" in tasks and is_this_python else None
-
-
 def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOptions) -> CheckReport:
     """Return a report without errors."""
     report = check_target(target if isinstance(target, SFTRecipe) else str(target), options)
@@ -214,12 +211,6 @@ def _checked(target: SFTRecipe | str | Path, recipe: SFTRecipe, options: CheckOp
         text = rendered(report).rstrip("\n")
         raise LaunchRefusedError(f"nothing was submitted: the check of {recipe.name} fails.\n\n{text}", report)
     return report
-
-
-def _versions() -> dict[str, str]:
-    with contextlib.suppress(PackageNotFoundError):
-        return {"bridgepack": __version__, "nemo-run": version("nemo-run")}
-    return {"bridgepack": __version__}
 
 
 def _git_state(folder: Path) -> dict[str, Any] | None:

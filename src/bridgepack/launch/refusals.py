@@ -15,6 +15,7 @@ from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
 from bridgepack.records import TRAIN, VALIDATION
 
+#: By one of these the host finds weights in a folder: checkpoints, one of them, or a model of Hugging Face.
 _CHECKPOINT_FILES = (
     *("latest_train_state.pt", "latest_checkpointed_iteration.txt"),
     *("run_config.yaml", "train_state.pt", "metadata.json", ".metadata", "config.json"),
@@ -95,29 +96,20 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
     """
     refuse_missing_folder(recipe.tokenizer)
     if "build" in tasks:
-        _refuse_missing_data(recipe)
+        for field, split in (("train", TRAIN), ("validation", VALIDATION)):
+            sources = as_sources(getattr(recipe.data, field))
+            files = tuple(source for source in sources if not isinstance(source, HuggingFaceDataset))
+            find_inputs(files, f"data.{field}", split, Path())  # nothing of files is written there
     weights = recipe.checkpoint.pretrained
-    if "train" in tasks and weights is not None and _is_local(weights) and not _has_checkpoint(Path(weights)):
+    if "train" not in tasks or weights is None or not _is_local(weights):
+        return
+    # Source: megatron/bridge/training/utils/checkpoint_utils.py, `checkpoint_exists`, `is_hf_checkpoint_dir`, of 0.6.2.
+    if not any((Path(weights) / name).exists() for name in _CHECKPOINT_FILES):
         what = "no checkpoint in it" if Path(weights).is_dir() else "no such folder"
         raise ConfigError(
             f"checkpoint.pretrained is {weights!r}; there is {what}, and training starts from it. Correct the path, or "
             "import the weights first."
         )
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    """Say whether the host finds weights in a folder: checkpoints, one of them, or a model of Hugging Face.
-
-    Source: megatron/bridge/training/utils/checkpoint_utils.py of 0.6.2, `checkpoint_exists`, `is_hf_checkpoint_dir`.
-    """
-    return any((folder / name).exists() for name in _CHECKPOINT_FILES)
-
-
-def _refuse_missing_data(recipe: SFTRecipe) -> None:
-    for field, split in (("train", TRAIN), ("validation", VALIDATION)):
-        sources = as_sources(getattr(recipe.data, field))
-        files = tuple(source for source in sources if not isinstance(source, HuggingFaceDataset))
-        find_inputs(files, f"data.{field}", split, Path())  # nothing of files is written there
 
 
 def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) -> Iterator[str]:

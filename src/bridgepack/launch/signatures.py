@@ -26,9 +26,8 @@ def find_executor(name: str, place: str = "executor") -> type[Any]:
     Raises:
         ConfigError: there is none, or it cannot be imported.
     """
-    base = run.Executor
     found = _find(name, place)
-    if not (isinstance(found, type) and issubclass(found, base) and dataclasses.is_dataclass(found)):
+    if not (isinstance(found, type) and issubclass(found, run.Executor) and dataclasses.is_dataclass(found)):
         raise ConfigError(f"{place}.class is {name}; allowed: a dataclass that inherits nemo_run.Executor. Correct it.")
     return found
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from bridgepack.checking.fix import write_edit
-from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edit_file, edited_text
+from bridgepack.config.editing import CannotEditError, Edit, edit_file, edited_text
 from bridgepack.config.load import load_recipe
 from bridgepack.errors import ConfigError
 from tests.support.catalogue import SMALL_TOML, SMALL_YAML
@@ -104,7 +104,7 @@ def test_nothing_to_write_touches_nothing(tmp_path: Path) -> None:
     path.write_text(YAML)
     inode = path.stat().st_ino
 
-    write_edit(edit_file(str(path), [Edit(path="name", value="small"), Edit(path="batch.x", value=REMOVE)]))
+    write_edit(edit_file(str(path), [Edit(path="name", value="small")]))
 
     assert path.stat().st_ino == inode
 
@@ -141,7 +141,7 @@ def test_empty_name_in_a_path() -> None:
 @pytest.mark.parametrize("suffix", [".yaml", ".toml"])
 def test_saved_configuration_cannot_hold_a_path(suffix: str) -> None:
     with pytest.raises(CannotEditError, match="cannot hold a Path"):
-        edited_text("", suffix, [Edit(path="dataset.x", value=[Path("a")])], kind="container")
+        edited_text("", suffix, [Edit(path="dataset.x", value=Path("a"))], kind="container")
 
 
 @pytest.mark.parametrize(

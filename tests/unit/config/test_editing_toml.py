@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.editing import REMOVE, CannotEditError, Edit, edited_text
+from bridgepack.config.editing import CannotEditError, Edit, edited_text
 
 TEXT = """\
 # head
@@ -32,13 +32,11 @@ def _edited(text: str, *edits: tuple[str, Any]) -> str:
     [
         ("packing.packed_sequence_size", 8192, "4096   # tokens", "8192   # tokens"),
         ("packing.seed", 3, "# tokens\n", "# tokens\nseed = 3\n"),
-        ("packing.packed_sequence_size", REMOVE, "packed_sequence_size = 4096   # tokens\n", ""),
         ("name", "new", 'name = "small" # ours', 'name = "new" # ours'),
         ("data.train", "b.jsonl", "'a.jsonl'", "'b.jsonl'"),
         ("data.train", ["a", {"dataset": "b"}], "'a.jsonl'", '["a", {dataset = "b"}]'),
         ("data.validation", "v", "'a.jsonl'\n", "'a.jsonl'\nvalidation = \"v\"\n"),
         ("data.role_aliases.x", "user", '"assistant"\n', '"assistant"\nx = "user"\n'),
-        ("data.role_aliases", REMOVE, '\n[data.role_aliases]\nbard = "assistant"\n', "\n"),
         ("batch.micro_batch_size", 1, '"assistant"\n', '"assistant"\n\n[batch]\nmicro_batch_size = 1\n'),
         ("packing.inner.x", 1, "# tokens\n", "# tokens\ninner = {x = 1}\n"),
         ("name", "small", "", ""),
@@ -70,12 +68,10 @@ def test_layouts(text: str, edit: tuple[str, Any], expected: str) -> None:
     ("text", "edit", "reason"),
     [
         ("a = 1\n", ("a", None), "TOML has no null.*so that its default applies"),
-        ("a = 1\n", ("a", [{"b": None}]), "TOML has no null"),
+        ("a = 1\n", ("a", [{"b": None}]), "Unable to convert"),
         ("a = 1\n", ("a.b", 1), "a is 1 in the file, not a section"),
-        ("a = [\n 1, # one\n]\n", ("a", [2]), "a list with comments"),
+        ("a = [\n 1, # one\n]\n", ("a", [2]), "comments stand inside"),
         ("[a]\nx = 1\n", ("a", 2), "its old value is a table"),
-        ("[a]\nx = 1\n# about b\n[b]\n", ("a", REMOVE), "comments stand in it"),
-        ("a.b = 1\n", ("a.b", REMOVE), "laid out in a way that would lose"),
         ("a = 1\r\nb = 2\n", ("a", 2), "mixes two kinds of line endings"),
     ],
 )

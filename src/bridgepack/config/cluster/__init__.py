@@ -4,7 +4,6 @@ In: YAML, TOML or a built-in name. Out: a `ClusterConfig`: an executor for each 
 Read first: `cluster`.
 """
 
-from bridgepack.config.cluster.cluster import ClusterConfig
-from bridgepack.config.cluster.loading import load_cluster
+from bridgepack.config.cluster.cluster import ClusterConfig, load_cluster
 
 __all__ = ["ClusterConfig", "load_cluster"]

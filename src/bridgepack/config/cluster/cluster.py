@@ -1,4 +1,4 @@
-"""A cluster file: an executor, a folder that all tasks see, and what a task has of its own."""
+"""A cluster file: an executor, a folder that all tasks see, and what a task has of its own; and how it is loaded."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,13 @@ from bridgepack.config.cluster.processes import Processes, processes_of
 from bridgepack.config.cluster.references import hide_secrets
 from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text
 from bridgepack.config.document import Document, written
-from bridgepack.config.errors import config_error
+from bridgepack.config.errors import config_error, did_you_mean, shown
+from bridgepack.config.reading import read_sections
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
+
+#: Clusters that need no file: this machine.
+_BUILT_IN = ("local", "torchrun")
 
 
 class TaskConfig(Section):
@@ -104,11 +108,7 @@ class ClusterConfig(Document):
         return f"tasks.{task}.executor" if getattr(self.tasks, task).executor else "executor"
 
     def processes(self, task: Task, num_gpus: int | None = None) -> Processes:
-        """Return how many nodes and processes a task gets.
-
-        Args:
-            task: build, check or train.
-            num_gpus: GPUs that the recipe is made for; fills what the file leaves open.
+        """Return how many nodes and processes a task gets; `num_gpus`, the recipe's, fills what the file leaves open.
 
         Raises:
             ConfigError: the GPUs do not fill whole nodes.
@@ -135,14 +135,33 @@ class ClusterConfig(Document):
             raise cluster_error(error, _OneExecutor, place=self.place_of(task)) from None
 
 
-def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str = "executor") -> ConfigError:
-    """Return one ConfigError with a line for every wrong field.
+def load_cluster(target: str | Path | ClusterConfig, overrides: Mapping[str, Any] | None = None) -> ClusterConfig:
+    """Return the cluster that `target` names, with overrides applied and validated.
 
     Args:
-        error: pydantic's.
-        model: what was validated.
-        place: where the executor stands in the file.
+        target: a cluster, `FILE.yaml`, `FILE.toml`, or `local` or `torchrun` for this machine.
+        overrides: dotted path -> value, e.g. `{"executor.nodes": 4}`.
+
+    Raises:
+        ConfigError: when it cannot be found or read, or says something unknown or impossible.
     """
+    cluster = target if isinstance(target, ClusterConfig) else _load(str(target))
+    return cluster.override(overrides) if overrides else cluster
+
+
+def _load(target: str) -> ClusterConfig:
+    if target in _BUILT_IN:
+        return ClusterConfig.from_mapping({"executor": {"kind": target}})
+    path = Path(target)
+    if path.suffix.lower() not in {".yaml", ".yml", ".toml"}:
+        names = " or ".join(_BUILT_IN)
+        hint = did_you_mean(target, _BUILT_IN, "Write a cluster file, or use one of these names.")
+        raise ConfigError(f"cluster is {shown(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
+    return ClusterConfig.from_mapping(read_sections(path, what="cluster", fields="executor, workspace, ..."))
+
+
+def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str) -> ConfigError:
+    """Return one ConfigError with a line for every wrong field; the executor stands at `place` in the file."""
     return config_error(error, model, what="cluster file", option="--cluster-set", moved=("executor", place))
 
 

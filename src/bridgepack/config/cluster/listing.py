@@ -82,14 +82,7 @@ def list_executors(classes: tuple[ListedSection, ...] = ()) -> ExecutorListing:
 
 
 def listed(model: type[BaseModel], *, kind: str, title: str, facts: Facts | None = None) -> ListedSection:
-    """Return a kind of a section with the fields of its model.
-
-    Args:
-        model: the section, or what a class of nemo-run's is checked with.
-        kind: its name in the file.
-        title: what it is.
-        facts: of the class that it becomes, or None for a part.
-    """
+    """Return a kind of a section with the fields of its model; `facts` are of the class that it becomes, if any."""
     return ListedSection(
         kind=kind,
         title=title,

@@ -34,14 +34,9 @@ class Processes:
 def processes_of(
     executor: Executor, task: Task, num_gpus: int | None, *, own_fields: Collection[str], place: str
 ) -> Processes:
-    """Return the processes of a task on its executor.
+    """Return the processes of a task on its executor, whose `own_fields` were written for this task alone.
 
-    Args:
-        executor: the task's.
-        task: build, check or train.
-        num_gpus: GPUs that the recipe is made for, or None.
-        own_fields: executor fields that were written for this task alone.
-        place: where the executor stands in the file, for messages.
+    `num_gpus` are those that the recipe is made for; `place`, where the executor stands in the file, is for messages.
 
     Raises:
         ConfigError: the GPUs do not fill whole nodes, or `build` or `check` would be more than one process.
@@ -50,31 +45,26 @@ def processes_of(
         return _one_process(executor, task, own_fields, place)
     is_launched = executor.launcher.kind in PROCESS_LAUNCHERS
     nodes, processes, gpus = _as_written(executor, is_launched)
-    num_nodes: int | None
-    num_per_node: int | None
     per_node = processes or gpus
+    sizes: tuple[int | None, int | None]
     if not is_launched and not isinstance(executor, SlurmExecutor):
-        num_nodes, num_per_node = nodes or 1, 1  # nothing there starts more than one process on a node
+        sizes = nodes or 1, 1  # nothing there starts more than one process on a node
     elif num_gpus is None or (nodes and per_node):
-        num_nodes, num_per_node = nodes, per_node
+        sizes = nodes, per_node
     elif nodes is None and per_node is not None and num_gpus <= per_node:
-        num_nodes, num_per_node = 1, processes or num_gpus
+        sizes = 1, processes or num_gpus
     else:
-        num_nodes, num_per_node = _filled(nodes, per_node, num_gpus, executor, place)
+        sizes = _filled(nodes, per_node, num_gpus, executor, place)
     return Processes(
-        num_nodes=num_nodes,
-        num_per_node=num_per_node,
-        gpus_per_node=_gpus_to_ask_for(executor, processes, num_per_node),
+        num_nodes=sizes[0],
+        num_per_node=sizes[1],
+        gpus_per_node=_gpus_to_ask_for(executor, processes, sizes[1]),
         has_process_launcher=is_launched,
     )
 
 
 def _one_process(executor: Executor, task: Task, own_fields: Collection[str], place: str) -> Processes:
-    """Return one process, with the GPUs that were asked for this task alone.
-
-    Raises:
-        ConfigError: more processes were asked for this task.
-    """
+    """Return one process, with the GPUs that were asked for this task alone."""
     launcher, facts = executor.launcher.kind, executor.facts
     limited = {facts.processes, "torchrun_nproc_per_node", *([] if launcher == "slurm_ray" else [facts.nodes])}
     for name in sorted(limited & set(own_fields)):
@@ -109,11 +99,7 @@ def _as_written(executor: Executor, is_launched: bool) -> tuple[int | None, int 
 
 
 def _filled(nodes: int | None, per_node: int | None, num_gpus: int, executor: Executor, place: str) -> tuple[int, int]:
-    """Return nodes and processes of a node where the file leaves one or both to the recipe's GPUs.
-
-    Raises:
-        ConfigError: they do not fill equal nodes, or are more than one node has.
-    """
+    """Return nodes and processes of a node where the file leaves one or both to the recipe's GPUs."""
     facts = executor.facts
     if nodes is None and per_node is None and (num_gpus <= MOST_GPUS_OF_A_NODE or executor.kind in LOCAL_KINDS):
         return 1, num_gpus

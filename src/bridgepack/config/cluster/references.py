@@ -15,12 +15,7 @@ _NAMES_OF_SECRETS = frozenset({"image_pull_secrets", "secret_vars", "secretKeyRe
 
 
 def resolve_references(value: Any, environment: Mapping[str, str], where: str) -> Any:
-    """Return plain values with every `${env:NAME}` replaced by the variable's value.
-
-    Args:
-        value: text, or mappings and lists of values, at any depth.
-        environment: the variables.
-        where: dotted path of the value, for messages.
+    """Return plain values, at any depth, with every `${env:NAME}` replaced; they stand at the dotted path `where`.
 
     Raises:
         ConfigError: a variable is not set, or a reference names none.

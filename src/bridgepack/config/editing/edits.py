@@ -1,35 +1,25 @@
-"""What an edit of a recipe file is, what it does to plain values, and the error for one that cannot be made."""
+"""What an edit of a recipe file is, how edits are made one by one, and the error for one that cannot be made."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pprint import pformat
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from bridgepack.config.errors import shown
 from bridgepack.errors import ConfigError
 
 Kind = Literal["recipe", "container"]
 """`recipe`: gives an `SFTRecipe`; `container`: gives Megatron-Bridge's `ConfigContainer`."""
-
-
-class _Remove(Enum):
-    REMOVE = "REMOVE"
-
-    def __repr__(self) -> str:
-        return self.value
-
-
-REMOVE: Final = _Remove.REMOVE
-"""The value of an edit that deletes its key."""
+_COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """One change of a recipe file."""
+    """One setting of a recipe file, new or changed."""
 
     path: str  #: dotted path in the file's own terms, e.g. `packing.pad_seq_to_mult`.
-    value: Any  #: None, bool, int, float, str, Path, list or dict of these; or `REMOVE`
+    value: Any  #: None, bool, int, float, str, Path, or a list or dict of plain ones
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -61,61 +51,54 @@ def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
         CannotEditError: always.
     """
     value = shown(edit.value)
-    found, typed = (
-        ("removed", f"Remove {edit.path} by hand.")
-        if edit.value is REMOVE
-        else (f"set to {value}", f"Set {edit.path} to {value} by hand.")
-    )
-    raise CannotEditError(f"{edit.path} cannot be {found}: {reason}. {by_hand or typed}", edit)
+    typed = by_hand or f"Set {edit.path} to {value} by hand."
+    raise CannotEditError(f"{edit.path} cannot be set to {value}: {reason}. {typed}", edit)
 
 
-def applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
-    """Return plain values after an edit; sections that are missing or None are made.
+def edited(
+    text: str, edits: Sequence[Edit], *, read: Callable[[str], dict[str, Any]], change: Callable[[str, Edit], str]
+) -> str:
+    """Return a text after edits, each of which reads back as what it says, or is refused.
+
+    Args:
+        text: of a file.
+        edits: made one after the other.
+        read: returns the plain values of a text.
+        change: returns a text with one edit made; it may get unusual layouts wrong.
 
     Raises:
-        CannotEditError: when a plain value stands where the path needs a section.
+        CannotEditError: `read` cannot read the text, or an edit cannot be made.
     """
-    result = dict(values)
-    *sections, leaf = edit.keys
-    node: dict[str, Any] = result
-    for index, name in enumerate(sections):
-        below = node.get(name)
-        if below is not None and not isinstance(below, dict):
-            refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
-        node[name] = dict(below or {})  # a copy: an alias may lead to the same section
-        node = node[name]
-    if edit.value is REMOVE:
-        del node[leaf]
-    else:
-        node[leaf] = edit.value
-    return result
+    has_returns = "\r\n" in text
+    if has_returns and text.count("\n") != text.count("\r\n"):
+        raise CannotEditError("the file mixes two kinds of line endings. Convert it to one of them first.")
+    text = text.replace("\r\n", "\n")
+    values = read(text)
+    for edit in edits:
+        wanted = _applied(values, edit)
+        if _is_same(values, wanted):
+            continue
+        changed = change(text, edit)
+        try:
+            is_right = _is_same(read(changed), wanted)
+        except CannotEditError:
+            is_right = False
+        if not is_right:
+            lines = zip(text.split("\n"), changed.split("\n"), strict=False)
+            line = next((number for number, (old, new) in enumerate(lines, 1) if old != new), text.count("\n") + 1)
+            refuse(edit, f"line {line}: an anchor, a merge key (<<), a key that is no text or the layout is in the way")
+        text, values = changed, wanted
+    return text.replace("\n", "\r\n") if has_returns else text
 
 
-def leaf_edits(values: Mapping[str, Any], edit: Edit) -> Iterator[Edit]:
-    """Yield the edits that make a change key by key, so that what stays in a section keeps its text."""
-    found: Any = values
-    for key in edit.keys:
-        if not isinstance(found, Mapping) or key not in found:
-            if edit.value is not REMOVE:
-                yield edit
-            return
-        found = found[key]
-    if _is_section(found) and _is_section(edit.value):
-        new = dict.fromkeys(found, REMOVE) | edit.value
-        for key in [*edit.value, *(key for key in found if key not in edit.value)]:
-            yield from leaf_edits(values, Edit(path=f"{edit.path}.{key}", value=new[key]))
-    elif not is_same(found, edit.value):
-        yield edit
+def check_no_comment(edit: Edit, old: str) -> None:
+    """Accept to replace a stretch of text; in one line no comment can stand, as it would end the line.
 
-
-def _is_section(value: Any) -> bool:
-    """Say whether a value is a mapping with entries that dotted paths lead to."""
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(key, str) and "." not in key for key in value)
-
-
-def is_same(left: Any, right: Any) -> bool:
-    """Say whether two plain values are equal and of the same types; the order of keys does not count."""
-    return pformat(left) == pformat(right)
+    Raises:
+        CannotEditError: comments would be lost.
+    """
+    if "\n" in old and _COMMENT.search(old):
+        refuse(edit, "comments stand inside its old value")
 
 
 def nested(names: Sequence[str], value: Any) -> Any:
@@ -125,6 +108,21 @@ def nested(names: Sequence[str], value: Any) -> Any:
     return value
 
 
-def newline_of(text: str) -> str:
-    """Return the line ending of a text: that of its first line."""
-    return "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"
+def _applied(values: Mapping[str, Any], edit: Edit) -> dict[str, Any]:
+    """Return plain values after an edit; sections that are missing or None are made."""
+    result = dict(values)
+    *sections, leaf = edit.keys
+    node: dict[str, Any] = result
+    for index, name in enumerate(sections):
+        below = node.get(name)
+        if below is not None and not isinstance(below, dict):
+            refuse(edit, f"{'.'.join(sections[: index + 1])} is {shown(below)} in the file, not a section")
+        node[name] = dict(below or {})  # a copy: an alias may lead to the same section
+        node = node[name]
+    node[leaf] = edit.value
+    return result
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """Say whether two plain values are equal and of the same types; the order of keys does not count."""
+    return pformat(left) == pformat(right)

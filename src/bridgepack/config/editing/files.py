@@ -1,10 +1,10 @@
 """A recipe file before and after edits."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path, PurePath
-from typing import Any
 
 from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
 from bridgepack.config.editing.python_lines import refuse_python
@@ -12,7 +12,6 @@ from bridgepack.config.editing.toml_text import edited_toml
 from bridgepack.config.editing.yaml_text import edited_yaml
 
 _BYTE_ORDER_MARK = "\ufeff"
-_NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +24,10 @@ class FileEdit:
 
     def diff(self) -> str:
         """Return the change as a unified diff; empty when there is none."""
-        old, new = (_diff_lines(text) for text in (self.old_text, self.new_text))
+        old, new = (
+            [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in StringIO(text)]
+            for text in (self.old_text, self.new_text)
+        )
         return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
 
 
@@ -67,25 +69,20 @@ def edited_text(
     Raises:
         CannotEditError: for the first edit that cannot be made.
     """
-    for edit in edits:
-        if not all(edit.keys):
-            refuse(edit, "the path has an empty name", "Correct the path.")
-    edits = [replace(edit, value=_plain(edit.value, kind)) for edit in edits]
     body = text.removeprefix(_BYTE_ORDER_MARK)
+    edits = [_plain(edit, suffix, kind) for edit in edits]
     match suffix:
         case ".py":
             for edit in edits:
                 refuse_python(body, edit, function, kind)
-            return text
+            new = body
         case ".yaml" | ".yml":
-            edited = edited_yaml
+            new = edited_yaml(body, edits)
         case ".toml":
-            edited = edited_toml
+            new = edited_toml(body, edits)
         case _:
             raise CannotEditError(f"a {suffix or 'nameless'} file cannot be edited; allowed: .yaml, .yml or .toml.")
-    for edit in edits:
-        _check_no_file_path(edit, edit.value)
-    return text[: len(text) - len(body)] + edited(body, edits)
+    return text[: len(text) - len(body)] + new
 
 
 def read_text(path: Path) -> str:
@@ -102,32 +99,22 @@ def read_text(path: Path) -> str:
         raise CannotEditError(f"{str(path)!r} cannot be edited: {error}. It must be a UTF-8 file.") from None
 
 
-def _plain(value: Any, kind: Kind) -> Any:
-    """Return a value with lists for tuples; paths of the file system are text in a bridgepack recipe."""
-    if isinstance(value, PurePath) and kind == "recipe":
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item, kind) for key, item in value.items()}
-    return [_plain(item, kind) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _check_no_file_path(edit: Edit, value: Any) -> None:
-    """Refuse a `Path` in a saved configuration.
+def _plain(edit: Edit, suffix: str, kind: Kind) -> Edit:
+    """Return an edit with a list for a tuple, and text for a path in a bridgepack recipe.
 
     Source: megatron-bridge 0.6.2 `utils/instantiate_utils.py`: pathlib is not among the allowed `_target_`s, and
         `to_yaml` writes a Path as `{_call_: true, _target_: pathlib.PosixPath}`, without the path.
     """
-    if isinstance(value, PurePath):
+    if not all(edit.keys):
+        refuse(edit, "the path has an empty name", "Correct the path.")
+    if isinstance(edit.value, tuple):
+        return replace(edit, value=list(edit.value))
+    if isinstance(edit.value, PurePath) and kind == "recipe":
+        return replace(edit, value=str(edit.value))
+    if isinstance(edit.value, PurePath) and suffix != ".py":
         refuse(
             edit,
             "a saved configuration cannot hold a Path, which Megatron-Bridge refuses to load from YAML",
             f"Set {edit.path} to a Path in Python, or write it as text where text is allowed.",
         )
-    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        _check_no_file_path(edit, item)
-
-
-def _diff_lines(text: str) -> list[str]:
-    """Return the lines of a text as a diff has them; only a line feed ends one."""
-    *whole, rest = text.split("\n")
-    return [f"{line}\n" for line in whole] + ([rest + _NO_NEWLINE] if rest else [])
+    return edit

@@ -1,10 +1,15 @@
 """Recipes of one model as rows of a table: each row is a named function without arguments.
 
-A file of the catalogue says its models once, and then one row per recipe:
+A file of the catalogue says its models once, and then one row per recipe: task, tokens of a pack, H100s, why the
+topology is what it is, GiB of state on a GPU, and what else sets it apart.
 
-    _SMALL = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full="...", lora="...")
+    _1B = Model(module=__name__, stem="small_1b", title="Small 1B", hub_id="org/Small-1B", full="...", lora="...")
 
-    small_1b_sft_8gpu_h100_bf16_8k_recipe = _SMALL.row("sft", 8192, 8, "Upstream's TP and PP.", state_gib=20, TP=2)
+    small_1b_sft_8gpu_h100_bf16_8k_recipe = _1B.row("sft", 8192, 8, SAME_TP_PP, 20, TP=2)
+
+State on a GPU: parameters / (TP x PP) of 2 + 4 + 12 / (DP x CP) bytes for full SFT (bf16 weights, fp32 gradients, fp32
+weights and both moments of Adam, spread over data-parallel ranks), and parameters of experts / (EP x PP) of
+2 + 4 + 12 / (GPUs / EP / PP) bytes; of 2 bytes for LoRA. Activations and logits come on top.
 """
 
 import copy
@@ -25,9 +30,11 @@ _SIZES = {
 }
 #: What the name of a recipe says of the tokens of a pack.
 _SUFFIXES = {4096: "", 8192: "_8k", 32768: "_32k", 131072: "_128k"}
+#: Why a row's topology is what it is: it is upstream's, or upstream's with more ranks of other kinds.
+SAME = "Upstream's topology."
+SAME_TP_PP, SAME_TP_PP_EP = "Upstream's TP and PP.", "Upstream's TP, PP and EP."
 _STEP_TOKENS = 524288
 _STEP_PACKS = 16
-_DOCSTRING_COLUMNS = 112
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,10 +43,10 @@ class Model:
 
     module: str  #: `__name__` of the file that has the rows; its functions are found there again
     stem: str  #: what the names of the recipes begin with
-    title: str  #: name of the model in docstrings
     hub_id: str  #: of the model and its tokenizer
     full: str  #: base of full SFT: a recipe that Megatron-Bridge ships, or a hub id
     lora: str  #: base of LoRA
+    title: str = ""  #: name of the model in docstrings, where it is not that on the hub
     lora_targets: tuple[str, ...] = ()  #: linear layers that get an adapter; empty for the host's own choice
     cp_comm_type: str | None = None  #: how context-parallel ranks exchange; None for the host's own choice
     step_factor: int = 1  #: an optimiser step has this many times 524288 tokens, or 16 packs if that is more
@@ -52,27 +59,19 @@ class Model:
         packed_sequence_size: int,
         num_gpus: int,
         why: str,
-        *,
         state_gib: float,
+        *,
         recompute: Literal["full"] | None = None,
         base: str | None = None,
         variant: str = "",
         overrides: Mapping[str, Any] | None = None,
         **sizes: int,
     ) -> Callable[[], SFTRecipe]:
-        """Return a function that gives one recipe.
+        """Return a function that gives one recipe: full SFT for `sft`, LoRA for `peft`.
 
-        Args:
-            task: `sft` for full SFT, `peft` for LoRA.
-            packed_sequence_size: runtime tokens of a pack.
-            num_gpus: H100s of the run.
-            why: sentence on the topology, for the docstring; may be empty.
-            state_gib: memory of weights, gradients and optimiser on a GPU, GiB, for the docstring.
-            recompute: which activations are recomputed.
-            base: a base of its own.
-            variant: what sets it apart, for its name.
-            overrides: the recipe's `bridge_overrides`.
-            sizes: parallel sizes, `TP=2`; those of 1 may be left out.
+        `why`, a sentence or nothing, and `state_gib` are for its docstring. It may have a `base` of its own, a
+        `variant` in its name, and `overrides` as its `bridge_overrides`. Of the parallel sizes, `TP=2`, those of 1 may
+        be left out.
         """
         is_full, shares = task == "sft", {_SIZES[short]: size for short, size in sizes.items()}
         mark = f"_{variant}" if variant else ""
@@ -93,31 +92,28 @@ class Model:
             **({"bridge_overrides": overrides} if overrides else {}),
             **self.sections,
         }
-        return self._function(name, self._docstring(values, why, state_gib), values)
-
-    def _function(self, name: str, docstring: str, values: Mapping[str, Any]) -> Callable[[], SFTRecipe]:
-        def recipe() -> SFTRecipe:
-            return SFTRecipe.from_mapping(copy.deepcopy(values))
-
-        recipe.__name__ = recipe.__qualname__ = name
-        recipe.__module__ = self.module
-        recipe.__doc__ = docstring
-        return recipe
-
-    def _docstring(self, values: Mapping[str, Any], why: str, state_gib: float) -> str:
-        topology, tokens = values["parallelism"], values["packing"]["packed_sequence_size"]
-        num_gpus, ranks = topology["num_gpus"], topology.get("context_parallel_size", 1)
-        summary = (
-            f"Return {'full SFT' if values['method']['kind'] == 'full' else 'LoRA'} of {self.title} in packs of "
-            f"{tokens} tokens on {num_gpus} H100{'s' if num_gpus > 1 else ''}: {_topology(topology)}."
-        )
-        sentences = [
+        ranks, title = sizes.get("CP", 1), self.title or self.hub_id.rpartition("/")[2]
+        sentences = (
             why,
-            f"CP {ranks} leaves {tokens // ranks} tokens to a rank." if ranks > 1 else "",
-            "Whole layers are recomputed." if values["model"]["recompute"] else "",
+            f"CP {ranks} leaves {packed_sequence_size // ranks} tokens to a rank." if ranks > 1 else "",
+            "Whole layers are recomputed." if recompute else "",
             f"{state_gib:g} GiB of state per GPU.",
-        ]
-        return f"{summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), _DOCSTRING_COLUMNS)}"
+        )
+        summary = f"of {title} in packs of {packed_sequence_size} tokens on {machines(values['parallelism'])}."
+        return recipe_function(self.module, values, summary, *sentences)
+
+
+def recipe_function(module: str, values: Mapping[str, Any], summary: str, *sentences: str) -> Callable[[], SFTRecipe]:
+    """Return a function of a module that gives the recipe of `values`, with its name and a docstring."""
+
+    def recipe() -> SFTRecipe:
+        return SFTRecipe.from_mapping(copy.deepcopy(values))
+
+    recipe.__name__ = recipe.__qualname__ = values["name"]
+    recipe.__module__ = module
+    task = "full SFT" if values["method"]["kind"] == "full" else "LoRA"
+    recipe.__doc__ = f"Return {task} {summary}\n\n{textwrap.fill(' '.join(filter(None, sentences)), 112)}"
+    return recipe
 
 
 def more_tp(size: int, upstream: int) -> str:
@@ -136,10 +132,12 @@ def more_gpus(kept: str, upstream: int, state_gib: int) -> str:
     return f"Upstream's {kept}; on its {gpus} {state_gib} GiB of state leave too little for activations and logits."
 
 
-def _topology(parallelism: Mapping[str, Any]) -> str:
-    """Return parallel sizes over 1 as a docstring has them: `TP 2 x CP 4 x DP 1, EP 8`."""
+def machines(parallelism: Mapping[str, Any]) -> str:
+    """Return GPUs, and parallel sizes over 1, as a docstring has them: `8 H100s: TP 2 x CP 4 x DP 1, EP 8`."""
     sizes = {short: parallelism.get(field, 1) for short, field in _SIZES.items()}
     ranks = sizes["TP"] * sizes["PP"] * sizes["CP"]
     shared = [f"{short} {sizes[short]}" for short in ("TP", "PP", "CP") if sizes[short] > 1]
     experts = f", EP {sizes['EP']}" if sizes["EP"] > 1 else ""
-    return " x ".join([*shared, f"DP {parallelism['num_gpus'] // ranks}"]) + experts
+    num_gpus = parallelism["num_gpus"]
+    gpus = f"{num_gpus} H100{'s' if num_gpus > 1 else ''}"
+    return f"{gpus}: {' x '.join([*shared, f'DP {num_gpus // ranks}'])}{experts}"

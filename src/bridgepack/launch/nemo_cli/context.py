@@ -41,7 +41,9 @@ class RecipeContext(RunContext):  # type: ignore[misc]
     def cli_execute(self, fn: Callable[..., Any], args: list[str], entrypoint_type: str = "task") -> None:
         """Run a task; a user's mistake is one message and exit code 2, findings are exit code 1."""
         try:
-            super().cli_execute(fn, [_for_run(word) for word in args], entrypoint_type)
+            # nemo-run wants its own settings so: executor=slurm -> run.executor=slurm
+            words = [f"run.{word}" if re.match(r"(executor|plugins)[=.\[]", word) else word for word in args]
+            super().cli_execute(fn, words, entrypoint_type)
         except BridgepackError as error:
             typer.echo(f"error: {error}", err=True)
             raise SystemExit(_FINDINGS if isinstance(error, LaunchRefusedError) else _COULD_NOT_RUN) from None
@@ -62,10 +64,11 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         if len(targets) != 1:
             found = f"given {len(targets)} times" if targets else "missing"
             raise ConfigError(f"recipe is {found}; allowed: recipe=NAME, recipe=FILE.yaml or recipe=FILE.py:FUNCTION.")
-        overrides = parse_overrides(tuple(_assignments(rest)), option=_RECIPE)
-        others = [word for word in rest if not _ASSIGNMENT.fullmatch(word)]
+        # nemo-run's operators, as in `recipe.PATH*=2`, are left to it.
+        assigned = [f"{match[1]}={match[2]}" for word in rest if (match := _ASSIGNMENT.fullmatch(word))]
+        overrides = parse_overrides(tuple(assigned), option=_RECIPE)
         task = run.Partial(fn, recipe=as_config(load_recipe(targets[0], overrides)))
-        task = parse_cli_args(task, others)
+        task = parse_cli_args(task, [word for word in rest if not _ASSIGNMENT.fullmatch(word)])
         fdl.build(task.recipe)
         return task
 
@@ -96,7 +99,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
 
     def _executor(self, name: str) -> run.Config[run.Executor]:
         if name.endswith(_CLUSTER_SUFFIXES):
-            from bridgepack.config.cluster.loading import load_cluster
+            from bridgepack.config.cluster.cluster import load_cluster
             from bridgepack.launch.executors import make_executor
 
             return make_executor(load_cluster(name), self.task).to_config()
@@ -120,16 +123,6 @@ class TrainContext(RecipeContext):
             plugins.append(PreflightPlugin())
         self.plugins: list[Any] = plugins
         return rest
-
-
-def _for_run(word: str) -> str:
-    """Return a word as nemo-run wants those of its own settings: executor=slurm -> run.executor=slurm."""
-    return f"run.{word}" if re.match(r"(executor|plugins)[=.\[]", word) else word
-
-
-def _assignments(words: Sequence[str]) -> list[str]:
-    """Return `recipe.PATH=VALUE` as `PATH=VALUE`; nemo-run's operators, as in `recipe.PATH*=2`, are left out."""
-    return [f"{match[1]}={match[2]}" for word in words if (match := _ASSIGNMENT.fullmatch(word))]
 
 
 def _check_names(words: Sequence[str], names: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from bridgepack.config.cluster import ClusterConfig, load_cluster
 from bridgepack.config.cluster.general import KNOWN
-from bridgepack.config.cluster.loading import parse_cluster_overrides
 from bridgepack.config.cluster.notes import cluster_notes
+from bridgepack.config.load import parse_overrides
 from bridgepack.errors import ConfigError
 from tests.support.full_clusters import EXECUTORS, full_cluster
 
@@ -78,7 +78,7 @@ def test_another_kind_of_a_part_begins_anew() -> None:
 
 
 def test_overrides_are_validated_as_a_whole() -> None:
-    changes = parse_cluster_overrides(
+    changes = parse_overrides(
         ("executor.nodes=4", "executor.env_vars.B=x", "tasks.build.executor.partition=cpu", "name=mine")
     )
     cluster = ClusterConfig.from_mapping(SLURM).override(changes)
@@ -151,7 +151,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str, text: str | N
 
 def test_an_override_without_a_value_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--cluster-set 'nodes'; allowed: path=value, e.g. --cluster-set executor.n"):
-        parse_cluster_overrides(("nodes",))
+        parse_overrides(("nodes",), option="--cluster-set", example="executor.nodes=4")
 
 
 @pytest.mark.parametrize(
