@@ -91,7 +91,7 @@ def host_rows(
         num_workers=0,
     )
     build_host_datasets(config, load_host_tokenizer(tokenizer))
-    table = pq.read_table(next(folder.rglob("*.idx.parquet"))).to_pylist()
+    table = pq.read_table(next((folder / "packed").rglob("*.idx.parquet"))).to_pylist()
     return [(row["input_ids"], row["loss_mask"], row["seq_start_id"]) for row in table]
 
 

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bridgepack.data.output import RECEIPTS
+from tests.support.processes import num_running, wait_until
 from tests.support.small_builds import (
     chat_row,
     environment,
@@ -65,32 +66,12 @@ class Project:
     def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
         """Wait for the end and return exit code, output and errors; no process of its group may be left."""
         output, errors = process.communicate(timeout=LIMIT_S)
-        wait_until(lambda: not _is_alive(process.pid))
+        wait_until(lambda: num_running(group=process.pid) == 0)
         return process.returncode, output, errors
 
     def entries(self) -> list[str]:
         """Return what a build could have made here."""
         return sorted(entry.name for entry in self.folder.iterdir() if entry.name.startswith(("out", ".out")))
-
-
-def _is_alive(group: int) -> bool:
-    """Say whether a process of a group is running; one that is over may wait for seconds until init takes note."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(of_group) == group and state != "Z":
-            return True
-    return False
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return once it is so."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, "it never came to pass"
-        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -127,18 +108,21 @@ def test_killed_builds_go_on_and_end_in_the_same_bytes(
     """Kills builds again and again, from the first moment to the last; BRIDGEPACK_KILLS says how often."""
     _, expected, duration_s = reference
     moments = random.Random(0)
-    num_kills = int(os.environ.get("BRIDGEPACK_KILLS", "20"))
-    num_killed = num_finished = 0
+    num_kills = int(os.environ.get("BRIDGEPACK_KILLS", "12"))
+    num_killed = 0
     while num_killed < num_kills:
         process = project.start(1 + num_killed % 2)
-        wait_until(lambda process=process: project.staging.exists() or process.poll() is not None)
+        wait_until(project.staging.exists, process=process)
         time.sleep(duration_s * moments.random())
         process.kill()
         code, _, _ = project.finish(process)
-        num_killed += code == -signal.SIGKILL
+        if code == -signal.SIGKILL:
+            num_killed += 1
+        else:
+            assert code == 0
+            duration_s *= 0.7  # this machine is faster now than it was
         if project.output.exists():
             assert file_bytes(project.output) == expected
-            num_finished += 1
             for place in (project.output, project.folder / ".bridgepack", project.staging):
                 shutil.rmtree(place, ignore_errors=True)
 
@@ -147,13 +131,16 @@ def test_killed_builds_go_on_and_end_in_the_same_bytes(
     assert (code, errors) == (0, "")
     assert file_bytes(project.output) == expected
     assert project.entries() == ["out"]
-    assert num_killed >= num_finished
 
 
-@pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize(
-    ("number", "num_workers", "expected_code"),
-    [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 2, 143), (signal.SIGHUP, 1, 129)],
+    ("number", "num_workers", "expected_code", "is_far"),
+    [
+        (signal.SIGINT, 2, 130, False),
+        (signal.SIGHUP, 1, 129, False),
+        (signal.SIGINT, 1, 130, True),
+        (signal.SIGTERM, 2, 143, True),
+    ],
 )
 def test_interrupted_build_says_so_in_one_line(
     project: Project,
@@ -184,7 +171,7 @@ def test_second_build_of_the_same_output_is_refused(
     project: Project, reference: tuple[Path, dict[str, bytes], float]
 ) -> None:
     first = project.start(1)
-    wait_until((project.staging / "lock").exists)
+    wait_until((project.staging / RECEIPTS).exists, process=first)  # then the lock is held
     os.kill(first.pid, signal.SIGSTOP)
     code, output, errors = project.finish(project.start(1))
     os.kill(first.pid, signal.SIGCONT)

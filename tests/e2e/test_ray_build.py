@@ -4,12 +4,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import wait_until
 from tests.support.ray_nodes import RayNodes, two_ray_nodes
 from tests.support.small_builds import (
     chat_row,
@@ -74,14 +74,6 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
-def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end_s = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 def num_token_files(folder: Path) -> int:
     return sum(1 for _ in (folder / ".bridgepack" / "tokens").rglob("*.tokens"))
 
@@ -94,10 +86,10 @@ def test_same_bytes_as_one_machine_although_a_worker_and_a_node_die(
     assert code == 0, errors
 
     process = start(folder, "--output", "out", "--engine", "ray", "--ray-address", nodes.address)
-    wait_until(lambda: num_token_files(folder) >= 3, process)
-    wait_until(nodes.end_worker, process)
+    wait_until(lambda: num_token_files(folder) >= 3, process=process)
     with nodes.paused_head():
-        wait_until(lambda: bool(nodes.workers_of_other()), process)
+        wait_until(nodes.end_worker, process=process)
+        wait_until(nodes.workers_of_other, process=process)
         nodes.end_other()
         left = num_token_files(folder)
     code, output, errors = finished(process)

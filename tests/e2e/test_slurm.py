@@ -23,7 +23,8 @@ from bridgepack.api import build
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
-from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm, wait_until
+from tests.support.processes import wait_until
+from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
 from tests.support.small_builds import CLI, write_recipe
 from tests.support.tiny_recipes import VOCAB_SIZE, tiny_recipe, write_model
 
@@ -38,6 +39,14 @@ _IGNORED_ON_NODES = {"BP984": "nothing needs TransformerEngine on CPU"}
 _OUT_OF_TIME_AT_FIRST = """\
 import os, sys
 sys.exit(os.environ["SLURM_ARRAY_TASK_ID"] == "0" and os.environ["SLURM_PROCID"] == "0")
+"""
+#: Slurm's sbatch, but the first job that it has submitted is told to nobody before `submitted` is renamed.
+_SBATCH_WAITS_ONCE = """\
+#!/bin/sh
+"{sbatch}" "$@" || exit
+[ -e "{place}.once" ] && exit
+touch "{place}.once" "{place}"
+while [ -e "{place}" ]; do sleep 0.1; done
 """
 
 
@@ -255,15 +264,16 @@ def test_an_interrupted_launch_says_what_it_leaves_on_the_cluster(site: Site) ->
 
 
 def test_an_interrupt_while_nemo_run_submits_is_told_with_every_job(site: Site) -> None:
-    slurm, commands = site.slurm, site.folder / "slow"
+    slurm, commands, submitted = site.slurm, site.folder / "slow", site.folder / "submitted"
     commands.mkdir()
     sbatch = commands / "sbatch"
-    sbatch.write_text(f'#!/bin/sh\n"{slurm.folder}/bin/sbatch" "$@" && sleep 2\n')
+    sbatch.write_text(_SBATCH_WAITS_ONCE.format(sbatch=slurm.folder / "bin" / "sbatch", place=submitted))
     sbatch.chmod(0o755)
     with site.waiting():
         launch = site.start(site.recipe, commands=commands)
-        wait_until(lambda: len(slurm.queued()) == 2 or launch.poll() is not None, "two jobs are queued")
+        wait_until(submitted.exists, "a job is submitted", process=launch)
         os.kill(launch.pid, signal.SIGINT)
+        submitted.rename(site.folder / "interrupted")
         code, result, errors = ended(launch)
         left = jobs(result)
         assert code == 130, errors

@@ -17,7 +17,8 @@ import pytest
 
 from bridgepack.config.load import load_recipe
 from tests.support.docs_blocks import blocks
-from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm, wait_until
+from tests.support.processes import wait_until
+from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
 from tests.support.small_builds import (
     build,
     chat_row,

@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.processes import wait_until
 
 PROJECT = Path(__file__).parents[2]
 _SCRIPT = PROJECT / "tests" / "environment" / "slurm"
@@ -68,13 +69,6 @@ class Slurm:
         self.run("scancel", "--full", "--state=RUNNING", "--signal=KILL")
         self.run("scancel", "--state=PENDING")
         wait_until(lambda: not self.run("squeue", "--noheader"), "no job is left")
-
-
-def wait_until(is_true: Callable[[], bool], what: str, *, limit_s: float = 180) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_true():
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s until {what}"
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from bridgepack.data.tasks import Beat, InThisProcess, TaskFailure, result_of
 from bridgepack.data.workers import pool as module
 from bridgepack.data.workers.pool import WorkerPool, plain_runner
 from bridgepack.errors import DataError
+from tests.support.processes import is_running, wait_until
 from tests.support.small_builds import tokenized_recipe
 
 #: Starts two workers that have something to do for minutes, and says their numbers.
@@ -113,8 +114,8 @@ def _remembered(value: list[int], _: int) -> int:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
-    """Return two workers with 400 MiB between them."""
-    with WorkerPool(2, memory_bytes=400 << 20) as found:
+    """Return two workers with 400 MiB between them, beyond what this module and its imports take."""
+    with WorkerPool(2, memory_bytes=400 << 20, warm_up=partial(_load, "warm")) as found:
         yield found
 
 
@@ -191,7 +192,7 @@ def test_worker_that_shows_no_sign_of_life_is_ended(pool: WorkerPool, monkeypatc
     assert found == [0, 1, (2, "stalled", False, 0), 3]
 
 
-def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others() -> None:
+def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others(tmp_path: Path) -> None:
     with WorkerPool() as pool:
         assert pool.begin(partial(sum, [1, 2]))() == 3
         refusing, failing = pool.begin(partial(_refuse_seven, 7, print)), pool.begin(partial(divmod, 1, 0))
@@ -201,7 +202,7 @@ def test_what_was_begun_is_there_in_the_first_worker_and_a_warm_up_in_the_others
             failing()
         pool.begin(partial(_load, "begun"))
         pool.widen(2, 400 << 20, partial(_load, "warmed up"))
-        assert set(pool.run(_loaded_later, [0.2, 0.2])) == {"begun", "warmed up"}
+        assert set(pool.run(_loaded_beside_another, [tmp_path, tmp_path])) == {"begun", "warmed up"}
 
 
 def test_loading_that_ends_its_process_is_a_message() -> None:
@@ -214,8 +215,9 @@ def _load(name: str) -> None:
     os.environ["LOADED"] = name
 
 
-def _loaded_later(seconds: float, _: Beat) -> str | None:
-    time.sleep(seconds)
+def _loaded_beside_another(meeting: Path, _: Beat) -> str | None:
+    (meeting / str(os.getpid())).touch()
+    wait_until(lambda: len(list(meeting.iterdir())) == 2, "another worker has the other task", limit_s=60)
     return os.environ.get("LOADED")
 
 
@@ -247,7 +249,7 @@ def test_workers_end_with_the_pool() -> None:
         numbers = set(pool.run(_number, range(9)))
         pool.begin(partial(time.sleep, 600))
     assert numbers
-    assert not any(_is_running(number) for number in numbers)
+    assert not any(is_running(number) for number in numbers)
 
 
 def test_workers_end_with_a_caller_that_is_killed(tmp_path: Path) -> None:
@@ -259,10 +261,7 @@ def test_workers_end_with_a_caller_that_is_killed(tmp_path: Path) -> None:
     assert len(numbers) == 2
     process.kill()
     process.communicate()
-    deadline_s = time.monotonic() + 20
-    while any(_is_running(number) for number in numbers):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    wait_until(lambda: not any(is_running(number) for number in numbers), limit_s=60)
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -296,11 +295,6 @@ def test_a_tokenizer_is_loaded_again_once_its_files_change(tmp_path: Path, chatm
 
 def _number(_: int, __: Beat) -> int:
     return os.getpid()
-
-
-def _is_running(number: int) -> bool:
-    stat = Path(f"/proc/{number}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 class Panic(BaseException):

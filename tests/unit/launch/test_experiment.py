@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from bridgepack.launch.plan import LaunchPlan, plan_launch
 from bridgepack.launch.results import LaunchInterrupt, LaunchResult
 from bridgepack.launch.tasks import LaunchTask, make_tasks
 from tests.support.launches import launch_recipe
+from tests.support.processes import is_running, wait_until
 
 pytestmark = pytest.mark.bridge
 
@@ -87,14 +87,6 @@ def small_tasks(plan: LaunchPlan, **ends: object) -> list[LaunchTask]:
         )
         for task in make_tasks(plan)
     ]
-
-
-def is_running(process: str) -> bool:
-    """Say whether a process does something; one that has ended may wait for its parent to notice."""
-    try:
-        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def began(folder: Path) -> list[str]:
@@ -169,10 +161,11 @@ def test_a_signal_ends_what_runs_here(plan: LaunchPlan, tmp_path: Path, number: 
     handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def interrupt() -> None:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "check.child").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        os.kill(os.getpid(), number)
+        child = tmp_path / "check.child"
+        try:
+            wait_until(lambda: child.exists() and child.read_text())
+        finally:
+            os.kill(os.getpid(), number)
 
     sender = threading.Thread(target=interrupt)
     sender.start()
@@ -183,7 +176,7 @@ def test_a_signal_ends_what_runs_here(plan: LaunchPlan, tmp_path: Path, number: 
     assert isinstance(interrupted.value, KeyboardInterrupt)
     assert [task.state for task in interrupted.value.result.tasks] == ["succeeded", "cancelled", "not started"]
     for name in ("check.began", "check.child"):  # the child is in a session of its own, as those of torchrun
-        assert not is_running((tmp_path / name).read_text())
+        wait_until(lambda name=name: not is_running((tmp_path / name).read_text()), limit_s=20)
     assert {one: signal.getsignal(one) for one in handlers} == handlers
 
 
