@@ -68,7 +68,7 @@ class ChatEncoder:
 
     def _refuse_control_tokens(self, conversation: Conversation) -> None:
         for text in texts_of(conversation):
-            found = next((token for token in self._tokenizer.added_tokens if token in text), None)
+            found = next((token for token in self._tokenizer.control_tokens if token in text), None)
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
 

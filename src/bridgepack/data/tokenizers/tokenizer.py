@@ -90,6 +90,12 @@ class ChatTokenizer:
         return {str(token.content): int(index) for index, token in self._tokenizer.added_tokens_decoder.items()}
 
     @cached_property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Texts of added tokens, but for those of white space alone that are not special, as Gemma has many."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return tuple(text for token in added if (text := str(token.content)) and (token.special or not text.isspace()))
+
+    @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
         """Ids of added tokens that split text without touching what stands next to them.
 
