@@ -10,6 +10,7 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
+from bridgepack.data.store.keys import tokenization_identity, tokenization_key
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
 
 ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
@@ -68,6 +69,18 @@ def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[st
 )
 def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
     assert _fingerprint(with_changes(recipe, changes)) != _fingerprint(recipe)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"tool_arguments": "object"}, {"content_parts": "join_text"}, {"message_weights": "mask"}]
+)
+def test_settings_of_chats_count_for_packs_and_for_stored_tokens(recipe: SFTRecipe, setting: dict[str, Any]) -> None:
+    plain = recipe.override({"preprocessing": {"kind": "chat"}})
+    changed = recipe.override({"preprocessing": {"kind": "chat", **setting}})
+
+    assert _fingerprint(changed) != _fingerprint(plain)
+    keys = [tokenization_key(tokenization_identity(item, {}, "tokenizers")) for item in (plain, changed)]
+    assert keys[0] != keys[1]
 
 
 def test_multiple_counts_however_it_came_about(recipe: SFTRecipe) -> None:

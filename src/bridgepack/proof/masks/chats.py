@@ -31,6 +31,7 @@ from bridgepack.proof.masks.votes import (
     token_votes,
     tokens_within,
     without_tokens,
+    without_turns,
 )
 from bridgepack.records import MaskArray, TokenArray
 
@@ -103,6 +104,8 @@ class ChatJudge:
         if self._has_blocks:
             turns = _known_turns(chat.roles, found)
             found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
+        if chat.untrained_turns:
+            found = {name: without_turns(item, chat.untrained_turns) for name, item in found.items()}
         if self._settings.loss_mode == "last_turn":
             found = {name: only_last_turn(item) for name, item in found.items()}
         return found
@@ -133,7 +136,7 @@ class ChatJudge:
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         known = list(zip(messages, turns, strict=True))
         for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
-            if turn is None:
+            if turn is None or message in chat.conversation.untrained:
                 continue
             start, stop = turn[0], turn[0] + len(chat.text[slice(*turn)].rstrip())
             tokens = tokens_within((start, stop), chat.bounds)
@@ -181,6 +184,12 @@ class _Chat:
     def roles(self) -> list[str]:
         """Roles of its messages."""
         return [message["role"] for message in self.conversation.messages]
+
+    @property
+    def untrained_turns(self) -> list[int]:
+        """The assistant's turns, counted from 0, that the row says not to train."""
+        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+        return [turn for turn, index in enumerate(turns) if index in self.conversation.untrained]
 
     def by_prefixes(self) -> Derivation:
         """Return what renders of its beginnings say."""
