@@ -1,5 +1,6 @@
 """What docs/preprocessing.md says about Megatron-Bridge's own preparation, run with it and with bridgepack."""
 
+import datetime
 import json
 import logging
 import shutil
@@ -410,6 +411,26 @@ def test_turns_that_say_not_to_be_trained_are_trained(tmp_path: Path, tokenizer:
     (own,) = own_rows(masking)
     assert own[0] == host[0][0]
     assert 0 < sum(own[1]) < sum(host[0][1])
+
+
+def test_variables_of_a_row_are_not_read(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content + (mood or '') +"))
+    row = {**GOOD, "chat_template_kwargs": {"mood": "so "}}
+
+    host = host_rows(tmp_path, [row], tokenizer)
+    assert host == host_rows(tmp_path / "none", [GOOD], tokenizer)
+    assert own_rows(own_artifact(tmp_path, [row], tokenizer)) == host
+    setting = {"chat_template_kwargs_column": "chat_template_kwargs"}
+    (read,) = own_rows(own_artifact(tmp_path / "read", [row], tokenizer, preprocessing=setting))
+    assert len(read[0]) > len(host[0][0])
+
+
+def test_template_writes_the_day_of_the_build(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content + strftime_now('%Y') +"))
+
+    artifact = own_artifact(tmp_path, [GOOD], tokenizer)
+    assert own_rows(artifact) == host_rows(tmp_path, [GOOD], tokenizer)
+    assert artifact.manifest.tokenizer["template_date"] == datetime.date.today().isoformat()
 
 
 def test_standard_columns_stand_in_for_named_ones(tmp_path: Path, tokenizer: Path) -> None:

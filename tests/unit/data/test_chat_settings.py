@@ -1,19 +1,22 @@
 """Settings that mend chat rows: what the template is given, what is trained then, and which rows are dropped."""
 
+import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, Example
-from tests.support.tokenizers import FAMILIES, Family, loaded_tokenizer
+from tests.support.tokenizers import FAMILIES, Family, loaded_tokenizer, write_tokenizer
 
 QUESTION = {"role": "user", "content": "what"}
 TEXT_PART = {"type": "text", "text": "one"}
@@ -224,3 +227,86 @@ def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
 def test_weights_with_everything_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="message_weights is 'mask' and loss_mode is 'full', which trains everything"):
         ChatPreprocessing(message_weights="mask", loss_mode="full")
+
+
+#: Like Qwen3's and Llama 3's: an answer may be without a thought, and the day is written unless the row knows it.
+VARIABLES = (
+    "{{ '<|im_start|>system\n' + (date_string or strftime_now('%d %b %Y')) + '<|im_end|>\n' }}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' and enable_thinking is false %}{{ '<think></think>' }}{% endif %}"
+    "{{ m.content + '<|im_end|>\n' }}{% endfor %}{# <|im_start|>assistant #}"
+)
+COLUMN = {"chat_template_kwargs_column": "variables"}
+
+
+def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **settings: Any) -> list[str | RowError]:
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    turns = CONVERSATION[:4]
+    examples = [Example(file_index=0, row=1, columns={"messages": turns, "variables": item}) for item in variables]
+    found = encode_examples(encoder, examples)
+    return [tokenizer.decode(item.ids) if isinstance(item, Encoded) else item for item in found]
+
+
+def with_config(folder: Path, **config: Any) -> ChatTokenizer:
+    path = write_tokenizer(folder, Family(name="variables", template=VARIABLES))
+    return load_tokenizer(TokenizerConfig(name_or_path=str(path), **config))
+
+
+def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
+    tokenizer = with_config(tmp_path, chat_template_kwargs={"enable_thinking": False, "date_string": "1 May"})
+    rows = [None, {}, "", '{"enable_thinking": true}', {"date_string": "2 May", "enable_thinking": None}]
+
+    first, *others = texts_of_rows(tokenizer, *rows, **COLUMN)
+    assert isinstance(first, str)
+    assert first.startswith("<|im_start|>system\n1 May<|im_end|>\n<|im_start|>user\nwhat<|im_end|>\n")
+    assert first.count("<|im_start|>assistant\n<think></think>") == 2
+    assert others == [first, first, first.replace("<think></think>", ""), first.replace("1 May", "2 May")]
+    assert texts_of_rows(tokenizer, *rows) == [first] * 5
+
+
+def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
+    tokenizer = with_config(tmp_path, template_date="2025-06-30")
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**COLUMN), {})
+    turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
+    columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
+
+    (found,) = encode_examples(encoder, [Example(file_index=0, row=1, columns=columns)])
+    assert isinstance(found, Encoded)
+    spans = tokenizer.decode([token for token, bit in zip(found.ids, found.mask, strict=True) if bit])
+    assert spans == "<think></think>one<|im_end|>\n<think></think>two<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "detail"),
+    [
+        ([1], "variables is a list; it must be an object"),
+        ("[1]", "variables is a list; it must be an object"),
+        ("{", "variables is not JSON"),
+        ({"tools": [], "messages": []}, "variables has messages, tools, which a row cannot set"),
+    ],
+)
+def test_variables_that_are_none_drop_the_row(tmp_path: Path, variables: Any, detail: str) -> None:
+    (found,) = texts_of_rows(with_config(tmp_path), variables, **COLUMN)
+
+    assert isinstance(found, RowError)
+    assert found.reason == DropReason.INVALID_FIELD
+    assert found.detail.startswith(detail)
+
+
+def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
+    plain, pinned = with_config(tmp_path / "a"), with_config(tmp_path / "b", template_date="2025-06-30")
+    variables = with_config(tmp_path / "c", chat_template_kwargs={"date_string": "1 May"})
+
+    (text,) = texts_of_rows(pinned, None)
+    assert isinstance(text, str)
+    assert text.startswith("<|im_start|>system\n30 Jun 2025<|im_end|>\n")
+    assert pinned.identity()["template_date"] == "2025-06-30"
+    assert plain.identity()["template_date"] == datetime.date.today().isoformat()
+    assert variables.identity()["chat_template_kwargs"] == {"date_string": "1 May"}
+    assert "chat_template_kwargs" not in plain.identity()
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"])
+def test_variables_of_the_conversation_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other variable of the template is"):
+        TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})

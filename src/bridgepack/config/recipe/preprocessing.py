@@ -53,6 +53,9 @@ class ChatPreprocessing(_Common):
     """Column with the row's tool schemas: a list, or JSON text of one."""
     tool_schemas: tuple[dict[str, Any], ...] | None = None
     """Tool schemas for rows that have none of their own."""
+    chat_template_kwargs_column: str | None = None
+    """Column with variables for the chat template, e.g. `{enable_thinking: false}`: an object, or JSON text of one;
+    they go before `tokenizer.chat_template_kwargs`. None is read by default, as Megatron-Bridge reads none."""
     control_tokens: Literal["keep", "drop"] = "keep"
     """Rows whose text holds a control token such as `<|im_start|>`: `keep` them where the mask is unambiguous, as
     Megatron-Bridge does (where it is not, its whole preparation aborts and here the row is dropped); `drop` all."""

@@ -74,9 +74,11 @@ class ChatEncoder:
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
         if not self._is_marked:
-            text = self._tokenizer.render_text(conversation.messages, conversation.tools)
+            text = self._tokenizer.render_text(conversation.messages, conversation.tools, conversation.template_kwargs)
             return RenderedChat(conversation, text, None)
-        text, spans = self._tokenizer.render_marked(conversation.messages, conversation.tools)
+        text, spans = self._tokenizer.render_marked(
+            conversation.messages, conversation.tools, conversation.template_kwargs
+        )
         check_is_unicode(text)
         return RenderedChat(conversation, text, spans)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -26,6 +27,7 @@ class Conversation:
 
     messages: list[dict[str, Any]]  #: in OpenAI style
     tools: list[dict[str, Any]] | None  #: schemas, where the row has some
+    template_kwargs: Mapping[str, Any]  #: further variables for the template, where the row has some
     untrained: frozenset[int] = frozenset()  #: positions of the assistant's messages that the row says not to train
 
 
@@ -56,7 +58,12 @@ class ConversationReader:
             _check_content(system, "system")
             messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
             untrained = frozenset(index + 1 for index in untrained)
-        return Conversation(messages=messages, tools=_tools(columns, self._settings), untrained=untrained)
+        return Conversation(
+            messages=messages,
+            tools=_tools(columns, self._settings),
+            template_kwargs=_template_kwargs(columns, self._settings.chat_template_kwargs_column),
+            untrained=untrained,
+        )
 
     def _are_messages(self, turns: Sequence[Any]) -> bool:
         """Say whether every turn is a message already: a known role and text, nothing to translate or leave out."""
@@ -223,6 +230,20 @@ def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict
             DropReason.INVALID_FIELD, f"{settings.tools_column} must be a list of objects, or JSON text of one"
         )
     return [dict(tool) for tool in tools]
+
+
+def _template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
+    """Return a row's own variables for the template; a null is none."""
+    given = columns.get(column) if column is not None else None
+    if isinstance(given, str):
+        given = _parsed(given, str(column)) if given.strip() else None
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise RowError(DropReason.INVALID_FIELD, f"{column} is a {type(given).__name__}; it must be an object")
+    if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given)):
+        raise RowError(DropReason.INVALID_FIELD, f"{column} has {', '.join(own)}, which a row cannot set")
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _parsed(text: str, where: str) -> Any:

@@ -81,7 +81,7 @@ class ChatMasks:
 
     def _is_plainly_clean(self, conversation: Conversation) -> bool:
         """Say whether every turn is plain text without anything that a marker needs; a quick look."""
-        if self._marker_texts is None or conversation.tools is not None:
+        if self._marker_texts is None or conversation.tools is not None or conversation.template_kwargs:
             return False
         for message in conversation.messages:
             for key, value in message.items():
@@ -152,10 +152,10 @@ class ChatMasks:
 
 
 def texts_of(conversation: Conversation) -> list[str]:
-    """Return every text inside a conversation's turns and tools; keys and roles do not count."""
+    """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
     found: list[str] = []
     turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
-    stack: list[Any] = [turns, conversation.tools]
+    stack: list[Any] = [turns, conversation.tools, conversation.template_kwargs]
     while stack:
         value = stack.pop()
         if isinstance(value, str):

@@ -55,8 +55,9 @@ class QuickMasks:
         turn = roles.index(ASSISTANT)
         if not self._knows_places or turn + 1 == len(roles):
             return False
+        whole = chat.conversation
         try:
-            prefix = self._tokenizer.render_text(chat.conversation.messages[: turn + 1], chat.conversation.tools)
+            prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
         except RowError:
             return True
         place = chat.text.find(self._start_text) + len(self._start_text)

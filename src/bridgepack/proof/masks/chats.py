@@ -65,19 +65,20 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return what the derivations say of a row's tokens and mask."""
         conversation = self._read(columns)
+        render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
         if self._has_blocks:
-            text, blocks = self._rendering.marked(conversation.messages, conversation.tools) or (None, [])
+            marked = self._rendering.marked(conversation.messages, conversation.tools, conversation.template_kwargs)
+            text, blocks = marked or (None, [])
         else:
-            text = self._rendering.text(conversation.messages, tools=conversation.tools)
+            text = render(conversation.messages)
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
-        render = partial(self._rendering.text, tools=conversation.tools)
         renders = Renders(render, conversation.messages, text, prompt_goes_on=self._rendering.prompt_goes_on)
         chat = _Chat(conversation, text, renders, bounds)
         derivations = self._derivations(chat, blocks)
@@ -198,7 +199,7 @@ class _Chat:
     def words(self) -> Iterator[str]:
         """Yield every text that it brings itself: of messages, calls and tool schemas."""
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
-        stack: list[Any] = [turns, self.conversation.tools]
+        stack: list[Any] = [turns, self.conversation.tools, self.conversation.template_kwargs]
         while stack:
             value = stack.pop()
             if isinstance(value, str):
