@@ -1,5 +1,6 @@
 """What docs/preprocessing.md says about Megatron-Bridge's own preparation, run with it and with bridgepack."""
 
+import datetime
 import json
 import logging
 import shutil
@@ -333,6 +334,103 @@ def test_template_that_refuses_part_of_a_conversation(
     with pytest.raises(TemplateError):
         host_rows(tmp_path, [GOOD], tokenizer)
     assert drops(own_artifact(tmp_path, [GOOD], tokenizer)) == {}
+
+
+def _answered(**fields: Any) -> dict[str, Any]:
+    """Return a row whose answer has further fields."""
+    return {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes", **fields}]}
+
+
+@pytest.mark.parametrize("field", [{"tool_calls": None}, {"tool_calls": []}, {"name": None, "reasoning_content": None}])
+def test_empty_fields_of_a_turn_are_absent(
+    tmp_path: Path, tokenizer: Path, with_template: Callable[[str], Path], field: dict[str, Any]
+) -> None:
+    rows = [_answered(**field)]
+    asking = with_template(
+        TEMPLATE.replace("turn.content +", "(turn.content or '') + ('' if turn.tool_calls else '') +")
+    )
+    defined = with_template(
+        TEMPLATE.replace("turn.content +", "turn.content + ('more' if turn | length > 2 else '') +")
+    )
+
+    for accepting in (tokenizer, asking):
+        own = own_rows(own_artifact(tmp_path / accepting.parent.name, rows, accepting))
+        assert own == host_rows(tmp_path / accepting.parent.name, rows, accepting)
+    (host,), (own,) = host_rows(tmp_path / "d", rows, defined), own_rows(own_artifact(tmp_path / "d", rows, defined))
+    assert len(host[0]) > len(own[0])
+    assert [own] == own_rows(own_artifact(tmp_path / "absent", [GOOD], defined))
+
+
+def test_null_calls_stop_the_host_where_a_template_counts_them(
+    tmp_path: Path, with_template: Callable[[str], Path]
+) -> None:
+    """Llama 3's template asks whether a turn has the field, and then how many calls there are."""
+    counting = "{{- '' if 'tool_calls' in turn and turn.tool_calls | length == 1 else '' -}}"
+    tokenizer = with_template(TEMPLATE.replace("{{- turn.content", counting + "{{- turn.content"))
+
+    with pytest.raises(TypeError):
+        host_rows(tmp_path, [_answered(tool_calls=None)], tokenizer)
+    assert drops(own_artifact(tmp_path, [_answered(tool_calls=None)], tokenizer)) == {}
+
+
+def test_json_text_of_arguments_goes_to_the_template(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    """A template that writes arguments as JSON writes JSON text a second time, in quotes."""
+    writing = "{%- for c in turn.tool_calls or [] -%}{{- c.function.arguments | tojson -}}{%- endfor -%}"
+    tokenizer = with_template(TEMPLATE.replace("{{- turn.content", writing + "{{- turn.content"))
+    row, whole = (
+        _answered(tool_calls=[{"type": "function", "function": {"name": "look", "arguments": value}}])
+        for value in ('{"at": "it"}', {"at": "it"})
+    )
+
+    host, wanted = host_rows(tmp_path, [row], tokenizer), host_rows(tmp_path / "object", [whole], tokenizer)
+    assert host != wanted
+    assert own_rows(own_artifact(tmp_path, [row], tokenizer)) == host
+    setting = {"tool_arguments": "object"}
+    assert own_rows(own_artifact(tmp_path / "own", [row], tokenizer, preprocessing=setting)) == wanted
+
+
+def test_parts_go_to_the_template(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    """A template that takes content for text writes the list as Python writes it."""
+    tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content | string +"))
+    row = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}, GOOD["messages"][1]]}
+
+    host, wanted = host_rows(tmp_path, [row], tokenizer), host_rows(tmp_path / "text", [GOOD], tokenizer)
+    assert len(host[0][0]) > len(wanted[0][0])
+    assert own_rows(own_artifact(tmp_path, [row], tokenizer)) == host
+    joined = own_artifact(tmp_path / "own", [row], tokenizer, preprocessing={"content_parts": "join_text"})
+    assert own_rows(joined) == wanted
+
+
+@pytest.mark.parametrize("field", [{"weight": 0}, {"train": False}, {"training": False}])
+def test_turns_that_say_not_to_be_trained_are_trained(tmp_path: Path, tokenizer: Path, field: dict[str, Any]) -> None:
+    row = {"messages": [*_answered(**field)["messages"], *GOOD["messages"]]}
+
+    host = host_rows(tmp_path, [row], tokenizer)
+    assert own_rows(own_artifact(tmp_path, [row], tokenizer)) == host
+    masking = own_artifact(tmp_path / "mask", [row], tokenizer, preprocessing={"message_weights": "mask"})
+    (own,) = own_rows(masking)
+    assert own[0] == host[0][0]
+    assert 0 < sum(own[1]) < sum(host[0][1])
+
+
+def test_variables_of_a_row_are_not_read(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content + (mood or '') +"))
+    row = {**GOOD, "chat_template_kwargs": {"mood": "so "}}
+
+    host = host_rows(tmp_path, [row], tokenizer)
+    assert host == host_rows(tmp_path / "none", [GOOD], tokenizer)
+    assert own_rows(own_artifact(tmp_path, [row], tokenizer)) == host
+    setting = {"chat_template_kwargs_column": "chat_template_kwargs"}
+    (read,) = own_rows(own_artifact(tmp_path / "read", [row], tokenizer, preprocessing=setting))
+    assert len(read[0]) > len(host[0][0])
+
+
+def test_template_writes_the_day_of_the_build(tmp_path: Path, with_template: Callable[[str], Path]) -> None:
+    tokenizer = with_template(TEMPLATE.replace("turn.content +", "turn.content + strftime_now('%Y') +"))
+
+    artifact = own_artifact(tmp_path, [GOOD], tokenizer)
+    assert own_rows(artifact) == host_rows(tmp_path, [GOOD], tokenizer)
+    assert artifact.manifest.tokenizer["template_date"] == datetime.date.today().isoformat()
 
 
 def test_standard_columns_stand_in_for_named_ones(tmp_path: Path, tokenizer: Path) -> None:

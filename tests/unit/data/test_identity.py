@@ -10,6 +10,8 @@ import pytest
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import identity as fingerprint_module
 from bridgepack.data.build import planned_build
+from bridgepack.data.store.keys import tokenization_identity, tokenization_key
+from bridgepack.data.tokenizers.load import load_tokenizer
 from tests.support.small_builds import tokenized_recipe, tokenized_row, with_changes, write_json_lines
 
 ROWS = [tokenized_row(5, 6, 7), tokenized_row(8, 9)]
@@ -68,6 +70,38 @@ def test_what_changes_no_row_changes_nothing(recipe: SFTRecipe, changes: dict[st
 )
 def test_what_can_change_a_row_changes_it(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
     assert _fingerprint(with_changes(recipe, changes)) != _fingerprint(recipe)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tokenizer__chat_template_kwargs": {"a": 1}}, {"tokenizer__template_date": "2025-06-30"}]
+)
+def test_variables_and_day_of_the_template_count(recipe: SFTRecipe, changes: dict[str, Any]) -> None:
+    template = Path("tokenizer/chat_template.jinja")
+    template.write_text(template.read_text() + "{# strftime_now #}")
+    changed = with_changes(recipe, changes)
+
+    assert _fingerprint(changed) != _fingerprint(recipe)
+    keys = [
+        tokenization_key(tokenization_identity(item, load_tokenizer(item.tokenizer).identity(), "tokenizers"))
+        for item in (recipe, changed)
+    ]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"tool_arguments": "object"}, {"content_parts": "join_text"}, {"message_weights": "mask"}),
+        {"chat_template_kwargs_column": "variables"},
+    ],
+)
+def test_settings_of_chats_count_for_packs_and_for_stored_tokens(recipe: SFTRecipe, setting: dict[str, Any]) -> None:
+    plain = recipe.override({"preprocessing": {"kind": "chat"}})
+    changed = recipe.override({"preprocessing": {"kind": "chat", **setting}})
+
+    assert _fingerprint(changed) != _fingerprint(plain)
+    keys = [tokenization_key(tokenization_identity(item, {}, "tokenizers")) for item in (plain, changed)]
+    assert keys[0] != keys[1]
 
 
 def test_multiple_counts_however_it_came_about(recipe: SFTRecipe) -> None:

@@ -469,6 +469,13 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path, change: Any, message
         list(read_range(file, part))
 
 
+def test_columnar_rows_lose_nulls_behind_a_null_turn(tmp_path: Path) -> None:
+    turns = [None, {"role": "user", "content": "hi", "name": None}]
+    pq.write_table(pa.table({"messages": [turns]}), tmp_path / "a.parquet")
+
+    assert _read(tmp_path / "a.parquet") == [(1, {"messages": [None, {"role": "user", "content": "hi"}]})]
+
+
 def test_columnar_rows_keep_null_content_of_turns_only(tmp_path: Path) -> None:
     """Another row's tool has a parameter `content`; this one's has not, and a Parquet file cannot tell."""
     call = {"path": "p", "content": None}

@@ -65,7 +65,7 @@ def _assert_same(source: str, template: ChatTemplate, messages: Sequence[Mapping
     assert _outcome(template.render, messages, tools) == expected
     if expected.startswith("text "):
         # The long way would hide a short way that does not work.
-        assert f"text {''.join(template._short_root(template._context(messages, tools)))}" == expected
+        assert f"text {''.join(template._short_root(template._context(messages, tools, {})))}" == expected
     assert json.dumps([messages, tools]) == copy
 
 

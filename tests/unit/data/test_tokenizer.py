@@ -200,3 +200,22 @@ def test_identity_names_what_rules_need(tmp_path: Path) -> None:
     assert identity["never_trained"] == {"<|im_start|>": tokenizer.added_tokens["<|im_start|>"]}
     assert identity["bos_token_id"] == tokenizer.added_tokens["<|endoftext|>"]
     assert identity["adds_bos"] is False
+
+
+def _add_white_space(tokenizer: TokenizerJson) -> None:
+    """Line ends are a token of their own, as in Gemma's vocabulary."""
+    for text, is_special in (("\n\n", False), ("<|x|>", False), ("\t\t", True)):
+        index = len(tokenizer["model"]["vocab"])
+        tokenizer["model"]["vocab"][text] = index
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        tokenizer["added_tokens"].append({"id": index, "content": text, **flags, "special": is_special})
+
+
+def test_white_space_is_no_control_token(tmp_path: Path) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="gemma", template=CHATML.template, edit=_add_white_space))
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(control_tokens="drop"), {})
+    assert "\n\n" in tokenizer.added_tokens
+
+    for text, is_kept in (("a\n\nb", True), ("a<|x|>b", False), ("a\t\tb", False), ("a<|im_end|>", False)):
+        (found,) = encode_examples(encoder, [_example(messages=[{"role": "user", "content": text}, ANSWER])])
+        assert isinstance(found, Encoded) == is_kept, text

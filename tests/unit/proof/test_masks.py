@@ -16,7 +16,7 @@ from bridgepack.proof.masks.masks import MaskOptions, check_masks
 from bridgepack.proof.masks.prefixes import NO_PROMPT, OTHER_PROMPT, PROMPT_GOES_ON
 from tests.support.judged_masks import PROMPTED, Judged
 from tests.support.small_builds import build, chat_row, tokenized_recipe, tokenized_row, with_changes, write_json_lines
-from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, Family, write_tokenizer
+from tests.support.tokenizers import CHATML, FAMILIES, NOT_SPACE_SENSITIVE, THINKING, Family, write_tokenizer
 
 Mask = list[int]
 
@@ -132,6 +132,24 @@ def test_a_finding_shows_what_is_trained(chatml: Judged) -> None:
     assert "user\nWho asks?<|im_end|>" in finding.texts[PREFIXES]
     assert finding.message == 2
     assert finding.num_tokens > 1
+
+
+@pytest.mark.parametrize("family", [CHATML, GENERATION, THINKING])
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+@pytest.mark.parametrize("turn", [2, 4])
+def test_a_turn_that_says_that_it_is_not_trained(tmp_path: Path, family: Family, mode: str, turn: int) -> None:
+    row = {"messages": [dict(message) for message in ROW["messages"]]}
+    row["messages"][turn]["weight"] = 0
+    judged = Judged.of(tmp_path, family, loss_mode=mode, message_weights="mask")
+    ignoring = Judged.of(tmp_path, family, loss_mode=mode)
+
+    assert judged.kinds(row) == []
+    assert judged.verdict(row).num_judges > 0
+    every = _own(ignoring, row)
+    if every == _own(judged, row):
+        assert (mode, turn) == ("last_turn", 2)
+    else:
+        assert judged.kinds(row, every) == ["other-turn-trained"]
 
 
 @pytest.mark.parametrize("mode", ["assistant", "last_turn", "full"])

@@ -1,5 +1,6 @@
 """Where conversations come from and what happens to a bad row."""
 
+import datetime
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
@@ -40,6 +41,10 @@ def as_sources(value: Sources | None) -> tuple[Source, ...]:
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)
+
+
+#: Variables of a chat template that are the conversation's, or the same for every conversation.
+OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
 
 
 class DataConfig(Section):
@@ -98,6 +103,12 @@ class TokenizerConfig(Section):
     chat_template: str | None = None
     """Path of a Jinja file that replaces the tokenizer's own chat template. Megatron-Bridge must be given the same
     template on the tokenizer, not through `dataset_kwargs`, where it fails on every rank but the first."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables that the chat template can read, e.g. `{enable_thinking: false}`; none by default, as Megatron-Bridge
+    gives none. Rows may have their own: `preprocessing.chat_template_kwargs_column`."""
+    template_date: datetime.date | None = None
+    """Day that `strftime_now` tells the chat template, e.g. `2025-06-30`. By default templates of Llama 3 and gpt-oss
+    write the day of the build, as with Megatron-Bridge; the same recipe then gives other rows on another day."""
     loader: Literal["transformers", "tokenizer_json"] = "transformers"
     """`transformers`: `AutoTokenizer`, as Megatron-Bridge loads it; `tokenizer_json`: the tokenizer.json as it is.
     Some versions of transformers load some tokenizers as another class that loses spaces (5.12 with DeepSeek-V3);
@@ -108,3 +119,12 @@ class TokenizerConfig(Section):
     first of them that is installed and knows the tokenizer. The choice changes no token."""
     trust_remote_code: bool = False
     """Run Python code that comes with the tokenizer. Only for tokenizers whose code you have read."""
+
+    @model_validator(mode="after")
+    def _check_template_variables(self) -> Self:
+        if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(self.chat_template_kwargs)):
+            raise ValueError(
+                f"chat_template_kwargs has {', '.join(own)}; any other variable of the template is allowed. "
+                "Remove it: the rows give messages and tools, template_date gives the day."
+            )
+        return self

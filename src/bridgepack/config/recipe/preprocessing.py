@@ -53,17 +53,40 @@ class ChatPreprocessing(_Common):
     """Column with the row's tool schemas: a list, or JSON text of one."""
     tool_schemas: tuple[dict[str, Any], ...] | None = None
     """Tool schemas for rows that have none of their own."""
+    chat_template_kwargs_column: str | None = None
+    """Column with variables for the chat template, e.g. `{enable_thinking: false}`: an object, or JSON text of one;
+    they go before `tokenizer.chat_template_kwargs`. None is read by default, as Megatron-Bridge reads none."""
     control_tokens: Literal["keep", "drop"] = "keep"
     """Rows whose text holds a control token such as `<|im_start|>`: `keep` them where the mask is unambiguous, as
     Megatron-Bridge does (where it is not, its whole preparation aborts and here the row is dropped); `drop` all."""
     null_content: Literal["keep", "empty"] = "keep"
     """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge
     does; `empty` hands it an empty text, which more templates accept."""
+    tool_arguments: Literal["keep", "object"] = "keep"
+    """Arguments of tool calls that are JSON text, OpenAI's own form: `keep` hands the text to the template, as
+    Megatron-Bridge does, and many templates then write it as quoted text or leave it out; `object` parses it first, and
+    drops a row whose text is not a JSON object."""
+    content_parts: Literal["keep", "join_text", "drop"] = "keep"
+    """A turn whose content is a list of parts (`{type: text, text: ...}`): `keep` hands the list to the template, as
+    Megatron-Bridge does; `join_text` joins the texts with nothing between them, and drops a row with any other part
+    (an image, audio); `drop` drops every row with parts."""
+    message_weights: Literal["ignore", "mask"] = "ignore"
+    """Turns that say themselves that they are not to be trained, by `weight: 0`, `train: false` or `training: false`:
+    `ignore` trains them, as Megatron-Bridge does; `mask` does not, and drops rows with another weight."""
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`. False trains
     them where they lie inside a trained turn; Llama 3's tool calls need that."""
     assistant_markers: AssistantMarkers | None = None
     """Needed where the template has no `{% generation %}` block and is of no family that Megatron-Bridge knows."""
+
+    @model_validator(mode="after")
+    def _check_weights_have_a_mask(self) -> Self:
+        if self.message_weights == "mask" and self.loss_mode == "full":
+            raise ValueError(
+                "message_weights is 'mask' and loss_mode is 'full', which trains everything. Set loss_mode to "
+                "assistant or last_turn, or message_weights to ignore."
+            )
+        return self
 
 
 class PromptCompletionPreprocessing(_Common):

@@ -146,6 +146,6 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
         is_turn = depth == _TURN_DEPTH
         kept = {key: item for key, item in value.items() if item is not None or (is_turn and key == "content")}
         return {key: _without_nulls(item, depth + 1) for key, item in kept.items()}
-    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+    if isinstance(value, list) and isinstance(next((item for item in value if item is not None), None), (dict, list)):
         return [_without_nulls(item, depth + 1) for item in value]
     return value

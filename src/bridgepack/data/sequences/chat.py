@@ -68,15 +68,17 @@ class ChatEncoder:
 
     def _refuse_control_tokens(self, conversation: Conversation) -> None:
         for text in texts_of(conversation):
-            found = next((token for token in self._tokenizer.added_tokens if token in text), None)
+            found = next((token for token in self._tokenizer.control_tokens if token in text), None)
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
         if not self._is_marked:
-            text = self._tokenizer.render_text(conversation.messages, conversation.tools)
+            text = self._tokenizer.render_text(conversation.messages, conversation.tools, conversation.template_kwargs)
             return RenderedChat(conversation, text, None)
-        text, spans = self._tokenizer.render_marked(conversation.messages, conversation.tools)
+        text, spans = self._tokenizer.render_marked(
+            conversation.messages, conversation.tools, conversation.template_kwargs
+        )
         check_is_unicode(text)
         return RenderedChat(conversation, text, spans)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
@@ -13,15 +14,21 @@ from bridgepack.records import DropReason
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
+#: Fields in which null says something.
+_NULLABLE = frozenset({"content", "value"})
+#: Fields by which a turn says whether it is trained (OpenAI's, and two that axolotl reads), and what they may be.
+_WEIGHTS = {"weight": "0 or 1", "train": "true or false", "training": "true or false"}
 _ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """One example as a chat template takes it: messages in OpenAI style, and tool schemas where the row has some."""
+    """One example as a chat template takes it."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None
+    messages: list[dict[str, Any]]  #: in OpenAI style
+    tools: list[dict[str, Any]] | None  #: schemas, where the row has some
+    template_kwargs: Mapping[str, Any]  #: further variables for the template, where the row has some
+    untrained: frozenset[int] = frozenset()  #: positions of the assistant's messages that the row says not to train
 
 
 class ConversationReader:
@@ -44,22 +51,44 @@ class ConversationReader:
             messages = list(turns)
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
+        untrained = _untrained(turns, messages) if self._settings.message_weights == "mask" else frozenset()
+        messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         system = columns.get("system")
         if system and not any(message["role"] == "system" for message in messages):
             _check_content(system, "system")
-            messages.insert(0, {"role": "system", "content": system})
-        if self._settings.null_content == "empty":
-            messages = [{**message, "content": ""} if message["content"] is None else message for message in messages]
-        return Conversation(messages=messages, tools=_tools(columns, self._settings))
+            messages.insert(0, self._mended({"role": "system", "content": system}, "system"))
+            untrained = frozenset(index + 1 for index in untrained)
+        return Conversation(
+            messages=messages,
+            tools=_tools(columns, self._settings),
+            template_kwargs=_template_kwargs(columns, self._settings.chat_template_kwargs_column),
+            untrained=untrained,
+        )
 
     def _are_messages(self, turns: Sequence[Any]) -> bool:
-        """Say whether every turn is a message already: a known role and text, nothing to translate."""
+        """Say whether every turn is a message already: a known role and text, nothing to translate or leave out."""
         for turn in turns:
             if type(turn) is not dict or type(turn.get("content")) is not str:
                 return False
             if type(role := turn.get("role")) is not str or role not in self._own_names:
                 return False
+            if None in turn.values() or turn.get("tool_calls") == []:
+                return False
         return True
+
+    def _mended(self, message: dict[str, Any], where: str) -> dict[str, Any]:
+        """Return a message as the recipe wants its content and its calls."""
+        content = message["content"]
+        if content is None and self._settings.null_content == "empty":
+            message = {**message, "content": ""}
+        elif isinstance(content, list) and self._settings.content_parts != "keep":
+            if self._settings.content_parts == "drop":
+                detail = f"{where}: content is a list of parts, and preprocessing.content_parts is drop"
+                raise RowError(DropReason.INVALID_FIELD, detail)
+            message = {**message, "content": "".join(_text_of(part, where) for part in content)}
+        if self._settings.tool_arguments == "object" and message.get("tool_calls"):
+            message = {**message, "tool_calls": _with_objects(message["tool_calls"], where)}
+        return message
 
 
 def _turns(columns: Mapping[str, Any], settings: ChatPreprocessing) -> Sequence[Any]:
@@ -92,6 +121,7 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     where = f"turn {index + 1}"
     if not isinstance(turn, Mapping):
         raise RowError(DropReason.INVALID_FIELD, f"{where} is a {type(turn).__name__}; it must be an object")
+    turn = {key: value for key, value in turn.items() if key in _NULLABLE or not _is_fill_in(key, value)}
     if "role" in turn and "content" in turn:
         name, message = turn["role"], dict(turn)
     elif "from" in turn and "value" in turn:
@@ -112,6 +142,57 @@ def _message(turn: Any, index: int, role_aliases: Mapping[str, str]) -> dict[str
     _check_content(message["content"], f"{where}: content")
     message["role"] = role
     return message
+
+
+def _is_fill_in(key: str, value: Any) -> bool:
+    """Say whether a field only stands there because another turn has it, as `datasets` and pyarrow write turns."""
+    return value is None or (key == "tool_calls" and value == [])
+
+
+def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the positions of the assistant's turns that say themselves that they are not trained."""
+    found = set()
+    for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
+        given = {key: turn[key] for key in _WEIGHTS if turn.get(key) is not None and message["role"] == "assistant"}
+        for key, value in given.items():
+            if value not in (0, 1):
+                detail = f"turn {index + 1}: {key} is {value!r}; it must be {_WEIGHTS[key]}"
+                raise RowError(DropReason.INVALID_FIELD, detail)
+        if 0 in given.values():
+            found.add(index)
+    return frozenset(found)
+
+
+def _text_of(part: Any, where: str) -> str:
+    """Return the text of a part of a content."""
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    text = part.get("text") if kind == "text" else None
+    if not isinstance(text, str):
+        detail = f"{where}: content has a part of type {kind!r} without text; preprocessing.content_parts is join_text"
+        raise RowError(DropReason.INVALID_FIELD, detail)
+    return text
+
+
+def _with_objects(calls: Any, where: str) -> list[Any]:
+    """Return tool calls whose arguments are objects where they were JSON text of one."""
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise RowError(DropReason.INVALID_FIELD, f"{where}: tool_calls must be a list of objects")
+    made: list[Any] = []
+    for index, call in enumerate(calls, 1):
+        function = call.get("function", call)
+        if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+            made.append(call)
+            continue
+        place = f"{where}: arguments of tool call {index}"
+        arguments = _parsed(function["arguments"], place)
+        if not isinstance(arguments, dict):
+            found = type(arguments).__name__
+            raise RowError(DropReason.INVALID_FIELD, f"{place} are JSON of a {found}; they must be an object")
+        parsed = {**function, "arguments": arguments}
+        made.append({**call, "function": parsed} if "function" in call else parsed)
+    return made
 
 
 def _check_content(content: Any, where: str) -> None:
@@ -149,6 +230,20 @@ def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict
             DropReason.INVALID_FIELD, f"{settings.tools_column} must be a list of objects, or JSON text of one"
         )
     return [dict(tool) for tool in tools]
+
+
+def _template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
+    """Return a row's own variables for the template; a null is none."""
+    given = columns.get(column) if column is not None else None
+    if isinstance(given, str):
+        given = _parsed(given, str(column)) if given.strip() else None
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise RowError(DropReason.INVALID_FIELD, f"{column} is a {type(given).__name__}; it must be an object")
+    if own := sorted(OWN_TEMPLATE_VARIABLES.intersection(given)):
+        raise RowError(DropReason.INVALID_FIELD, f"{column} has {', '.join(own)}, which a row cannot set")
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _parsed(text: str, where: str) -> Any:

@@ -54,16 +54,17 @@ class ChatMasks:
             is_certain: nothing but `scanned` can come out.
 
         Raises:
-            RowError: when nothing tells what the assistant wrote, or the template refuses the conversation without its
-                last turn, which the recipe asks for.
+            RowError: when nothing tells what the assistant wrote, which of it is not to be trained, or the template
+                refuses the conversation without its last turn, which the recipe asks for.
         """
         prefixes = Prefixes(self._tokenizer, self._cutting, chat.conversation, chat.text, input_ids)
         found = scanned if is_certain else None
         mask = self._assistant_mask(chat.conversation, input_ids, own, scanned, prefixes) if found is None else found
+        kept = self._without_untrained(mask, chat.conversation, prefixes) if chat.conversation.untrained else mask
         if self._settings.loss_mode != "last_turn":
-            return mask
+            return kept
         start = _last_turn_start(mask, chat.conversation, prefixes)
-        return [bit if index >= start else 0 for index, bit in enumerate(mask)]
+        return [bit if index >= start else 0 for index, bit in enumerate(kept)]
 
     def has_markers_in_text(self, conversation: Conversation) -> bool:
         """Say whether a turn's text holds a marker, so that a scan could take it for the template's."""
@@ -80,7 +81,7 @@ class ChatMasks:
 
     def _is_plainly_clean(self, conversation: Conversation) -> bool:
         """Say whether every turn is plain text without anything that a marker needs; a quick look."""
-        if self._marker_texts is None or conversation.tools is not None:
+        if self._marker_texts is None or conversation.tools is not None or conversation.template_kwargs:
             return False
         for message in conversation.messages:
             for key, value in message.items():
@@ -114,6 +115,27 @@ class ChatMasks:
             raise self._no_mask(conversation)
         return masks[0] if len(masks) == 1 else [max(bits) for bits in zip(*masks, strict=True)]
 
+    def _without_untrained(self, mask: list[int], conversation: Conversation, prefixes: Prefixes) -> list[int]:
+        """Return a mask without the turns that the row says not to train: one span of ones is one turn.
+
+        A turn that markers found is one span, its end included. A template's own blocks need not be, so each has to
+        lie in its turn.
+        """
+        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+        edges = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
+        is_told = len(turns) == len(edges)
+        if is_told and self._markers is None:
+            ends = [prefixes.shared_length(turn + 1) for turn in turns]
+            is_told = all(end is not None and stop <= end for (_, stop), end in zip(edges, ends, strict=True))
+        if not is_told:
+            detail = f"{len(turns)} assistant turns and {len(edges)} trained spans, so untrained turns cannot be found"
+            raise RowError(DropReason.NO_ASSISTANT_MASK, detail)
+        kept = list(mask)
+        for turn, (start, stop) in zip(turns, edges, strict=True):
+            if turn in conversation.untrained:
+                kept[start:stop] = [0] * (stop - start)
+        return kept
+
     def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> list[int] | None:
         assert self._markers is not None
         num_turns = sum(message["role"] == ASSISTANT for message in conversation.messages)
@@ -130,10 +152,10 @@ class ChatMasks:
 
 
 def texts_of(conversation: Conversation) -> list[str]:
-    """Return every text inside a conversation's turns and tools; keys and roles do not count."""
+    """Return every text inside a conversation's turns, tools and variables; keys and roles do not count."""
     found: list[str] = []
     turns = [[value for key, value in message.items() if key != "role"] for message in conversation.messages]
-    stack: list[Any] = [turns, conversation.tools]
+    stack: list[Any] = [turns, conversation.tools, conversation.template_kwargs]
     while stack:
         value = stack.pop()
         if isinstance(value, str):

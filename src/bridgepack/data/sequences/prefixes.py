@@ -104,7 +104,8 @@ class Prefixes:
         known = self._known.get(num_turns)
         if known is not None:
             return known
-        prefix = self._tokenizer.render_text(self._conversation.messages[:num_turns], self._conversation.tools)
+        chat = self._conversation
+        prefix = self._tokenizer.render_text(chat.messages[:num_turns], chat.tools, chat.template_kwargs)
         boundary = self._token_at(len(prefix)) if self._text.startswith(prefix) else None
         if boundary is not None:
             return boundary

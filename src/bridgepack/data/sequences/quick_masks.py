@@ -44,8 +44,10 @@ class QuickMasks:
             is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
             is_settled = scanned.ends_with_only_answer[index] if is_only else False
             is_decided[index] = (
-                is_settled or self._loses_first_answer(chats[index], roles[index])
-            ) and not self._masks.has_markers_in_text(chats[index].conversation)
+                not chats[index].conversation.untrained
+                and (is_settled or self._loses_first_answer(chats[index], roles[index]))
+                and not self._masks.has_markers_in_text(chats[index].conversation)
+            )
         return scanned.mask, scanned.is_found, is_decided
 
     def _loses_first_answer(self, chat: RenderedChat, roles: Sequence[str]) -> bool:
@@ -53,8 +55,9 @@ class QuickMasks:
         turn = roles.index(ASSISTANT)
         if not self._knows_places or turn + 1 == len(roles):
             return False
+        whole = chat.conversation
         try:
-            prefix = self._tokenizer.render_text(chat.conversation.messages[: turn + 1], chat.conversation.tools)
+            prefix = self._tokenizer.render_text(whole.messages[: turn + 1], whole.tools, whole.template_kwargs)
         except RowError:
             return True
         place = chat.text.find(self._start_text) + len(self._start_text)

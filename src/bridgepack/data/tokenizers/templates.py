@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -30,8 +31,8 @@ Span = tuple[int, int]
 class ChatTemplate:
     """A chat template with the special tokens that it can name."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, Any]) -> None:
-        """Compile Jinja, with variables such as `bos_token`.
+    def __init__(self, source: str, variables: Mapping[str, Any]) -> None:
+        """Compile Jinja, with variables of every rendering, such as `bos_token`.
 
         Raises:
             jinja2.TemplateSyntaxError: when it is not valid Jinja.
@@ -41,7 +42,7 @@ class ChatTemplate:
         is_known_jinja = jinja2.__version__.startswith("3.1.")
         self._short_root = self._executed(rewritten(self._python)) if is_known_jinja else self._root
         fixed = {"documents": None, "add_generation_prompt": False}
-        self._variables = {**self._environment.globals, **fixed, **special_tokens}
+        self._variables = {**self._environment.globals, **fixed, **variables}
 
     @cached_property
     def _root(self) -> Root:
@@ -57,20 +58,28 @@ class ChatTemplate:
         root: Root = namespace["root"]
         return root
 
-    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """Return the text of a conversation.
 
         Raises:
             Exception: whatever the template or its Python raises.
         """
-        context = self._context(messages, tools)
+        context = self._context(messages, tools, kwargs)
         try:
             return "".join(self._short_root(context))
         except Exception:  # the long way words the error, and has the last word
-            return "".join(self._root(self._context(messages, tools)))
+            return "".join(self._root(self._context(messages, tools, kwargs)))
 
     def render_marked(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[str, list[Span]]:
         """Return the text and where in it the template's generation blocks are.
 
@@ -80,16 +89,16 @@ class ChatTemplate:
         blocks = self._environment.extensions[_GenerationBlocks.identifier]
         assert isinstance(blocks, _GenerationBlocks)
         try:
-            return blocks.marked(self._short_root(self._context(messages, tools)))
+            return blocks.marked(self._short_root(self._context(messages, tools, kwargs)))
         except Exception:  # as in `render`
-            return blocks.marked(self._root(self._context(messages, tools)))
+            return blocks.marked(self._root(self._context(messages, tools, kwargs)))
 
-    def _context(self, messages: Messages, tools: Any) -> Any:
+    def _context(self, messages: Messages, tools: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return the variables of one rendering.
 
         Chat templates have no blocks to inherit and nothing to export, so every context may share what is the same.
         """
-        variables = {**self._variables, "messages": messages, "tools": tools}
+        variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
         return environment.context_class(environment, variables, None, {}, globals=environment.globals)
 

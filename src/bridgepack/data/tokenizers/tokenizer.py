@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
@@ -90,6 +91,12 @@ class ChatTokenizer:
         return {str(token.content): int(index) for index, token in self._tokenizer.added_tokens_decoder.items()}
 
     @cached_property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Texts of added tokens, but for those of white space alone that are not special, as Gemma has many."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return tuple(text for token in added if (text := str(token.content)) and (token.special or not text.isspace()))
+
+    @cached_property
     def isolated_token_ids(self) -> frozenset[int]:
         """Ids of added tokens that split text without touching what stands next to them.
 
@@ -130,6 +137,19 @@ class ChatTokenizer:
         """
         found: Mapping[str, Any] = self._tokenizer.special_tokens_map
         return found
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        """What the chat template can read of the tokenizer and the recipe: special tokens, variables, the day."""
+        day = self.config.template_date
+        dates = {} if day is None else {"strftime_now": day.strftime}
+        return {**self.special_tokens, **self._template_kwargs, **dates}
+
+    @property
+    def _template_kwargs(self) -> dict[str, Any]:
+        """The recipe's variables of the template as JSON has them, as worker processes read them."""
+        kwargs: dict[str, Any] = self.config.model_dump(mode="json")["chat_template_kwargs"]
+        return kwargs
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without any token that the tokenizer would add by itself."""
@@ -179,27 +199,35 @@ class ChatTokenizer:
         if self.chat_template is None:
             raise TokenizerError(f"{where}; it has no chat template. Set tokenizer.chat_template to a Jinja file.")
         try:
-            return ChatTemplate(self.chat_template, self.special_tokens)
+            return ChatTemplate(self.chat_template, self.template_variables)
         except TemplateSyntaxError as error:
             raise TokenizerError(
                 f"{where}; line {error.lineno} of its chat template is not valid Jinja: {error.message}. Correct the "
                 "template, or set tokenizer.chat_template to another."
             ) from None
 
-    def render_text(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> str:
-        """Return the text that the chat template gives for a conversation.
+    def render_text(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """Return the text that the chat template gives for a conversation, with variables of its own.
 
         Raises:
             RowError: with reason `template_error` when the template refuses it, `invalid_field` when the text is none.
             TokenizerError: when the template is not valid Jinja.
         """
         with _refusals():
-            text = self.template.render(messages, tools)
+            text = self.template.render(messages, tools, kwargs)
         check_is_unicode(text)
         return text
 
     def render_marked(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[str, list[tuple[int, int]]]:
         """Return the text and the (first, one past the last) characters of the template's generation blocks.
 
@@ -207,7 +235,7 @@ class ChatTokenizer:
             RowError: with reason `template_error` when the template refuses the conversation.
         """
         with _refusals():
-            return self.template.render_marked(messages, tools)
+            return self.template.render_marked(messages, tools, kwargs)
 
     def identity(self) -> dict[str, Any]:
         """Return what rows depend on: name, template hash, sizes, special ids and the hashes of its files.
@@ -215,6 +243,7 @@ class ChatTokenizer:
         What rules on tokens need to know is in it, too; it follows from the rest.
         """
         template, bos = self.chat_template or "", self.special_token_id("bos")
+        day, kwargs = self.config.template_date or datetime.date.today(), self._template_kwargs
         return {
             "name_or_path": self.config.name_or_path,
             "revision": self.config.revision,
@@ -229,7 +258,8 @@ class ChatTokenizer:
                 text: self.added_tokens[text] for text in sorted(NEVER_TRAINED_TOKENS & set(self.added_tokens))
             },
             "drops_tool_names": drops_tool_names(self),
-            "template_date": datetime.date.today().isoformat() if "strftime_now" in template else None,
+            "template_date": day.isoformat() if "strftime_now" in template else None,
+            **({"chat_template_kwargs": kwargs} if kwargs else {}),
             "chat_template_sha256": _sha256(template.encode()),
             "files": self._file_hashes(),
         }

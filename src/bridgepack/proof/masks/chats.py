@@ -31,6 +31,7 @@ from bridgepack.proof.masks.votes import (
     token_votes,
     tokens_within,
     without_tokens,
+    without_turns,
 )
 from bridgepack.records import MaskArray, TokenArray
 
@@ -64,19 +65,20 @@ class ChatJudge:
     def judge(self, columns: Mapping[str, Any], encoded: Encoded) -> RowVerdict:
         """Return what the derivations say of a row's tokens and mask."""
         conversation = self._read(columns)
+        render = partial(self._rendering.text, tools=conversation.tools, kwargs=conversation.template_kwargs)
         blocks: list[Span] = []
         text = None
         if self._has_blocks:
-            text, blocks = self._rendering.marked(conversation.messages, conversation.tools) or (None, [])
+            marked = self._rendering.marked(conversation.messages, conversation.tools, conversation.template_kwargs)
+            text, blocks = marked or (None, [])
         else:
-            text = self._rendering.text(conversation.messages, tools=conversation.tools)
+            text = render(conversation.messages)
         if text is None or not self._rendering.knows_places:
             return RowVerdict.unjudged(self.names, _REFUSED if text is None else _NO_PLACES)
         wanted, bounds = self._rendering.tokens(text)
         ids, mask = np.array(encoded.ids, dtype=np.int32), np.array(encoded.mask, dtype=np.int8)
         if not np.array_equal(ids, wanted):
             return tokens_differ(self.names, ids, wanted, self._tokenizer.decode)
-        render = partial(self._rendering.text, tools=conversation.tools)
         renders = Renders(render, conversation.messages, text, prompt_goes_on=self._rendering.prompt_goes_on)
         chat = _Chat(conversation, text, renders, bounds)
         derivations = self._derivations(chat, blocks)
@@ -103,6 +105,8 @@ class ChatJudge:
         if self._has_blocks:
             turns = _known_turns(chat.roles, found)
             found = {BLOCKS: derive_from_blocks(chat.text, blocks, turns, self._marks), **found}
+        if chat.untrained_turns:
+            found = {name: without_turns(item, chat.untrained_turns) for name, item in found.items()}
         if self._settings.loss_mode == "last_turn":
             found = {name: only_last_turn(item) for name, item in found.items()}
         return found
@@ -133,7 +137,7 @@ class ChatJudge:
         messages = [index for index, role in enumerate(chat.roles) if role == ASSISTANT]
         known = list(zip(messages, turns, strict=True))
         for message, turn in known[-1:] if self._settings.loss_mode == "last_turn" else known:
-            if turn is None:
+            if turn is None or message in chat.conversation.untrained:
                 continue
             start, stop = turn[0], turn[0] + len(chat.text[slice(*turn)].rstrip())
             tokens = tokens_within((start, stop), chat.bounds)
@@ -182,6 +186,12 @@ class _Chat:
         """Roles of its messages."""
         return [message["role"] for message in self.conversation.messages]
 
+    @property
+    def untrained_turns(self) -> list[int]:
+        """The assistant's turns, counted from 0, that the row says not to train."""
+        turns = [index for index, role in enumerate(self.roles) if role == ASSISTANT]
+        return [turn for turn, index in enumerate(turns) if index in self.conversation.untrained]
+
     def by_prefixes(self) -> Derivation:
         """Return what renders of its beginnings say."""
         return derive_from_prefixes(self.text, self.roles, self.renders)
@@ -189,7 +199,7 @@ class _Chat:
     def words(self) -> Iterator[str]:
         """Yield every text that it brings itself: of messages, calls and tool schemas."""
         turns = [{key: value for key, value in item.items() if key != "role"} for item in self.conversation.messages]
-        stack: list[Any] = [turns, self.conversation.tools]
+        stack: list[Any] = [turns, self.conversation.tools, self.conversation.template_kwargs]
         while stack:
             value = stack.pop()
             if isinstance(value, str):

@@ -3,8 +3,9 @@
 Nothing here shares code with the stage that builds: neither the compiled template, nor its engines.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bridgepack.proof.masks.prefixes import Messages, opening_of
 from bridgepack.proof.masks.votes import Span, token_bounds
 from bridgepack.records import TokenArray
 
+Kwargs = Mapping[str, Any]
 _BLANKS = "a b\nc"
 #: What a template raises for a conversation that it refuses.
 _REFUSALS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
@@ -30,7 +32,7 @@ class Rendering:
 
         self._render: Callable[..., Any] = render_jinja_template
         self._template = tokenizer.chat_template
-        self._variables = dict(tokenizer.special_tokens)
+        self._variables = tokenizer.template_variables
         self._backend = tokenizer.backend
         self._keeps_blanks = tokenizer.decode(tokenizer.encode(_BLANKS)) == _BLANKS
 
@@ -63,17 +65,21 @@ class Rendering:
         bounds = token_bounds(encoding.offsets, closes_gaps=self._keeps_blanks)
         return np.array(encoding.ids, dtype=np.int32), bounds
 
-    def text(self, messages: Messages, *, tools: Any = None, has_prompt: bool = False) -> str | None:
-        """Return the text of a conversation, or None where the template refuses it."""
-        found = self._rendered(messages, tools, add_generation_prompt=has_prompt)
+    def text(
+        self, messages: Messages, *, tools: Any = None, has_prompt: bool = False, kwargs: Kwargs = MappingProxyType({})
+    ) -> str | None:
+        """Return the text of a conversation with its own variables, or None where the template refuses it."""
+        found = self._rendered(messages, tools, kwargs, add_generation_prompt=has_prompt)
         return None if found is None else found[0]
 
-    def marked(self, messages: Messages, tools: Any) -> tuple[str, list[Span]] | None:
+    def marked(self, messages: Messages, tools: Any, kwargs: Kwargs) -> tuple[str, list[Span]] | None:
         """Return a conversation's text and the places of the template's generation blocks, as transformers has them."""
-        return self._rendered(messages, tools, return_assistant_tokens_mask=True)
+        return self._rendered(messages, tools, kwargs, return_assistant_tokens_mask=True)
 
-    def _rendered(self, messages: Messages, tools: Any, **options: Any) -> tuple[str, list[Span]] | None:
-        arguments = {**self._variables, "chat_template": self._template, "tools": tools, **options}
+    def _rendered(
+        self, messages: Messages, tools: Any, kwargs: Kwargs, **options: Any
+    ) -> tuple[str, list[Span]] | None:
+        arguments = {**self._variables, **kwargs, "chat_template": self._template, "tools": tools, **options}
         try:
             (text,), places = self._render([list(messages)], **arguments)
         except _REFUSALS:

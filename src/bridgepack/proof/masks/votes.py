@@ -87,6 +87,21 @@ def only_last_turn(derivation: Derivation) -> Derivation:
     return Derivation(votes=votes, turns=derivation.turns, reasons=derivation.reasons)
 
 
+def without_turns(derivation: Derivation, untrained: Iterable[int]) -> Derivation:
+    """Return a derivation whose votes are against training some of the assistant's turns, counted from 0.
+
+    Where nothing tells one of them from the others, what is not trained in any mode is all that is judged.
+    """
+    votes = derivation.votes.copy()
+    spans = [derivation.turns[turn] if derivation.turns else None for turn in untrained]
+    if None in spans:
+        votes[votes == TRAINED] = NOT_JUDGED
+    for first, stop in (span for span in spans if span is not None):
+        within = votes[first:stop]
+        within[within == TRAINED] = NOT_TRAINED
+    return Derivation(votes=votes, turns=derivation.turns, reasons=derivation.reasons)
+
+
 def token_bounds(offsets: Sequence[Span], *, closes_gaps: bool) -> IntArray:
     """Return the first and one past the last character of each token; shape [num_tokens, 2], int64.
 

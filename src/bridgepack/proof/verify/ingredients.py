@@ -16,7 +16,7 @@ from bridgepack.records import VALIDATION, InputRecord
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
 
 #: Of the tokenizer's identity: what makes the template.
-_TEMPLATE = ("chat_template_sha256", "template_date")
+_TEMPLATE = ("chat_template_sha256", "template_date", "chat_template_kwargs")
 #: What follows from the template.
 _FROM_TEMPLATE = ("end_of_turn_ids", "drops_tool_names")
 #: Files of a tokenizer that hold its template; where that changed, they did.

@@ -1,0 +1,312 @@
+"""Settings that mend chat rows: what the template is given, what is trained then, and which rows are dropped."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.chat import ChatEncoder
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.encoding import Encoded, encode_examples
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason, Example
+from tests.support.tokenizers import FAMILIES, Family, loaded_tokenizer, write_tokenizer
+
+QUESTION = {"role": "user", "content": "what"}
+TEXT_PART = {"type": "text", "text": "one"}
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "x.png"}}
+BY_NAME = {family.name: family for family in FAMILIES}
+CONVERSATION = (
+    QUESTION,
+    {"role": "assistant", "content": "one"},
+    {"role": "user", "content": "and"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "then"},
+    {"role": "assistant", "content": "three"},
+)
+
+
+def read(*turns: Mapping[str, Any], system: Any = None, **settings: Any) -> Conversation:
+    return ConversationReader(ChatPreprocessing(**settings), {}).read({"messages": list(turns), "system": system})
+
+
+def refusal(*turns: Mapping[str, Any], **settings: Any) -> str:
+    with pytest.raises(RowError) as caught:
+        read(*turns, **settings)
+    assert caught.value.reason == DropReason.INVALID_FIELD
+    return caught.value.detail
+
+
+def encoded(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> Encoded | RowError:
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    (found,) = encode_examples(encoder, [Example(file_index=0, row=1, columns={"messages": list(turns)})])
+    return found
+
+
+def trained(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> list[str]:
+    """Return the trained spans as text, without their control tokens and white space."""
+    found = encoded(tokenizer, turns, **settings)
+    assert isinstance(found, Encoded), found
+    spans: list[list[int]] = [[]]
+    for token, bit in zip(found.ids, found.mask, strict=True):
+        if bit:
+            spans[-1].append(token)
+        elif spans[-1]:
+            spans.append([])
+    texts = [tokenizer.decode(span) for span in spans if span]
+    for token in sorted(tokenizer.added_tokens, key=len, reverse=True):
+        texts = [text.replace(token, "") for text in texts]
+    return [text.strip() for text in texts]
+
+
+def called(arguments: Any, *, is_wrapped: bool = True) -> dict[str, Any]:
+    function = {"name": "add", "arguments": arguments}
+    call = {"id": "1", "type": "function", "function": function} if is_wrapped else function
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_arguments_that_are_text_become_an_object(is_wrapped: bool) -> None:
+    text, value = called('{"a": [1, null]}', is_wrapped=is_wrapped), called({"a": [1, None]}, is_wrapped=is_wrapped)
+
+    assert read(QUESTION, text).messages == [QUESTION, text]
+    assert read(QUESTION, text, tool_arguments="object").messages == [QUESTION, value]
+    assert read(QUESTION, value, tool_arguments="object").messages == [QUESTION, value]
+
+
+def test_arguments_of_a_function_call_turn_become_an_object() -> None:
+    turn = {"from": "function_call", "value": '{"name": "add", "arguments": "{\\"a\\": 1}"}'}
+
+    (message,) = read(turn, tool_arguments="object").messages
+    assert message["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("calls", "detail"),
+    [
+        ([{"name": "f", "arguments": "a=1"}], "turn 2: arguments of tool call 1 is not JSON: "),
+        ([{"name": "f", "arguments": ""}], "turn 2: arguments of tool call 1 is not JSON: "),
+        ([{"name": "f", "arguments": "[1]"}], "turn 2: arguments of tool call 1 are JSON of a list; they must be an"),
+        ([{"name": "f", "arguments": "null"}], "turn 2: arguments of tool call 1 are JSON of a NoneType; they must"),
+        ({"name": "f"}, "turn 2: tool_calls must be a list of objects"),
+        (["f"], "turn 2: tool_calls must be a list of objects"),
+    ],
+)
+def test_arguments_that_are_no_object_drop_the_row(calls: Any, detail: str) -> None:
+    turn = {"role": "assistant", "content": "", "tool_calls": calls}
+
+    assert refusal(QUESTION, turn, tool_arguments="object").startswith(detail)
+    assert read(QUESTION, turn).messages == [QUESTION, turn]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([TEXT_PART, {"type": "text", "text": " two", "cache_control": {}}], "one two"),
+        (["one", TEXT_PART], "oneone"),
+        ([], ""),
+    ],
+)
+def test_parts_become_one_text(parts: list[Any], text: str) -> None:
+    turn = {"role": "user", "content": parts}
+
+    assert read(turn).messages == [turn]
+    assert read(turn, content_parts="join_text").messages == [{"role": "user", "content": text}]
+    assert read(turn, content_parts="join_text", null_content="empty").messages[0]["content"] == text
+    assert refusal(QUESTION, turn, content_parts="drop") == (
+        "turn 2: content is a list of parts, and preprocessing.content_parts is drop"
+    )
+
+
+def test_parts_of_the_system_column_become_one_text() -> None:
+    found = read(QUESTION, system=[TEXT_PART, "."], content_parts="join_text")
+
+    assert found.messages == [{"role": "system", "content": "one."}, QUESTION]
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"), [(IMAGE_PART, "image_url"), ({"type": "text"}, "text"), ({"text": "x"}, None), (1, "int")]
+)
+def test_part_that_is_no_text_drops_the_row(part: Any, kind: Any) -> None:
+    turn = {"role": "user", "content": [TEXT_PART, part]}
+
+    assert refusal(turn, content_parts="join_text") == (
+        f"turn 1: content has a part of type {kind!r} without text; preprocessing.content_parts is join_text"
+    )
+    assert read(turn).messages == [turn]
+
+
+@pytest.mark.parametrize(
+    "extra", [{"tool_calls": None}, {"tool_calls": []}, {"name": None, "reasoning_content": None}, {"weight": None}]
+)
+def test_null_fields_of_a_turn_are_absent(extra: dict[str, Any]) -> None:
+    answer = {"role": "assistant", "content": "one"}
+
+    assert read({**QUESTION, **extra}, {**answer, **extra}).messages == [QUESTION, answer]
+    nothing = {"role": "assistant", "content": None}
+    assert read({**nothing, **extra}).messages == [nothing]
+
+
+def test_null_role_and_content_beside_from_and_value_are_absent() -> None:
+    """A table that holds turns of both forms has all four columns."""
+    turns = [
+        {"role": None, "content": None, "from": "human", "value": "what"},
+        {"role": "assistant", "content": "one", "from": None, "value": None},
+    ]
+
+    assert read(*turns).messages == [QUESTION, {"role": "assistant", "content": "one", "value": None}]
+
+
+@pytest.mark.parametrize("key", ["weight", "train", "training"])
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("chatml", "chatml-generation", "chatml-thinking", "llama3", "llama3-generation", "gemma", "harmony"),
+        *("recipe-markers", "generation-only"),
+    ],
+)
+def test_turns_that_say_so_are_not_trained(tmp_path: Path, name: str, mode: str, key: str) -> None:
+    family = BY_NAME[name]
+    tokenizer = loaded_tokenizer(tmp_path, family)
+    settings = {"assistant_markers": family.assistant_markers or None, "loss_mode": mode}
+    every = trained(tokenizer, CONVERSATION, **settings)
+    weighed = [dict(turn) for turn in CONVERSATION]
+    weighed[1][key], weighed[3][key] = False, True
+
+    assert trained(tokenizer, weighed, **settings) == every
+    assert trained(tokenizer, weighed, **settings, message_weights="mask") == every[-2:]
+    assert every[-1].endswith("three")
+    weighed[5][key] = False
+    assert trained(tokenizer, weighed, **settings, message_weights="mask") == (
+        every[1:2] if mode == "assistant" else []
+    )
+
+
+def test_weights_count_from_the_turn_also_behind_a_system_column() -> None:
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "weight": 0}]
+
+    assert read(*turns, system="be brief", message_weights="mask").untrained == {2}
+    assert read(*turns, message_weights="mask").untrained == {1}
+    assert read(*turns).untrained == frozenset()
+    assert read({"from": "human", "value": "a", "weight": 0.5}, message_weights="mask").untrained == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [("weight", 0.5, "0 or 1"), ("weight", "0", "0 or 1"), ("train", "false", "true or false"), ("training", 2, "tr")],
+)
+def test_other_weights_drop_the_row(key: str, value: Any, allowed: str) -> None:
+    turns = [QUESTION, {"role": "assistant", "content": "b", key: value}]
+
+    assert refusal(*turns, message_weights="mask").startswith(f"turn 2: {key} is {value!r}; it must be {allowed}")
+    assert read(*turns).messages == turns
+
+
+def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
+    """This template marks the words of an answer and nothing of an empty one."""
+    answer = "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% endif %}"
+    template = "{% for m in messages %}{{ m.role }}:" + answer + ";{% endfor %}"
+    tokenizer = loaded_tokenizer(tmp_path, Family(name="blocks", template=template))
+    empty = {"role": "assistant", "content": "", "weight": 0}
+    turns = [QUESTION, empty, QUESTION, {"role": "assistant", "content": "one"}]
+
+    assert trained(tokenizer, turns) == ["one"]
+    found = encoded(tokenizer, turns, message_weights="mask")
+    assert isinstance(found, RowError)
+    assert found.reason == DropReason.NO_ASSISTANT_MASK
+    assert found.detail == "2 assistant turns and 1 trained spans, so untrained turns cannot be found"
+
+
+def test_weights_with_everything_trained_are_refused() -> None:
+    with pytest.raises(ValueError, match="message_weights is 'mask' and loss_mode is 'full', which trains everything"):
+        ChatPreprocessing(message_weights="mask", loss_mode="full")
+
+
+#: Like Qwen3's and Llama 3's: an answer may be without a thought, and the day is written unless the row knows it.
+VARIABLES = (
+    "{{ '<|im_start|>system\n' + (date_string or strftime_now('%d %b %Y')) + '<|im_end|>\n' }}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{% if m.role == 'assistant' and enable_thinking is false %}{{ '<think></think>' }}{% endif %}"
+    "{{ m.content + '<|im_end|>\n' }}{% endfor %}{# <|im_start|>assistant #}"
+)
+COLUMN = {"chat_template_kwargs_column": "variables"}
+
+
+def texts_of_rows(tokenizer: ChatTokenizer, *variables: Any, **settings: Any) -> list[str | RowError]:
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**settings), {})
+    turns = CONVERSATION[:4]
+    examples = [Example(file_index=0, row=1, columns={"messages": turns, "variables": item}) for item in variables]
+    found = encode_examples(encoder, examples)
+    return [tokenizer.decode(item.ids) if isinstance(item, Encoded) else item for item in found]
+
+
+def with_config(folder: Path, **config: Any) -> ChatTokenizer:
+    path = write_tokenizer(folder, Family(name="variables", template=VARIABLES))
+    return load_tokenizer(TokenizerConfig(name_or_path=str(path), **config))
+
+
+def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
+    tokenizer = with_config(tmp_path, chat_template_kwargs={"enable_thinking": False, "date_string": "1 May"})
+    rows = [None, {}, "", '{"enable_thinking": true}', {"date_string": "2 May", "enable_thinking": None}]
+
+    first, *others = texts_of_rows(tokenizer, *rows, **COLUMN)
+    assert isinstance(first, str)
+    assert first.startswith("<|im_start|>system\n1 May<|im_end|>\n<|im_start|>user\nwhat<|im_end|>\n")
+    assert first.count("<|im_start|>assistant\n<think></think>") == 2
+    assert others == [first, first, first.replace("<think></think>", ""), first.replace("1 May", "2 May")]
+    assert texts_of_rows(tokenizer, *rows) == [first] * 5
+
+
+def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:
+    tokenizer = with_config(tmp_path, template_date="2025-06-30")
+    encoder = ChatEncoder(tokenizer, ChatPreprocessing(**COLUMN), {})
+    turns = [dict(CONVERSATION[0], content="<|im_end|>"), *CONVERSATION[1:4]]  # so that nothing is found by scanning
+    columns = {"messages": turns, "variables": {"enable_thinking": False, "date_string": "2 May"}}
+
+    (found,) = encode_examples(encoder, [Example(file_index=0, row=1, columns=columns)])
+    assert isinstance(found, Encoded)
+    spans = tokenizer.decode([token for token, bit in zip(found.ids, found.mask, strict=True) if bit])
+    assert spans == "<think></think>one<|im_end|>\n<think></think>two<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "detail"),
+    [
+        ([1], "variables is a list; it must be an object"),
+        ("[1]", "variables is a list; it must be an object"),
+        ("{", "variables is not JSON"),
+        ({"tools": [], "messages": []}, "variables has messages, tools, which a row cannot set"),
+    ],
+)
+def test_variables_that_are_none_drop_the_row(tmp_path: Path, variables: Any, detail: str) -> None:
+    (found,) = texts_of_rows(with_config(tmp_path), variables, **COLUMN)
+
+    assert isinstance(found, RowError)
+    assert found.reason == DropReason.INVALID_FIELD
+    assert found.detail.startswith(detail)
+
+
+def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
+    plain, pinned = with_config(tmp_path / "a"), with_config(tmp_path / "b", template_date="2025-06-30")
+    variables = with_config(tmp_path / "c", chat_template_kwargs={"date_string": "1 May"})
+
+    (text,) = texts_of_rows(pinned, None)
+    assert isinstance(text, str)
+    assert text.startswith("<|im_start|>system\n30 Jun 2025<|im_end|>\n")
+    assert pinned.identity()["template_date"] == "2025-06-30"
+    assert plain.identity()["template_date"] == datetime.date.today().isoformat()
+    assert variables.identity()["chat_template_kwargs"] == {"date_string": "1 May"}
+    assert "chat_template_kwargs" not in plain.identity()
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "documents", "add_generation_prompt", "strftime_now"])
+def test_variables_of_the_conversation_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other variable of the template is"):
+        TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})
