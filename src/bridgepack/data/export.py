@@ -9,12 +9,13 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.artifact import PLAN_FOLDER, Artifact
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.contents import PLAN_FOLDER
 from bridgepack.data.artifact.manifest import write_manifest
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.reading.inputs import hash_file
@@ -97,7 +98,6 @@ def export_artifact(artifact: Path, output: Path, bridge_version: str, *, progre
     """
     plan = plan_export(artifact, output, bridge_version)
     source = Artifact(artifact)
-    _refuse_escaping_paths(source.manifest, artifact)
     try:
         with staging.staging(output) as working:
             folder = working / "artifact"
@@ -119,17 +119,14 @@ def _write(source: Artifact, folder: Path, plan: Export, progress: Progress) -> 
     progress.finish()
     _copy_others(source.folder, folder)
     manifest = _manifest(source.manifest, splits, plan)
-    write_manifest(folder, manifest)
-    return manifest
+    return write_manifest(folder, manifest)
 
 
 def _write_split(source: Artifact, split: SplitRecord, folder: Path, plan: Export, progress: Progress) -> SplitRecord:
-    for shard in split.shards:
-        _refuse_changed(source.folder, shard)
     (folder / split.name).mkdir()
     if plan.pack_format == "parquet":
         for shard in split.shards:
-            _copy(source.folder / shard.path, folder / shard.path)
+            _copy(source.path_of(shard), folder / shard.path)
             progress.advance(shard.num_rows)
         return split
     name = f"{split.name}/{packed_file_name(split.name, source.manifest.packed_sequence_size)}"
@@ -138,21 +135,6 @@ def _write_split(source: Artifact, split: SplitRecord, folder: Path, plan: Expor
     path = folder / name
     record = ShardRecord(path=name, num_rows=num_rows, num_bytes=path.stat().st_size, sha256=hash_file(path))
     return replace(split, shards=(record,))
-
-
-def _refuse_escaping_paths(manifest: Manifest, artifact: Path) -> None:
-    """Make sure that nothing is written outside the export: manifests come from elsewhere, too.
-
-    Raises:
-        ArtifactError: naming the path.
-    """
-    for split in manifest.splits:
-        for name in (split.name, *(shard.path for shard in split.shards)):
-            parts = PurePosixPath(name).parts
-            if not parts or ".." in parts or parts[0] == "/":
-                raise ArtifactError(
-                    f"{str(artifact)!r}: its manifest names {name!r}, which lies outside an artifact. Build it again."
-                )
 
 
 def _watched(source: Artifact, split: SplitRecord, progress: Progress) -> Iterator[RowBatch]:
@@ -194,15 +176,4 @@ def _refuse_overlap(artifact: Path, output: Path) -> None:
         raise ArtifactError(
             f"output is {str(output)!r}, which is the artifact {str(artifact)!r} or a folder in or around it. Choose a "
             "folder beside it."
-        )
-
-
-def _refuse_changed(folder: Path, shard: ShardRecord) -> None:
-    path = folder / shard.path
-    if not path.is_file():
-        raise ArtifactError(f"{shard.path} of {str(folder)!r} is missing. Build the artifact again.")
-    if path.stat().st_size != shard.num_bytes or hash_file(path) != shard.sha256:
-        raise ArtifactError(
-            f"{shard.path} of {str(folder)!r} is not the file that the manifest describes. Build the artifact again; "
-            "`bridgepack check` says what differs."
         )
