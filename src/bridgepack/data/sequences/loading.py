@@ -49,6 +49,8 @@ class LoadedStage:
         Raises:
             TokenizerError: the first rows do not come back from their tokens.
         """
+        if self.recipe.preprocessing.kind == "tokenized":
+            return self.engine
         most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
         is_compared = self.engine.name != REFERENCE
         texts = texts_of_rows(self.encoder, rows, max_characters=most if is_compared else _PROBED)
