@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridgepack.data.artifact.manifest import manifest_text
 from bridgepack.data.reading.inputs import hash_file
 from tests.support.packed_rows import SCHEMA
 
@@ -107,7 +108,7 @@ def restate_record(folder: Path, shard: str) -> None:
     content = read_manifest(folder)
     for record in (record for split in content["splits"] for record in split["shards"] if record["path"] == shard):
         record.update(record_of(folder / shard, shard))
-    (folder / MANIFEST).write_text(json.dumps(content))
+    (folder / MANIFEST).write_text(manifest_text(content))
 
 
 def record_of(path: Path, shard: str) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def edit_json(folder: Path, change: Callable[[Any], object], *, name: str = MANIFEST) -> None:
     content = json.loads((folder / name).read_text())
     change(content)
-    (folder / name).write_text(json.dumps(content))
+    (folder / name).write_text(manifest_text(content) if name == MANIFEST else json.dumps(content))
 
 
 def put_folder(path: Path) -> None:

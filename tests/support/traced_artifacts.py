@@ -1,5 +1,6 @@
 """A tiny artifact that traces, verifications and comparisons are tried on, and ways to change one."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.manifest import manifest_text
 from tests.support.small_builds import Row, build, tokenized_recipe, tokenized_row, with_changes
 
 #: Source row that is too long for a pack, and the line that is blank.
@@ -53,6 +55,16 @@ def change_shard(artifact: Path, pack: int, column: str, place: int, value: int,
     return path
 
 
+def restate(artifact: Path) -> None:
+    """Put the sizes and checksums of an artifact's files as they are now into its manifest; what is gone goes there."""
+    content = json.loads((artifact / "manifest.json").read_text())
+    content["files"] = [record for record in content["files"] if (artifact / record["path"]).exists()]
+    for record in (*content["files"], *(shard for split in content["splits"] for shard in split["shards"])):
+        found = (artifact / record["path"]).read_bytes()
+        record.update(num_bytes=len(found), sha256=hashlib.sha256(found).hexdigest())
+    change_manifest(artifact, files=content["files"], splits=content["splits"])
+
+
 def change_manifest(artifact: Path, **values: Any) -> None:
     """Change values of a manifest, as `shard sha256`; a dotted path has `__` for the dot."""
     path = artifact / "manifest.json"
@@ -63,4 +75,4 @@ def change_manifest(artifact: Path, **values: Any) -> None:
         for section in sections:
             node = node[int(section) if section.isdecimal() else section]
         node[leaf] = value
-    path.write_text(json.dumps(content))
+    path.write_text(manifest_text(content), encoding="utf-8")

@@ -20,6 +20,7 @@ from tests.support.small_builds import (
     write_json_lines,
     write_recipe,
 )
+from tests.support.traced_artifacts import change_manifest
 
 COMMANDS = ("build", "check", "inspect")
 #: A batch for which the few packs of these tests are enough.
@@ -246,9 +247,7 @@ def test_inspect_from_python_shows_the_first_pack_unless_told(command: Command) 
 
 
 def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
-    manifest = json.loads(Path("artifact/manifest.json").read_text())
-    manifest["tokenizer"]["name_or_path"] = "./gone"
-    Path("artifact/manifest.json").write_text(json.dumps(manifest))
+    change_manifest(Path("artifact"), tokenizer__name_or_path="./gone", format_version=3, files=[])
     Path("artifact/plan/training.parquet").unlink()
 
     ran = command("inspect", "artifact", "--row", "0")
@@ -316,7 +315,10 @@ def test_inspect_without_the_tokenizer_or_the_plan(command: Command) -> None:
             "allowed: none, there is no split 'validation'",
         ),
         (["inspect", "artifact", "--split", "test"], "Invalid value for '--split'"),
-        (["inspect", "broken", "--row", "0"], "error: training/shard-00000-of-00001.idx.parquet row 0 cannot be read"),
+        (
+            ["inspect", "broken", "--row", "0"],
+            "training/shard-00000-of-00001.idx.parquet: it has 0 bytes",
+        ),
     ],
 )
 def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: list[str], message: str) -> None:
@@ -343,4 +345,9 @@ def test_plan_that_cannot_be_read(command: Command) -> None:
     ran = command("inspect", "artifact", "--row", "0")
 
     assert (ran.code, ran.output) == (2, "")
-    assert ran.errors.startswith("error: artifact/plan/training.parquet cannot be read: ")
+    assert ran.errors.startswith("error: 'artifact' is not as it was built: plan/training.parquet: it has 4 bytes")
+
+    change_manifest(Path("artifact"), format_version=3, files=[])
+    assert command("inspect", "artifact", "--row", "0").errors.startswith(
+        "error: artifact/plan/training.parquet cannot"
+    )

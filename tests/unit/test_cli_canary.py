@@ -18,6 +18,7 @@ from bridgepack.cli import main
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test
 from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+from tests.support.traced_artifacts import restate
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_a_pack_that_is_missing_is_told(artifact: Path) -> None:
     for shard in (artifact / "training").iterdir():
         shard.unlink()
 
-    with pytest.raises(ArtifactError, match="cannot be read"):
+    with pytest.raises(ArtifactError, match=r"idx\.parquet: it is missing"):
         _opened(artifact)
 
 
@@ -248,6 +249,7 @@ def test_rows_that_are_no_packs_are_refused_before_anything_runs(
     index = table.column_names.index(column)
     changed = pa.array([values] * table.num_rows, type=table.schema.field(index).type)
     pq.write_table(table.set_column(index, table.schema.field(index), changed), shard)
+    restate(artifact)
 
     code, errors = _run(capsys, artifact)
 

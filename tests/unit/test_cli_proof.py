@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridgepack.cli import main
-from tests.support.traced_artifacts import build_traced, change_shard
+from tests.support.traced_artifacts import build_traced, change_shard, restate
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,7 @@ def test_diff(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.endswith("\nthe same packs\n")
 
     change_shard(tmp_path / "copy", 4, "loss_mask", 0, 0)
+    restate(tmp_path / "copy")
     assert _run("diff", artifact, tmp_path / "copy") == 1
     printed = capsys.readouterr().out
     assert "    tokens 1-1 not trained any more: " in printed

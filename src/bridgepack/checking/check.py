@@ -136,7 +136,8 @@ def _checked(folder: Path, config: RunConfig | None, options: CheckOptions) -> C
     from bridgepack.rules import judge_artifact
     from bridgepack.rules.engine.scan import Execution
 
-    with opened_for_check(folder, num_workers=options.num_workers) as artifact:
+    opened = opened_for_check(folder, num_workers=options.num_workers, may_lack_manifest=bool(options.given))
+    with opened as artifact:
         geometry = _geometry_of_run(config) if artifact.manifest is None else None
         report, facts = judge_artifact(
             artifact,

@@ -12,7 +12,6 @@ from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
-from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
 from bridgepack.report.exports import describe_export
@@ -53,11 +52,12 @@ def repack(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_json: bool) -> int:
     """Show what ARTIFACT holds: statistics and lengths, or one pack with its text and trained tokens."""
+    opened = Artifact(artifact)
     if row is not None:
-        view = view_pack(Artifact(artifact), split, row)
+        view = view_pack(opened, split, row)
         print_json(asdict(view)) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
-    manifest = read_manifest(artifact)
+    manifest = opened.manifest
     if as_json:
         print_json(asdict(manifest))
         return CLEAN

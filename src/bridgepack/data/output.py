@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bridgepack.data.artifact.artifact import PLAN_FOLDER
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.contents import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
 from bridgepack.data.files import TEMPORARY_SUFFIX, sync_folder, write_text
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
@@ -18,8 +18,7 @@ from bridgepack.records import SPLITS, Manifest
 #: Parts of a working folder: the artifact, what says which of its shards are finished, and what is made anew each time.
 ARTIFACT, RECEIPTS, WORK = "artifact", "receipts", "work"
 _LOCK, _IDENTITY = "lock", "identity"
-_REPORT_FILE = "report.html"
-ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, _REPORT_FILE, *SPLITS})
+ARTIFACT_ENTRIES = frozenset({MANIFEST_FILE, BRIDGE_METADATA_FILE, PLAN_FOLDER, REPORT_FILE, *SPLITS})
 
 
 def staging_folder(output: Path) -> Path:

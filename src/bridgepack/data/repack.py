@@ -8,7 +8,7 @@ from typing import Any
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.manifest import read_manifest
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.identity import fingerprint, library_versions
 from bridgepack.data.results import ArtifactPlan, BuildOptions, BuildResult
 from bridgepack.data.stages.finish import RangePlace, RangeResult
@@ -47,10 +47,10 @@ def plan_repack(artifact: Path, changes: Mapping[str, Any], *, output: Path | No
     """Return what `repack_artifact` would do with these arguments.
 
     Raises:
-        ArtifactError: the folder is no artifact, or the output holds something else.
+        ArtifactError: the folder is no artifact or was changed, or the output holds something else.
         ConfigError: a change is impossible, or makes other tokens.
     """
-    manifest = read_manifest(artifact)
+    manifest = Artifact(artifact).manifest
     before = SFTRecipe.from_mapping(dict(manifest.recipe))
     recipe = before.override(changes)
     _refuse_other_tokens(before, recipe)

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
-from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.contents import changed_files, shard_problem
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
 from bridgepack.data.stages.finish import RangeResult
@@ -32,15 +31,12 @@ class ArtifactPlan:
 
     @property
     def is_built(self) -> bool:
-        """The output holds this very artifact, with every file of the right size."""
+        """The output holds this very artifact: shards of the right size, and the other files as they were built."""
         if self.existing is None or self.existing.fingerprint != self.spec.fingerprint:
             return False
-        splits = self.existing.splits
-        sizes = {self.output / shard.path: shard.num_bytes for split in splits for shard in split.shards}
-        plans = [f"{split.name}.parquet" for split in splits]
-        others = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, *plans))]
-        return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items()) and all(
-            (self.output / name).is_file() for name in others
+        shards = [shard for split in self.existing.splits for shard in split.shards]
+        return not changed_files(self.output, self.existing) and not any(
+            shard_problem(self.output, shard, hashes=False) for shard in shards
         )
 
     def summary(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.manifest import MANIFEST_FILE
-from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.row_groups import batch_of_table, one_line
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray, seq_boundaries
@@ -19,13 +18,13 @@ from bridgepack.records.manifests import SplitRecord
 from bridgepack.replay.rows import ShardIndex
 
 
-def opened_artifact(folder: Path) -> Artifact:
-    """Return an artifact whose manifest says what proofs need of it.
+def opened_artifact(folder: Path, *, may_be_changed: bool = False) -> Artifact:
+    """Return an artifact whose manifest says what proofs need of it; with `may_be_changed`, whatever its files are.
 
     Raises:
-        ArtifactError: it has no manifest, as packs of other tools, or one that lacks its tokenizer.
+        ArtifactError: it has no manifest, as packs of other tools, or one that lacks its tokenizer, or was changed.
     """
-    artifact = Artifact(folder)
+    artifact = Artifact(folder, may_be_changed=may_be_changed)
     known = artifact.manifest.tokenizer
     if type(known.get("eos_token_id")) is not int or not isinstance(known.get("name_or_path"), str):
         raise ArtifactError(
@@ -74,11 +73,11 @@ def read_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int
 def _rows_of_shard(artifact: Artifact, name: str, packs: Mapping[int, int]) -> dict[int, PackedRow]:
     """Return pack -> its row of a shard, from row -> pack."""
     shards = (shard for split in artifact.manifest.splits for shard in split.shards)
-    refuse_deadly(artifact.folder / name, next(shard for shard in shards if shard.path == name))
+    path = artifact.path_of(next(shard for shard in shards if shard.path == name))
     found: dict[int, PackedRow] = {}
     first = 0
     try:
-        with pq.ParquetFile(artifact.folder / name, memory_map=True) as file:
+        with pq.ParquetFile(path, memory_map=True) as file:
             for group in range(file.metadata.num_row_groups):
                 num_rows = file.metadata.row_group(group).num_rows
                 wanted = [row for row in range(first, first + num_rows) if row in packs]

@@ -11,6 +11,7 @@ from bridgepack.records.checks import (
     ShardFacts,
 )
 from bridgepack.records.manifests import (
+    FileRecord,
     InputRecord,
     Manifest,
     ShardRecord,
@@ -49,6 +50,7 @@ __all__ = [
     "Drop",
     "DropReason",
     "Example",
+    "FileRecord",
     "Files",
     "Finding",
     "InputRecord",

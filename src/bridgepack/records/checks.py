@@ -92,8 +92,12 @@ class InspectableArtifact(Protocol):
         """Return facts about the split's shards, in order: those the manifest lists, or those found."""
         ...
 
-    def unlisted_shards(self) -> tuple[str, ...]:
-        """Return paths of Parquet files in the artifact that its manifest does not list, sorted."""
+    def unlisted_files(self) -> tuple[str, ...]:
+        """Return paths of files in the artifact that its manifest does not list, sorted."""
+        ...
+
+    def changed_files(self) -> Mapping[str, str]:
+        """Return path -> what is wrong of files beside the shards that are not those of the manifest."""
         ...
 
     def metadata_facts(self) -> MetadataFacts:

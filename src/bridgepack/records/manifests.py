@@ -18,6 +18,15 @@ class ShardRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FileRecord:
+    """Another file of an artifact, as its manifest has it."""
+
+    path: str  #: relative to the artifact, e.g. `plan/training.parquet`
+    num_bytes: int
+    sha256: str  #: of the file's bytes, hexadecimal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SplitStatistics:
     """What a split holds. Token counts are runtime tokens unless a name says otherwise.
 
@@ -93,6 +102,8 @@ class Manifest:
         tokenizer: what rows depend on: `name_or_path`, `vocab_size`, `eos_token_id`, `files` (name -> sha256), ...
         recipe: the recipe as written, every field.
         versions: bridgepack and the libraries whose version can change a row.
+        files: every file beside shards and manifest; those of format version 3 and older list none.
+        sha256: of the manifest without this field, hexadecimal; empty until it is written, and in older versions.
     """
 
     format_version: int
@@ -104,6 +115,8 @@ class Manifest:
     resolved: Mapping[str, Any]
     splits: tuple[SplitRecord, ...]
     versions: Mapping[str, str]
+    files: tuple[FileRecord, ...] = ()
+    sha256: str = ""
 
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.records import Manifest, SplitRecord
 from bridgepack.report.text import printable
 

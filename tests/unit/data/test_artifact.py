@@ -54,7 +54,7 @@ def test_facts_of_a_sound_artifact(built: Path) -> None:
     assert (facts.path, facts.exists) == (SHARD, True)
     assert facts.sha256 == hashlib.sha256((built / SHARD).read_bytes()).hexdigest()
     assert facts.sha256 == artifact.manifest.splits[0].shards[0].sha256  # type: ignore[union-attr]
-    assert artifact.unlisted_shards() == ()
+    assert artifact.unlisted_files() == ()
     assert len(artifact.metadata_facts().content) == 2
 
 
@@ -66,7 +66,7 @@ def test_facts_of_a_broken_artifact_raise_nothing(folder: Path) -> None:
 
     assert [facts.exists for facts in artifact.shard_facts("training")] == [False]
     assert artifact.metadata_facts().read_error
-    assert artifact.unlisted_shards() == ("training/stray.parquet",)
+    assert artifact.unlisted_files() == ("training/stray.parquet",)
     (folder / "bridge_metadata.json").unlink()
     assert not artifact.metadata_facts().exists
 
@@ -78,10 +78,12 @@ def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, i
         next((folder / split).iterdir()).rename(folder / f"{split}_16.idx.parquet")
         (folder / split).rmdir()
 
-    artifact = ArtifactOnDisk(folder)
+    with pytest.raises(ArtifactError, match=r"has lost its manifest\.json"):
+        ArtifactOnDisk(folder)
+    artifact = ArtifactOnDisk(folder, may_lack_manifest=True)
 
     assert (artifact.manifest, artifact.split_names) == (None, ("training", "validation"))
     (facts,) = artifact.shard_facts("validation")
-    assert artifact.unlisted_shards() == artifact.shard_facts("none") == ()
+    assert artifact.unlisted_files() == artifact.shard_facts("none") == ()
     batches = list(artifact.iter_shard_batches(facts.path, max_tokens=1 << 20))
     assert sum(batch.num_rows for batch in batches) == facts.num_rows != 0

@@ -111,10 +111,10 @@ def test_a_damaged_shard_is_refused_and_nothing_is_left(tmp_path: Path, artifact
     damaged[len(damaged) // 2] ^= 1
     shard.write_bytes(damaged)
 
-    with pytest.raises(ArtifactError, match=r"training/shard-00001.* is not the file that the manifest describes"):
+    with pytest.raises(ArtifactError, match=r"training/shard-00001.* its sha256 is .* in the manifest"):
         export_artifact(tmp_path / "copy", tmp_path / "export", bridge_version)
     shard.unlink()
-    with pytest.raises(ArtifactError, match=r"training/shard-00001.* is missing"):
+    with pytest.raises(ArtifactError, match=r"training/shard-00001.*: it is missing"):
         export_artifact(tmp_path / "copy", tmp_path / "export", bridge_version)
 
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
@@ -163,7 +163,7 @@ def test_manifest_that_leads_outside_is_refused(tmp_path: Path, artifact: Path, 
     change_manifest(evil, **{f"splits__0__{key}": "../../shard"})
     before = sorted(file_bytes(tmp_path))
 
-    with pytest.raises(ArtifactError, match=r"names '../../shard', which lies outside an artifact"):
+    with pytest.raises(ArtifactError, match=r"\.\./\.\./shard: .*lies outside the artifact"):
         export_artifact(evil, tmp_path / "deep" / "export", version)
 
     assert sorted(file_bytes(tmp_path)) == before

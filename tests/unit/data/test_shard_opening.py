@@ -58,10 +58,11 @@ def test_check_finds_it_and_goes_on(artifact: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("inspect", "--row", "0"), ("trace", "--pack", "0")])
-def test_what_reads_a_pack_says_why_it_cannot(artifact: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_what_reads_a_pack_refuses_it(artifact: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
     finished = run_cli(tmp_path, command[0], artifact, *command[1:])
 
-    assert (finished.returncode, SAID in finished.stderr) == (2, True), finished.stdout + finished.stderr
+    assert finished.returncode == 2
+    assert "idx.parquet: its sha256 is" in finished.stderr
 
 
 def test_each_deadly_file_is_named_and_the_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

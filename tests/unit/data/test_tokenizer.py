@@ -16,13 +16,30 @@ from bridgepack.data.tokenizers.probe import drops_tool_names, end_of_turn_ids
 from bridgepack.errors import RowError, TokenizerError
 from bridgepack.examples import train_chatml_tokenizer
 from bridgepack.records import DropReason, Example
-from tests.support.tokenizers import CHATML, FAMILIES, THINKING, Family, TokenizerJson, loaded_tokenizer
+from tests.support.small_builds import build, chat_row, tokenized_recipe, write_json_lines
+from tests.support.tokenizers import (
+    CHATML,
+    FAMILIES,
+    THINKING,
+    Family,
+    TokenizerJson,
+    loaded_tokenizer,
+    write_tokenizer,
+)
 
 QUESTION = {"role": "user", "content": "What does the user ask?"}
 HALF = "\ud83d"
 ANSWER = {"role": "assistant", "content": "The user asks what the user asks."}
 TEXT = "Hello world, 12345.\n    def f(x):\n\treturn x"
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+#: What is left of a tokenizer whose tokenizer.json was not copied: its control tokens.
+BARE = {
+    "tokenizer_class": "Qwen2Tokenizer",
+    "eos_token": "<|im_end|>",
+    "added_tokens_decoder": {
+        "0": {"content": "<|im_end|>", **dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)}
+    },
+}
 CALLS = "{% for call in m.tool_calls or [] %}CALL{% endfor %}<|im_end|>\n{% endfor %}"
 
 
@@ -128,6 +145,10 @@ def test_real_tokenizers_keep_text_through_their_own_file(reference_data: Path, 
         ({"tokenizer.json": "{"}, "it cannot be loaded: .* Give a folder with tokenizer.json"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "it cannot be loaded: .* Give a folder with"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{}"}, "it has no eos_token"),
+        (
+            {"tokenizer_config.json": json.dumps(BARE)},
+            "it loses 100% of plain words and digits: the folder has no tokenizer.json, or",
+        ),
     ],
 )
 def test_missing_and_damaged_files_are_refused(
@@ -145,6 +166,42 @@ def test_missing_and_damaged_files_are_refused(
         load_tokenizer(TokenizerConfig(name_or_path=str(folder)))
     with pytest.raises(TokenizerError, match=r"^tokenizer\.name_or_path is 'no-such-owner/no-such-name'; it cannot be"):
         load_tokenizer(TokenizerConfig(name_or_path="no-such-owner/no-such-name"))
+
+
+def _english(tokenizer: TokenizerJson) -> None:
+    """A character is a token; those beyond ASCII are none, as for a SentencePiece model without bytes."""
+    kept = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    letters = [chr(number) for number in range(32, 127)]
+    vocabulary = kept | {letter: max(kept.values()) + 1 + index for index, letter in enumerate([*letters, "[unk]"])}
+    tokenizer["model"] = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": "[unk]"}
+    tokenizer["pre_tokenizer"] = tokenizer["decoder"] = None
+
+
+def _few_words(tokenizer: TokenizerJson) -> None:
+    _english(tokenizer)
+    words = {word: index + 200 for index, word in enumerate(("Hello", "world", "[unk]"))}
+    tokenizer["model"] = {"type": "WordLevel", "vocab": tokenizer["model"]["vocab"] | words, "unk_token": "[unk]"}
+    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+
+
+def test_tokenizer_without_ordinary_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"it loses \d\d% of plain words and digits: its vocabulary does not have"):
+        loaded_tokenizer(tmp_path, replace(CHATML, edit=_few_words))
+
+
+def test_rows_that_the_tokenizer_cannot_write_stop_the_build(tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", replace(CHATML, edit=_english))
+    changes = {"preprocessing__kind": "chat", "packing__packed_sequence_size": 512}
+    rows = {
+        "english": [chat_row("What is it?", "Café au lait, 5 €.")] * 4,
+        "other": [chat_row("Что это?", "你好吗")] * 4,
+    }
+    files = {name: write_json_lines(tmp_path / f"{name}.jsonl", lines) for name, lines in rows.items()}
+
+    assert build(tokenized_recipe(files["english"], tokenizer, **changes), tmp_path / "a").manifest.splits
+    with pytest.raises(TokenizerError, match=r"it loses \d\d% of the letters and digits of the first rows"):
+        build(tokenized_recipe(files["other"], tokenizer, **changes), tmp_path / "b")
+    assert not (tmp_path / "b").exists()
 
 
 def _template(call: str) -> str:

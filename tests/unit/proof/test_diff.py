@@ -16,7 +16,7 @@ from bridgepack.proof.diff.records import DiffReport, MovedTokens
 from bridgepack.proof.diff.tables import SequenceTable, match_sequences
 from bridgepack.records import InputRecord
 from tests.support.small_builds import Row, build
-from tests.support.traced_artifacts import build_traced, change_shard, source_rows, traced_recipe, write_source
+from tests.support.traced_artifacts import build_traced, change_shard, restate, source_rows, traced_recipe, write_source
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,7 @@ def test_split_of_one_artifact_only(artifact: Path, chatml_tokenizer: Path, tmp_
 def test_tampered_mask_is_a_moved_one(artifact: Path, tmp_path: Path) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "loss_mask", 0, 0)
+    restate(tmp_path / "copy")
     (found,) = diff_artifacts(artifact, tmp_path / "copy").splits[0].differences
 
     assert (found.fate, found.is_same_input) == ("mask_moved", True)
@@ -141,7 +142,10 @@ def test_tampered_mask_is_a_moved_one(artifact: Path, tmp_path: Path) -> None:
 def test_shards_that_do_not_fit_their_plan_are_refused(artifact: Path, tmp_path: Path) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "seq_start_id", 1, 3)
+    with pytest.raises(ArtifactError, match=r"its sha256 is|bytes, .* in the manifest"):
+        diff_artifacts(artifact, tmp_path / "copy")
 
+    restate(tmp_path / "copy")
     with pytest.raises(ArtifactError, match="does not fit the rows of the shards"):
         diff_artifacts(artifact, tmp_path / "copy")
 

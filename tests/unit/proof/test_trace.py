@@ -19,7 +19,14 @@ from bridgepack.replay.order import FILLER, replay_order
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
 from tests.support.small_builds import tokenized_row
-from tests.support.traced_artifacts import BLANK_LINE, NUM_LINES, OVER_LONG_ROW, build_traced, write_source
+from tests.support.traced_artifacts import (
+    BLANK_LINE,
+    NUM_LINES,
+    OVER_LONG_ROW,
+    build_traced,
+    change_manifest,
+    write_source,
+)
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +194,7 @@ def test_source_may_have_colons() -> None:
 def test_artifact_without_a_plan_still_shows_packs(artifact: Path, tmp_path: Path) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "plan")
+    change_manifest(tmp_path / "copy", format_version=3, files=[])
     run = _run(tmp_path / "copy")
     pack = trace_step(run, "training", 1, rank=0).batches[0].ranks[0].micro_batches[0][0]
 

@@ -1,6 +1,5 @@
 """Verifications of a tiny artifact: each thing that can have changed is found, and named as the cause."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.support.traced_artifacts import (
     build_traced,
     change_manifest,
     change_shard,
+    restate,
     source_rows,
     traced_recipe,
     write_source,
@@ -45,9 +45,10 @@ def _verified(artifact: Path, num_packs: int | None = 6, **options: Any) -> Veri
     return verify_artifact(artifact, VerifyOptions(num_packs=num_packs, **options))
 
 
-def test_artifact_of_the_former_format_is_checked_inspected_and_verified(artifact: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_artifact_of_a_former_format_is_checked_inspected_and_verified(artifact: Path, version: int) -> None:
     findings = check(artifact).findings
-    change_manifest(artifact, format_version=2)
+    change_manifest(artifact, format_version=version, files=[])
     change_manifest(artifact, fingerprint=fingerprint_of_manifest(read_manifest(artifact)))
 
     assert check(artifact).findings == findings
@@ -118,9 +119,8 @@ def _plan(artifact: Path) -> dict[tuple[int, int], int]:
 
 
 def test_shard_and_manifest_changed_together_are_found(artifact: Path) -> None:
-    shard = change_shard(artifact, 2, "input_ids", 3, 11)
-    digest = hashlib.sha256(shard.read_bytes()).hexdigest()
-    change_manifest(artifact, splits__0__shards__0__sha256=digest)
+    change_shard(artifact, 2, "input_ids", 3, 11)
+    restate(artifact)
     report = _verified(artifact)
 
     assert _outcomes(report) == {"packs": "differs"}
@@ -271,6 +271,9 @@ def test_changed_records_are_found(artifact: Path) -> None:
     ledger = artifact / "plan" / "dropped.jsonl"
     entry = json.loads(ledger.read_text())
     ledger.write_text(json.dumps(entry) + "\n" + json.dumps({**entry, "row": 2}) + "\n")
+    assert _outcomes(_verified(artifact)) == {"files": "differs", "plan": "differs", "sources": "could not run"}
+
+    restate(artifact)
     assert _outcomes(_verified(artifact)) == {"plan": "differs"}
     assert _outcomes(_verified(artifact, None)) == {"plan": "differs", "other files": "differs"}
 

@@ -44,6 +44,7 @@ class InMemoryArtifact:
     metadata: MetadataFacts
     rows: Mapping[str, list[Row]]
     unlisted: tuple[str, ...] = ()
+    changed: Mapping[str, str] = field(default_factory=dict)
     read_errors: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -53,8 +54,11 @@ class InMemoryArtifact:
     def shard_facts(self, split: str) -> tuple[ShardFacts, ...]:
         return self.shards[split]
 
-    def unlisted_shards(self) -> tuple[str, ...]:
+    def unlisted_files(self) -> tuple[str, ...]:
         return self.unlisted
+
+    def changed_files(self) -> Mapping[str, str]:
+        return self.changed
 
     def metadata_facts(self) -> MetadataFacts:
         return self.metadata
@@ -101,6 +105,7 @@ def artifact(case: Mapping[str, Any]) -> InMemoryArtifact:
         metadata=MetadataFacts(**disk["metadata"]),
         rows=rows,
         unlisted=tuple(disk["unlisted"]),
+        changed=disk["changed"],
         read_errors=disk["read_errors"],
     )
 
@@ -159,7 +164,7 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
             "pad_seq_to_mult": multiple,
             "tokenizer": {"eos_token_id": EOS_TOKEN_ID, "vocab_size": 100},
             "recipe": {"preprocessing": {"loss_mode": "assistant"}},
-            **{"format_version": 3, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
+            **{"format_version": 4, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
             "splits": {
                 split: {
                     **{"name": split, "inputs": (), "drop_examples": (), "drops": {"over_long": 1}},
@@ -183,6 +188,7 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
             "content": [_metadata(statistics[split], size) for split in shards],
         },
         "unlisted": [],
+        "changed": {},
         "read_errors": {},
     }
 

@@ -3,27 +3,46 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from bridgepack.data.artifact.contents import leaves, refuse_changed, shard_problem
 from bridgepack.data.artifact.manifest import read_manifest
 from bridgepack.data.shards.opening import refuse_deadly
 from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_row
 from bridgepack.errors import ArtifactError
-from bridgepack.records import PackedRow, RowBatch
-
-PLAN_FOLDER = "plan"
-DROPPED_ROWS_FILE = "dropped.jsonl"
+from bridgepack.records import PackedRow, RowBatch, ShardRecord
 
 
 class Artifact:
     """An artifact that has a manifest."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open an artifact.
+    def __init__(self, folder: Path, *, may_be_changed: bool = False) -> None:
+        """Open an artifact; with `may_be_changed`, whatever became of it since it was built.
 
         Raises:
-            ArtifactError: when the folder is none.
+            ArtifactError: when the folder is none, or its files are not those of its manifest.
         """
         self.folder = folder
         self.manifest = read_manifest(folder)
+        self._may_be_changed = may_be_changed
+        if not may_be_changed:
+            refuse_changed(folder, self.manifest)
+
+    def path_of(self, shard: ShardRecord) -> Path:
+        """Return where a shard is that can be opened.
+
+        Raises:
+            ArtifactError: it lies outside the artifact, opening it would end this process, or it was changed.
+        """
+        problem = None if self._may_be_changed else shard_problem(self.folder, shard)
+        if problem is None and leaves(self.folder, shard.path):
+            problem = "it lies outside the artifact"
+        if problem is not None:
+            raise ArtifactError(
+                f"{shard.path} of {str(self.folder)!r} was changed: {problem}. Build the artifact again."
+            )
+        path = self.folder / shard.path
+        if self._may_be_changed:
+            refuse_deadly(path, shard)
+        return path
 
     def iter_batches(self, split: str, *, max_tokens: int = 1 << 22) -> Iterator[RowBatch]:
         """Yield the split's rows in order, in batches of bounded memory.
@@ -36,8 +55,7 @@ class Artifact:
             names = ", ".join(item.name for item in self.manifest.splits)
             raise ArtifactError(f"split is {split!r}; {str(self.folder)!r} has: {names}. Choose one of these.")
         for shard in record.shards:
-            refuse_deadly(self.folder / shard.path, shard)
-            yield from iter_row_groups(self.folder / shard.path, shard.path, max_tokens=max_tokens)
+            yield from iter_row_groups(self.path_of(shard), shard.path, max_tokens=max_tokens)
 
     def row(self, split: str, index: int) -> PackedRow:
         """Return one pack by its 0-based position in the split.
@@ -52,7 +70,6 @@ class Artifact:
             raise ArtifactError(f"row is {index}; allowed: {allowed}. Choose another row or split.")
         for shard in record.shards:
             if index < shard.num_rows:
-                refuse_deadly(self.folder / shard.path, shard)
-                return read_shard_row(self.folder / shard.path, shard.path, index)
+                return read_shard_row(self.path_of(shard), shard.path, index)
             index -= shard.num_rows
         raise ArtifactError(f"{str(self.folder)!r}: its manifest's shards have fewer rows than its statistics say.")

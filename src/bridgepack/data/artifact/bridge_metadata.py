@@ -7,7 +7,7 @@ Source: megatron-bridge 0.6.2, `data/packing/algorithms.py` (create_packing_stra
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
@@ -60,7 +60,24 @@ def bridge_metadata_entry(statistics: SplitStatistics, *, packed_sequence_size: 
 
 def write_bridge_metadata(path: Path, entries: Sequence[BridgeMetadataEntry]) -> None:
     """Write the whole list, training first; an existing file is replaced, never appended to."""
-    write_text(path, json.dumps(list(entries), indent=2) + "\n")
+    write_text(path, _text(entries))
+
+
+def built_part(content: bytes, num_splits: int) -> bytes:
+    """Return what a build wrote of a metadata file: without the entries that the host has appended.
+
+    Source: megatron-bridge 0.6.2, `data/packing/offline.py` (prepare_gpt_sft_packed_data).
+    """
+    try:
+        entries = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    has_more = isinstance(entries, list) and len(entries) > num_splits
+    return _text(entries[:num_splits]).encode() if has_more else content
+
+
+def _text(entries: Sequence[Any]) -> str:
+    return json.dumps(list(entries), indent=2) + "\n"
 
 
 def read_bridge_metadata(path: Path) -> list[BridgeMetadataEntry]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.contents import PLAN_FOLDER, changed_files, leaves, unlisted_files
 from bridgepack.data.artifact.discovery import FoundShards, find_shards, is_pattern
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, read_manifest
 from bridgepack.data.reading.inputs import hash_file
@@ -17,7 +18,7 @@ from bridgepack.data.shards.row_groups import iter_row_groups, read_shard_facts
 from bridgepack.data.tasks import InThisProcess
 from bridgepack.data.workers.pool import PlainRunner, plain_runner
 from bridgepack.errors import ArtifactError
-from bridgepack.records import SPLITS, MetadataFacts, RowBatch, ShardFacts
+from bridgepack.records import MetadataFacts, RowBatch, ShardFacts
 
 #: A process takes about a second to start; another one reads and judges half of this meanwhile.
 BYTES_PER_WORKER = 1 << 27
@@ -70,17 +71,26 @@ class ArtifactOnDisk:
         tasks: runs tasks; in this process, until something else is set.
     """
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, *, may_lack_manifest: bool = False) -> None:
         """Open a target.
 
         Args:
             target: an artifact; a folder with packed files (`.parquet`, `.pq`, or `.npy` of megatron-bridge 0.3) in it
                 or in sub-folders named like splits; one such file; or a pattern with `*` or `?` that gives such files.
+            may_lack_manifest: packs that a build has written are judged without their manifest, too.
 
         Raises:
-            ArtifactError: when it is no such thing, or has a manifest that cannot be read.
+            ArtifactError: when it is no such thing, or has a manifest that cannot be read, or had one.
         """
+        if target.exists() and not (target.is_dir() or target.is_file()):
+            raise ArtifactError(f"{str(target)!r} is neither a file nor a folder. Give an artifact, or a packed file.")
         has_manifest = (target / MANIFEST_FILE).exists()
+        if not has_manifest and (target / PLAN_FOLDER).is_dir() and not may_lack_manifest:
+            raise ArtifactError(
+                f"{str(target)!r} has lost its {MANIFEST_FILE}: its {PLAN_FOLDER}/ says that bridgepack built it. Copy "
+                "it again, completely, or build it again. To judge its packs alone, say what the manifest did, e.g. "
+                "--given packed_sequence_size=4096."
+            )
         self._found = FoundShards(folder=target) if has_manifest else find_shards(target)
         if not self._found.splits and is_pattern(target) and not target.exists():
             raise ArtifactError(
@@ -108,19 +118,18 @@ class ArtifactOnDisk:
         They have hashes where these had to be known before opening.
         """
         names = self._shards.get(split, ())
-        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._deadly]))
+        found = iter(self.tasks.run(self.parts.facts, [name for name in names if name not in self._refused]))
         return tuple(
-            replace(self._deadly.get(name) or next(found), sha256=self._known_hashes.get(name)) for name in names
+            replace(self._refused.get(name) or next(found), sha256=self._known_hashes.get(name)) for name in names
         )
 
-    def unlisted_shards(self) -> tuple[str, ...]:
-        """Return paths of Parquet files in the artifact that its manifest does not list, sorted."""
-        if self.manifest is None:
-            return ()
-        listed = {name for names in self._shards.values() for name in names}
-        folders = [self.folder, *(self.folder / name for name in SPLITS)]
-        found = [path for folder in folders for path in folder.glob("*.p*q*") if path.suffix in {".parquet", ".pq"}]
-        return tuple(sorted({str(path.relative_to(self.folder)) for path in found} - listed))
+    def unlisted_files(self) -> tuple[str, ...]:
+        """Return paths of files in the artifact that its manifest does not list, sorted."""
+        return unlisted_files(self.folder, self.manifest) if self.manifest is not None else ()
+
+    def changed_files(self) -> Mapping[str, str]:
+        """Return path -> what is wrong of files beside the shards that are not those of the manifest."""
+        return changed_files(self.folder, self.manifest) if self.manifest is not None else {}
 
     def metadata_facts(self) -> MetadataFacts:
         """Return facts about the host's metadata file."""
@@ -157,8 +166,17 @@ class ArtifactOnDisk:
     @cached_property
     def _parquet_names(self) -> list[str]:
         """The Parquet shards that are there."""
-        names = [name for names in self._shards.values() for name in names]
+        names = [name for names in self._shards.values() for name in names if name not in self._outside]
         return [name for name in names if not _is_npy(name) and (self.folder / name).is_file()]
+
+    @cached_property
+    def _outside(self) -> Mapping[str, ShardFacts]:
+        """Shard -> its facts, of those that a manifest finds outside the artifact, which are not opened."""
+        names = [name for names in self._shards.values() for name in names] if self.manifest is not None else []
+        problem = "it lies outside the artifact"
+        return {
+            name: ShardFacts(path=name, exists=False, read_error=problem) for name in names if leaves(self.folder, name)
+        }
 
     @cached_property
     def _known_hashes(self) -> Mapping[str, str]:
@@ -168,8 +186,8 @@ class ArtifactOnDisk:
         return dict(zip(self._parquet_names, self.tasks.run(self.parts.sha256, self._parquet_names), strict=True))
 
     @cached_property
-    def _deadly(self) -> Mapping[str, ShardFacts]:
-        """Shard -> its facts, of those that end a process that opens them."""
+    def _refused(self) -> Mapping[str, ShardFacts]:
+        """Shard -> its facts, of those outside the artifact, and of those that end a process that opens them."""
         splits = self.manifest.splits if self.manifest is not None else ()
         promised = {shard.path: shard.sha256 for split in splits for shard in split.shards}
         names = {
@@ -177,20 +195,23 @@ class ArtifactOnDisk:
             for name in self._parquet_names
             if name not in self._known_hashes or self._known_hashes[name] != promised[name]
         }
-        return {
+        deadly = {
             names[path]: ShardFacts(path=names[path], exists=True, num_bytes=path.stat().st_size, read_error=reason)
             for path, reason in why_not_openable(list(names)).items()
         }
+        return {**self._outside, **deadly}
 
 
 @contextmanager
-def opened_for_check(target: Path, *, num_workers: int = 1) -> Iterator[ArtifactOnDisk]:
+def opened_for_check(
+    target: Path, *, num_workers: int = 1, may_lack_manifest: bool = False
+) -> Iterator[ArtifactOnDisk]:
     """Give an artifact with a runner, which an error or Ctrl-C ends at once; little data gets fewer processes.
 
     Raises:
-        ArtifactError: when it is no artifact.
+        ArtifactError: when it is no artifact, or one without its manifest that may not lack it.
     """
-    artifact = ArtifactOnDisk(target)
+    artifact = ArtifactOnDisk(target, may_lack_manifest=may_lack_manifest)
     with plain_runner(min(num_workers, artifact.num_bytes() // BYTES_PER_WORKER)) as artifact.tasks:
         yield artifact
 

@@ -118,7 +118,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 def _is_packed(path: Path) -> bool:
     is_hidden = path.name.startswith(".")
-    return not is_hidden and path.name.lower().endswith(PACKED_SUFFIXES) and not path.is_dir()
+    return not is_hidden and path.name.lower().endswith(PACKED_SUFFIXES) and (path.is_file() or not path.exists())
 
 
 def _by_split(paths: Iterable[Path], folder: Path) -> dict[str, tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Manifest <-> manifest.json. The file is written last: a folder without it is no artifact."""
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,16 +16,30 @@ from bridgepack.records import Manifest
 
 MANIFEST_FILE = "manifest.json"
 #: Of the artifact's layout; part of every fingerprint.
-FORMAT_VERSION = 3
-#: Versions that are read; 2 has the same columns in files that bridgepack encoded itself.
-_READABLE = (2, FORMAT_VERSION)
+FORMAT_VERSION = 4
+#: Versions that are read: 2 has the same columns in files that bridgepack encoded itself; 2 and 3 have checksums of
+#: shards only.
+_READABLE = (2, 3, FORMAT_VERSION)
+_CHECKSUM = "sha256"
 #: What is left of `s3://` in a path.
 _OF_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]")
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest; the artifact is complete from then on."""
-    write_text(folder / MANIFEST_FILE, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest, after which the artifact is complete, and return it with its checksum."""
+    content = dataclasses.asdict(manifest)
+    write_text(folder / MANIFEST_FILE, manifest_text(content))
+    return dataclasses.replace(manifest, sha256=_checksum(content))
+
+
+def manifest_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a manifest, with its checksum."""
+    return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    others = {name: value for name, value in content.items() if name != _CHECKSUM}
+    return hashlib.sha256(json.dumps(others, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def is_manifest(path: Path) -> bool:
@@ -44,7 +59,10 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")
+        text = path.read_bytes().decode("utf-8")
+        content = json.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(_why_missing(folder)) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -52,8 +70,13 @@ def read_manifest(folder: Path) -> Manifest:
     version = content.get("format_version") if isinstance(content, Mapping) else None
     if type(version) is not int or version not in _READABLE:
         raise ArtifactError(
-            f"{path}: format_version is {version!r}; this bridgepack reads {' and '.join(map(str, _READABLE))}. "
+            f"{path}: format_version is {version!r}; this bridgepack reads {', '.join(map(str, _READABLE))}. "
             "Build the artifact again, or use the bridgepack that made it."
+        )
+    has_checksum = version == FORMAT_VERSION or content.get(_CHECKSUM)
+    if has_checksum and text != manifest_text(content):
+        raise ArtifactError(
+            f"{path} was changed: it is not what its {_CHECKSUM} says. Copy it again, or build the artifact again."
         )
     try:
         manifest: Manifest = TypeAdapter(Manifest).validate_python(_tuples(content))

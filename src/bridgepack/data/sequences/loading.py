@@ -13,13 +13,15 @@ from bridgepack.data.sequences.encoder import encoder_of, texts_of_rows
 from bridgepack.data.sequences.encoding import Encoder
 from bridgepack.data.tokenizers.engine_checks import MIN_INPUT_BYTES, check_texts, use_engine
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineReport
-from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.data.tokenizers.load import load_tokenizer, refuse_lost_text
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.records.token_batches import TokenBatch
 
 #: Text that is compared before a build starts, in characters: one for so many bytes of input, and within bounds that
 #: `tokenizers` takes 0.05 to 0.5 seconds for.
 _BYTES_PER_COMPARED, _MIN_COMPARED, _MAX_COMPARED = 200, 40_000, 400_000
+#: Text of the first rows that has to come back from its tokens: characters, and texts of those that are compared.
+_PROBED, _PROBED_TEXTS = 4_000, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +45,17 @@ class LoadedStage:
         """Compare the engine with `tokenizers` on rows of the data; where they differ, it is no longer used here.
 
         Of the rows so much is taken as costs a small part of a build of `num_input_bytes`.
+
+        Raises:
+            TokenizerError: the first rows do not come back from their tokens.
         """
-        if self.engine.name == REFERENCE:
+        if self.recipe.preprocessing.kind == "tokenized":
             return self.engine
         most = min(max(num_input_bytes // _BYTES_PER_COMPARED, _MIN_COMPARED), _MAX_COMPARED)
-        return check_texts(self.tokenizer, texts_of_rows(self.encoder, rows, max_characters=most))
+        is_compared = self.engine.name != REFERENCE
+        texts = texts_of_rows(self.encoder, rows, max_characters=most if is_compared else _PROBED)
+        refuse_lost_text(self.tokenizer, texts[:_PROBED_TEXTS], of_what="the letters and digits of the first rows")
+        return check_texts(self.tokenizer, texts) if is_compared else self.engine
 
 
 def load_stage(recipe_json: str, engine: str = "tokenizers", num_input_bytes: int = 0) -> LoadedStage:

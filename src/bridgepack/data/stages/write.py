@@ -8,8 +8,8 @@ from typing import Any
 
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data import output as staging
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER, file_record, other_files
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.packing.plan import plan_packs
@@ -102,9 +102,9 @@ class ArtifactWriter:
             resolved=resolved.explain(),
             splits=tuple(records),
             versions=self.spec.versions,
+            files=tuple(file_record(artifact, name) for name in other_files(split.name for split in splits)),
         )
-        write_manifest(artifact, manifest)
-        return manifest
+        return write_manifest(artifact, manifest)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved

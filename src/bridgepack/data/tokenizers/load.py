@@ -2,13 +2,21 @@
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
 
+#: Words and digits that a tokenizer has to give back; texts of other scripts may not be what it is for.
+_PLAIN = ("Hello world. The quick brown fox jumps over the lazy dog!", "It was 1984, not 2650 or 73?")
+#: Files that hold a vocabulary; a folder that has none of them has no tokenizer.
+_VOCABULARIES = "tokenizer.json, or vocab.json with merges.txt, or tokenizer.model"
+#: Letters and digits of the first rows, in percent, that a tokenizer may lose: a name, a sign of another script.
+_MOST_LOST_PERCENT = 10
 #: Text that every tokenizer of a language model keeps: words, spaces, line ends, indentation, digits, other scripts.
 _PROBE = "Hello world, 12345.\n    def f(x):\n\treturn x  # na\u00efve \u4f60\u597d\n"
 
@@ -32,7 +40,30 @@ def load_tokenizer(config: TokenizerConfig) -> ChatTokenizer:
             "ends sequences with. Add eos_token to its tokenizer_config.json."
         )
     _fill_special_tokens(tokenizer)
-    return ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
+    loaded = ChatTokenizer(tokenizer, config, template, loses_text=_loses_text(tokenizer, config))
+    refuse_lost_text(loaded, _PLAIN, of_what="plain words and digits", most_percent=0)
+    return loaded
+
+
+def refuse_lost_text(
+    tokenizer: ChatTokenizer, texts: Iterable[str], *, of_what: str, most_percent: int = _MOST_LOST_PERCENT
+) -> None:
+    """Accept a tokenizer that can write texts down.
+
+    Raises:
+        TokenizerError: too many letters and digits do not come back from their tokens.
+    """
+    lost = 100 * lost_fraction(tokenizer, texts)
+    if lost <= most_percent:
+        return
+    folder = Path(tokenizer.config.name_or_path)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    is_bare = bool(names) and not any(name.startswith(("tokenizer.", "vocab")) for name in names)
+    why = f"the folder has no {_VOCABULARIES}" if is_bare else "its vocabulary does not have them"
+    raise TokenizerError(
+        f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; it loses {lost:.0f}% of {of_what}: {why}. Copy "
+        "the whole tokenizer there, or name one that is made for this data."
+    )
 
 
 def quiet_transformers() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,23 @@ def drops_tool_names(tokenizer: ChatTokenizer) -> bool | None:
     if any(text is None or _ARGUMENT not in text for text in texts):
         return None
     return texts[0] == texts[1]
+
+
+def lost_fraction(tokenizer: ChatTokenizer, texts: Iterable[str]) -> float:
+    """Return which part (0-1) of the letters and digits of some texts does not come back from their tokens.
+
+    How they are composed, accents and case do not count, for many tokenizers normalise these.
+    """
+    num_lost = num_characters = 0
+    for text in texts:
+        before = _letters(text)
+        num_lost += (before - _letters(tokenizer.decode(tokenizer.encode(text)))).total()
+        num_characters += before.total()
+    return num_lost / num_characters if num_characters else 0.0
+
+
+def _letters(text: str) -> Counter[str]:
+    return Counter(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
 
 
 def keeps_bytes(backend: Any) -> bool:

@@ -35,13 +35,24 @@ def diff_artifacts(
         progress: told how far it is.
 
     Raises:
-        ArtifactError: a folder is no artifact, or cannot be read.
+        ArtifactError: a folder is no artifact, was changed, or cannot be read.
     """
-    ours, theirs, shown = opened_artifact(first), opened_artifact(second), progress or SilentProgress()
+    return diff_opened(opened_artifact(first), opened_artifact(second), limit=limit, progress=progress)
+
+
+def diff_opened(
+    ours: Artifact, theirs: Artifact, *, limit: int = DEFAULT_LIMIT, progress: Progress | None = None
+) -> DiffReport:
+    """Return the same of artifacts that are open.
+
+    Raises:
+        ArtifactError: one cannot be read.
+    """
+    shown = progress or SilentProgress()
     names = dict.fromkeys(split.name for artifact in (ours, theirs) for split in artifact.manifest.splits)
     return DiffReport(
-        first=str(first),
-        second=str(second),
+        first=str(ours.folder),
+        second=str(theirs.folder),
         settings=tuple(_settings(ours, theirs)),
         inputs=tuple(_inputs(ours, theirs)),
         splits=tuple(_split(ours, theirs, name, limit, shown) for name in names),

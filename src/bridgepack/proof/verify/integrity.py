@@ -7,10 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, Artifact
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, read_bridge_metadata
+from bridgepack.data.artifact.contents import (
+    DROPPED_ROWS_FILE,
+    PLAN_FOLDER,
+    changed_files,
+    shard_problem,
+    unlisted_files,
+)
 from bridgepack.data.artifact.plan import iter_dropped_rows, iter_plan_column, iter_plan_columns, plan_path
-from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.geometry import IntArray
@@ -29,6 +35,7 @@ class Integrity:
 
     checks: tuple[Check, ...]
     changed_shards: tuple[str, ...]  #: names of shards that are not what the manifest says, in order
+    changed_plans: tuple[str, ...]  #: names of files of the plan that are not, either; nothing can be read from them
     is_manifest_changed: bool  #: the manifest is not the one that the build wrote
 
 
@@ -38,14 +45,23 @@ def check_integrity(artifact: Artifact, progress: Progress) -> Integrity:
     changed = _changed_shards(artifact, progress)
     found = list(changed.values())
     num_shards = sum(len(split.shards) for split in manifest.splits)
+    others = changed_files(artifact.folder, manifest)
+    wrong = [f"{path}: {problem}" for path, problem in others.items()]
+    wrong += [f"{path}: the manifest does not list it" for path in unlisted_files(artifact.folder, manifest)]
     checks = (
         _check("manifest", _manifest, artifact, f"it has its fingerprint, {manifest.fingerprint[:_SHORT]}"),
         _check("shards", lambda _: _listed(found), artifact, f"{num_shards} have the sha256 of the manifest"),
+        _check("files", lambda _: _listed(wrong), artifact, f"{len(manifest.files)} others have it, too"),
         _check("metadata", _metadata, artifact, f"{BRIDGE_METADATA_FILE} is what the statistics give"),
         _check("plan", _plan, artifact, "it has the manifest's sequences, tokens and dropped rows"),
     )
     is_manifest_changed = checks[0].outcome == "differs"
-    return Integrity(checks=checks, changed_shards=tuple(changed), is_manifest_changed=is_manifest_changed)
+    return Integrity(
+        checks=checks,
+        changed_shards=tuple(changed),
+        changed_plans=tuple(path for path in others if path.startswith(PLAN_FOLDER)),
+        is_manifest_changed=is_manifest_changed,
+    )
 
 
 def _check(name: str, problem_of: Callable[[Artifact], str | None], artifact: Artifact, when_same: str) -> Check:
@@ -73,19 +89,9 @@ def _changed_shards(artifact: Artifact, progress: Progress) -> dict[str, str]:
     progress.start("Hashing shards", sum(shard.num_bytes for shard in shards), "shards")
     found: dict[str, str] = {}
     for shard in shards:
-        path = artifact.folder / shard.path
-        if not path.is_file():
-            found[shard.path] = f"{shard.path} is missing"
-        else:
-            try:
-                digest = hash_file(path)
-            except BridgepackError as error:
-                found[shard.path] = str(error)
-            else:
-                if digest != shard.sha256:
-                    found[shard.path] = (
-                        f"{shard.path} has sha256 {digest[:_SHORT]}, its manifest {shard.sha256[:_SHORT]}"
-                    )
+        problem = shard_problem(artifact.folder, shard)
+        if problem is not None:
+            found[shard.path] = f"{shard.path}: {problem}"
         progress.advance(1, work=shard.num_bytes)
     progress.finish()
     return found

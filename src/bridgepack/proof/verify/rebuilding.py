@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER, Artifact
+from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER, changed_files
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
-from bridgepack.proof.diff.diff import diff_artifacts
+from bridgepack.proof.diff.diff import diff_opened
 from bridgepack.proof.packs import split_record
 from bridgepack.proof.verify.origins import Origin
 from bridgepack.proof.verify.records import Check
@@ -57,8 +58,10 @@ def compare_rebuilt(
 
 def _fates(artifact: Artifact, rebuilt: Artifact, gives: str) -> Iterator[str]:
     """Yield what became of sequences, where the artifact's rows still fit its plan."""
+    if any(path.startswith(PLAN_FOLDER) for path in changed_files(artifact.folder, artifact.manifest)):
+        return
     try:
-        report = diff_artifacts(artifact.folder, rebuilt.folder, limit=0)
+        report = diff_opened(artifact, rebuilt, limit=0)
     except ArtifactError:
         return
     for split in report.splits:

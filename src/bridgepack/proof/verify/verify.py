@@ -50,7 +50,7 @@ def verify_artifact(folder: Path, options: VerifyOptions) -> VerifyReport:
         ConfigError: an override says something else than where sources are.
         StoreError: there is no such token store.
     """
-    artifact = opened_artifact(folder)
+    artifact = opened_artifact(folder, may_be_changed=True)
     recipe = recorded_recipe(artifact, options.overrides)
     opened: AbstractContextManager[Origin]
     if options.origin == "store":
@@ -126,6 +126,8 @@ class _Verification:
         return total
 
     def _compared(self, split: str, packs: Iterable[int]) -> DerivedPacks:
+        if self._integrity.changed_plans:
+            raise ArtifactError(f"{', '.join(self._integrity.changed_plans)}: not what the build wrote")
         packs = set(packs) & set(range(split_record(self._artifact, split).statistics.num_packs))
         return PackDeriver(self._artifact, split, self._origin.giver(split), self._options.progress).compare(packs)
 

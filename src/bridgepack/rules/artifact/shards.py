@@ -120,7 +120,7 @@ def shard_missing(facts: ArtifactFacts) -> Found:
     """
     for shard in facts.all_shards:
         if not shard.exists:
-            yield wrong(shard.path, "no such file", "every shard of the artifact")
+            yield wrong(shard.path, shard.read_error or "no such file", "every shard of the artifact")
 
 
 @artifact_rule("BP341", ERROR, "PSB301")
@@ -186,16 +186,31 @@ def shard_row_count_differs(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP345", ERROR, "PSB212")
 def shard_not_listed(facts: ArtifactFacts) -> Found:
-    """The artifact's folder holds a Parquet file that its manifest does not list.
+    """The artifact's folder holds a file that its manifest does not list.
 
     Why: Silent: the host trains on every Parquet file that a folder or a glob gives.
     Bad: training/old.idx.parquet beside the shards of the manifest.
-    Good: only the shards of the manifest.
+    Good: only the files of the manifest, report.html and hidden files.
     Fix: Move the file out of the artifact.
     """
     facts.require_manifest()
-    for path in facts.unlisted_shards:
-        yield wrong(path, f"not in {MANIFEST_FILE}", "only shards of the manifest")
+    for path in facts.unlisted_files:
+        yield wrong(path, f"not in {MANIFEST_FILE}", "only files of the manifest")
+
+
+@artifact_rule("BP353", ERROR, "bridgepack manifest")
+def file_differs(facts: ArtifactFacts) -> Found:
+    """A file beside the shards is not the one that was built: missing, changed, or a link out of the artifact.
+
+    Why: Silent: plan and ledger name wrong source rows, or the host gets other bounds from its metadata.
+    Bad: plan/training.parquet of another artifact.
+    Good: plan/training.parquet as it was built; bridge_metadata.json with entries that the host has appended.
+    Fix: Copy the file again, or build the artifact again.
+    """
+    manifest = facts.require_manifest()
+    given(manifest.files or None, f"a manifest of format version {manifest.format_version} lists no such files")
+    for path, problem in facts.changed_files.items():
+        yield wrong(path, problem, "the file that was built")
 
 
 @artifact_rule("BP346", ERROR, "PSB320")

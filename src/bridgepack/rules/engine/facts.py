@@ -23,7 +23,8 @@ class ArtifactFacts:
     context: CheckContext  #: what it is judged against
     manifest: Manifest | None  #: its manifest; None where it has none
     shards: Mapping[str, tuple[ShardFacts, ...]]  #: split -> its shards, training first
-    unlisted_shards: tuple[str, ...]  #: Parquet files that the manifest does not list
+    unlisted_files: tuple[str, ...]  #: files that the manifest does not list
+    changed_files: Mapping[str, str]  #: path -> what is wrong, of files beside the shards that are not the manifest's
     unreadable_shards: Mapping[str, str]  #: path -> why its rows could not be read to the end
     metadata: MetadataFacts  #: the host's metadata file
     truths: Mapping[str, SplitTruth]  #: split -> what its rows really hold

@@ -136,7 +136,8 @@ class ArtifactScan:
                 split: tuple(replace(shard, sha256=self._hashes.get(shard.path, shard.sha256)) for shard in group)
                 for split, group in self._shards.items()
             },
-            unlisted_shards=artifact.unlisted_shards(),
+            unlisted_files=artifact.unlisted_files(),
+            changed_files=artifact.changed_files(),
             unreadable_shards=self.unreadable,
             metadata=artifact.metadata_facts(),
             truths=self.truths,

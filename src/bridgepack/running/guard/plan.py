@@ -49,7 +49,7 @@ class Planner:
         """
         dataset = config.values["dataset"]
         _check_predictable(dataset, artifact)
-        self._artifact = Artifact(artifact)
+        self._artifact = Artifact(artifact, may_be_changed=True)  # every rank opens it
         manifest = self._artifact.manifest
         settings = replay_settings(
             config,

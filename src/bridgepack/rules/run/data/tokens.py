@@ -13,6 +13,8 @@ from bridgepack.rules.run.data.semantics import preprocessing_kind
 from bridgepack.rules.run.reading import truths
 
 _NULL_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer"})
+#: Files that hold a vocabulary, or code that brings one.
+_VOCABULARY = re.compile(r"^tokenizer\.json$|^tekken\.json$|^vocab|\.(?:model|vocab|tiktoken|bpe|py)$")
 #: Folder of a model in the cache of Hugging Face: `models--meta-llama--Llama-3.2-1B`.
 _CACHE_FOLDER = re.compile(r"models--[^/]+?--(.+)")
 
@@ -30,6 +32,20 @@ def tokenizer_without_eos(run: Run) -> Found:
     kind = run.text_or_none("tokenizer.tokenizer_type")
     if kind in _NULL_TOKENIZERS:
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
+
+
+@rule("BP540", ERROR, "transformers 5.12, tokenization_utils_base.py", noticed="never")
+def tokenizer_without_vocabulary(run: Run) -> Found:
+    """The folder of the tokenizer has no file that holds a vocabulary.
+
+    Why: Silent: transformers makes a tokenizer of control tokens alone, and every text becomes no token.
+    Bad: a folder with tokenizer_config.json alone. Good: the same with tokenizer.json.
+    Fix: Copy the whole tokenizer: tokenizer.json, or vocab.json with merges.txt, or tokenizer.model.
+    """
+    folder = run.text_or_none("tokenizer.tokenizer_model") or ""
+    names = run.require_files().names(folder) if folder else ()
+    if names and not any(map(_VOCABULARY.search, names)):
+        yield wrong("tokenizer.tokenizer_model", f"{folder}, with {', '.join(names)[:200]}", "with tokenizer.json too")
 
 
 @rule("BP525", ERROR, "PSB525; bridge/training/setup.py:707", noticed="setup, after the model parallel groups are made")

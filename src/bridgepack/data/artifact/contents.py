@@ -1,0 +1,113 @@
+"""An artifact's files against its manifest: the ones that it lists, as they were built, and no others."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, built_part
+from bridgepack.data.artifact.manifest import MANIFEST_FILE
+from bridgepack.data.reading.inputs import hash_file
+from bridgepack.errors import ArtifactError, BridgepackError
+from bridgepack.records import FileRecord, Manifest, ShardRecord
+
+PLAN_FOLDER = "plan"
+DROPPED_ROWS_FILE = "dropped.jsonl"
+REPORT_FILE = "report.html"
+#: Shards of so many bytes in all are hashed by whatever opens an artifact; of larger ones only those that it reads.
+_HASHED_BYTES = 1 << 26
+_NAMED = 3
+
+
+def other_files(splits: Iterable[str]) -> list[str]:
+    """Return the paths of the files that an artifact has beside manifest and shards."""
+    plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
+    return [BRIDGE_METADATA_FILE, *plans, f"{PLAN_FOLDER}/{DROPPED_ROWS_FILE}"]
+
+
+def file_record(folder: Path, name: str) -> FileRecord:
+    """Return the record of a file of an artifact."""
+    path = folder / name
+    return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=hash_file(path))
+
+
+def leaves(folder: Path, name: str) -> bool:
+    """Say whether a path of a manifest leads out of the artifact, by itself or by a link."""
+    path = PurePosixPath(name)
+    is_plain = bool(path.parts) and ".." not in path.parts and not path.is_absolute()
+    return not is_plain or not (folder / name).resolve().is_relative_to(folder.resolve())
+
+
+def shard_problem(folder: Path, record: ShardRecord | FileRecord, *, hashes: bool = True) -> str | None:
+    """Return what is wrong of a listed file; None where it is the one that was built."""
+    path = folder / record.path
+    try:
+        if leaves(folder, record.path):
+            return "it lies outside the artifact"
+        if not path.is_file():
+            return "it is missing" if not path.exists() else "it is no regular file"
+        if path.stat().st_size != record.num_bytes:
+            return f"it has {path.stat().st_size} bytes, {record.num_bytes} in the manifest"
+        digest = hash_file(path) if hashes else record.sha256
+    except (OSError, BridgepackError) as error:
+        return str(error)
+    return None if digest == record.sha256 else f"its sha256 is {digest}, {record.sha256} in the manifest"
+
+
+def changed_files(folder: Path, manifest: Manifest) -> dict[str, str]:
+    """Return path -> what is wrong of every listed file beside the shards that is not the one that was built.
+
+    Entries that the host has appended to its metadata are no change.
+    """
+    problems = {record.path: shard_problem(folder, record) for record in manifest.files}
+    for record in manifest.files:
+        if record.path == BRIDGE_METADATA_FILE and problems[record.path] and (folder / record.path).is_file():
+            content = built_part((folder / record.path).read_bytes(), len(manifest.splits))
+            if not leaves(folder, record.path) and hashlib.sha256(content).hexdigest() == record.sha256:
+                problems[record.path] = None
+    return {path: problem for path, problem in problems.items() if problem}
+
+
+def unlisted_files(folder: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Return the files below an artifact that its manifest does not list, sorted.
+
+    Hidden files and its report may be there.
+    """
+    names = [split.name for split in manifest.splits]
+    listed = {shard.path for split in manifest.splits for shard in split.shards} | {MANIFEST_FILE, REPORT_FILE}
+    listed |= {record.path for record in manifest.files} if manifest.files else set(other_files(names))
+    return tuple(sorted({path for path in _files_below(folder) if path not in listed}))
+
+
+def refuse_changed(folder: Path, manifest: Manifest) -> None:
+    """Make sure that an artifact has the files of its manifest, and no others.
+
+    Raises:
+        ArtifactError: naming the first that are changed, missing or additional.
+    """
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    hashes = sum(shard.num_bytes for shard in shards) <= _HASHED_BYTES
+    problems = changed_files(folder, manifest)
+    outside = [split.name for split in manifest.splits if leaves(folder, split.name)]
+    problems |= dict.fromkeys(outside, "a split of this name lies outside the artifact")
+    for shard in shards:
+        problem = shard_problem(folder, shard, hashes=hashes)
+        problems |= {shard.path: problem} if problem else {}
+    problems |= dict.fromkeys(unlisted_files(folder, manifest), "the manifest does not list it")
+    if problems:
+        named = "; ".join(f"{path}: {problem}" for path, problem in list(problems.items())[:_NAMED])
+        more = f"; {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise ArtifactError(
+            f"{str(folder)!r} is not as it was built: {named}{more}. Copy it again, or build it again; "
+            "`bridgepack check` says what differs."
+        )
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    """Yield the paths of what is no folder, and of links to folders, without what is hidden."""
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*links, *files):
+            if not name.startswith("."):
+                yield (Path(parent) / name).relative_to(folder).as_posix()
