@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, PLAN_FOLDER
+from bridgepack.data.artifact.artifact import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.reading.remote import Readable
@@ -36,7 +36,8 @@ class ArtifactPlan:
         splits = self.existing.splits
         sizes = {self.output / shard.path: shard.num_bytes for split in splits for shard in split.shards}
         plans = [f"{split.name}.parquet" for split in splits]
-        others = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, *plans))]
+        ledgers = DROPPED_ROWS_FILE, LOST_CONTENT_FILE
+        others = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (*ledgers, *plans))]
         return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items()) and all(
             (self.output / name).is_file() for name in others
         )

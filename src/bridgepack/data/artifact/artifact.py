@@ -11,6 +11,7 @@ from bridgepack.records import PackedRow, RowBatch
 
 PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
+LOST_CONTENT_FILE = "lost_content.jsonl"
 
 
 class Artifact:
