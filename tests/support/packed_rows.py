@@ -100,6 +100,7 @@ def token_batch(
         row_offsets=np.arange(first_row, first_row + len(sequences)),
         num_context=np.full(len(sequences), -1),
         drops=tuple(drops),
+        losses=(),
         num_rows=len(sequences) + len(drops),
         num_blank_lines=num_blank_lines,
     )

@@ -86,7 +86,7 @@ def data_bytes(folder: Path) -> dict[str, bytes]:
     return {
         name: content
         for name, content in file_bytes(folder).items()
-        if name != "manifest.json" and not name.endswith("dropped.jsonl")
+        if name != "manifest.json" and not name.endswith(".jsonl")
     }
 
 

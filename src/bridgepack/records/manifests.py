@@ -1,10 +1,10 @@
 """What an artifact's manifest says: shards, splits, statistics, drops."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from bridgepack.records.sequences import Drop
+from bridgepack.records.sequences import Drop, LostContent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +81,8 @@ class SplitRecord:
         inputs: files read, in order; `file_index` elsewhere counts into this.
         drops: number of dropped rows per reason, all reasons that occurred.
         drop_examples: the first few drops of each reason.
+        lost_content: number of sequences whose text lacks or garbles something of the row, per kind.
+        lost_examples: the first few of each kind.
     """
 
     name: str
@@ -89,6 +91,8 @@ class SplitRecord:
     statistics: SplitStatistics
     drops: Mapping[str, int]
     drop_examples: tuple[Drop, ...]
+    lost_content: Mapping[str, int] = field(default_factory=dict)
+    lost_examples: tuple[LostContent, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

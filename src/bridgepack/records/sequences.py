@@ -37,6 +37,7 @@ class DropReason(StrEnum):
     UNKNOWN_ROLE = "unknown_role"
     TEMPLATE_ERROR = "template_error"
     CONTROL_TOKENS_IN_TEXT = "control_tokens_in_text"
+    LOST_CONTENT = "lost_content"
     NO_ASSISTANT_MASK = "no_assistant_mask"
     TOO_SHORT = "too_short"
     OVER_LONG = "over_long"
@@ -47,6 +48,39 @@ class DropReason(StrEnum):
     TOKENIZER_FAILED = "tokenizer_failed"
     OUT_OF_MEMORY = "out_of_memory"
     TIME_OUT = "time_out"
+
+
+class LostKind(StrEnum):
+    """What the text of a row lacks or garbles of the row; the value is what the ledger and the manifest say."""
+
+    TEXT = "text"
+    TOOL_CALL = "tool_call"
+    TOOL_ARGUMENTS = "tool_arguments"
+    TOOL_RESULT = "tool_result"
+    TOOLS = "tools"
+    CONTENT_PARTS = "content_parts"
+    NULL_AS_NONE = "null_as_none"
+    DOUBLE_ENCODED = "double_encoded"
+    REASONING = "reasoning"
+    INJECTED_TURN = "injected_turn"
+
+
+#: Kinds that are reported and never dropped: templates may leave thoughts out, and an injected turn lacks nothing.
+TOLERATED_LOSSES = frozenset({LostKind.REASONING, LostKind.INJECTED_TURN})
+_OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
+#: What mends each kind of loss.
+LOSS_CURES: Mapping[str, str] = {
+    LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
+    LostKind.TOOL_CALL: f"set preprocessing.null_content to empty, or {_OTHER_TEMPLATE} calls",
+    LostKind.TOOL_ARGUMENTS: f"{_OTHER_TEMPLATE} the arguments of calls as JSON",
+    LostKind.TOOL_RESULT: f"{_OTHER_TEMPLATE} turns of the role tool",
+    LostKind.TOOLS: f"{_OTHER_TEMPLATE} tool schemas, or remove them from the rows",
+    LostKind.CONTENT_PARTS: "set preprocessing.content_parts to join_text, or to drop",
+    LostKind.NULL_AS_NONE: "set preprocessing.null_content to empty",
+    LostKind.DOUBLE_ENCODED: "set preprocessing.tool_arguments to object",
+    LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put thoughts into the content",
+    LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +124,16 @@ class Drop:
     file_index: int  #: position of its file in the split's list of inputs
     row: int  #: 1-based, as in `Example`
     reason: DropReason
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostContent:
+    """What a sequence lacks or garbles of its row."""
+
+    file_index: int  #: position of its file in the split's list of inputs
+    row: int  #: 1-based, as in `Example`
+    kind: LostKind
     detail: str
 
 

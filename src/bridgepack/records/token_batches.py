@@ -17,6 +17,14 @@ class RowDrop(NamedTuple):
     detail: str
 
 
+class RowLoss(NamedTuple):
+    """What the text of a row lacks or garbles of the row."""
+
+    row_offset: int  #: 0-based row within its range
+    kind: str  #: value of a `LostKind`
+    detail: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenBatch:
     """Sequences of consecutive rows of a range, un-truncated, in row order."""
@@ -28,6 +36,7 @@ class TokenBatch:
     #: shape [num_sequences], int32, leading tokens before the completion; -1 where that has no meaning
     num_context: IntArray
     drops: tuple[RowDrop, ...]  #: rows that gave no sequence, whatever the sizes of the recipe
+    losses: tuple[RowLoss, ...]  #: what texts lack, in row order, one of a kind for a row; of rows that are drops, too
     num_rows: int  #: rows read, drops included
     num_blank_lines: int  #: lines without anything on them
 

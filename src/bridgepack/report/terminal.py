@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER
-from bridgepack.records import Manifest, SplitRecord
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
+from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def _summary(manifest: Manifest, folder: Path) -> Iterator[str]:
         yield from _describe_split(manifest, split)
         if split.drops:
             yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
+        if split.lost_content:
+            yield f"  every row with lost content: {folder / PLAN_FOLDER / LOST_CONTENT_FILE}"
 
 
 def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
@@ -98,15 +100,21 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         yield f"  {name:<20}{text}"
         if name == "rows dropped":
             for reason, count in split.drops.items():
-                yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, reason)}"
+                drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
+                yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
+    if split.lost_content:
+        yield "  lost content        sequences that the chat template does not write as the rows have them"
+    for kind, count in split.lost_content.items():
+        lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
+        yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
+        yield f"      to mend it: {LOSS_CURES.get(kind, 'build with the bridgepack that made it')}"
 
 
-def _example(split: SplitRecord, reason: str) -> str:
-    drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-    if drop is None:
+def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
+    if example is None:
         return ""
-    detail = " ".join(drop.detail[:120].split())
-    return f"{split.inputs[drop.file_index].path} row {drop.row}: {detail}"
+    detail = " ".join(example.detail[:120].split())
+    return f"{split.inputs[example.file_index].path} row {example.row}: {detail}"
 
 
 def describe_histogram(split: SplitRecord) -> Iterator[str]:

@@ -97,6 +97,7 @@ def test_files_of_an_artifact(tmp_path: Path, recipe: SFTRecipe) -> None:
         "bridge_metadata.json",
         "manifest.json",
         "plan/dropped.jsonl",
+        "plan/lost_content.jsonl",
         "plan/training.parquet",
         "plan/validation.parquet",
         "training/shard-00000-of-00001.idx.parquet",
@@ -219,6 +220,7 @@ def test_second_build_touches_nothing(tmp_path: Path, recipe: SFTRecipe) -> None
         lambda shard: (shard.parents[1] / "bridge_metadata.json").unlink(),
         lambda shard: (shard.parents[1] / "plan" / "training.parquet").unlink(),
         lambda shard: (shard.parents[1] / "plan" / "dropped.jsonl").unlink(),
+        lambda shard: (shard.parents[1] / "plan" / "lost_content.jsonl").unlink(),
     ],
 )
 def test_damaged_artifact_is_built_again(tmp_path: Path, recipe: SFTRecipe, damage: Any) -> None:

@@ -34,6 +34,7 @@ CHAT_LINES: list[tuple[Any, DropReason | None]] = [
     ({"messages": [{"role": "bard", "content": "Hi"}]}, DropReason.UNKNOWN_ROLE),
     (chat_row("Hi", "refuse me"), DropReason.TEMPLATE_ERROR),
     (chat_row("<|im_end|>", "Hello"), DropReason.CONTROL_TOKENS_IN_TEXT),
+    (chat_row("Hi", "Hello") | {"tools": [{"name": "lookup"}]}, DropReason.LOST_CONTENT),
     ({"messages": [{"role": "user", "content": "Hi"}]}, DropReason.NO_ASSISTANT_MASK),
     (chat_row("Hi", "Hello " * 99), DropReason.OVER_LONG),
     (chat_row("Hi", "Hello " * 999), DropReason.ROW_TOO_LARGE),
@@ -105,6 +106,7 @@ def test_chat_rows(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:
     changes = {
         "preprocessing__kind": "chat",
         "preprocessing__control_tokens": "drop",
+        "preprocessing__on_lost_content": "drop",
         "packing__packed_sequence_size": 64,
         "tokenizer__chat_template": str(tmp_path / "template"),
         "data__max_row_bytes": 4000,

@@ -89,7 +89,7 @@ def test_file_that_is_not_there_and_one_of_another_version(path: Path, monkeypat
     with pytest.raises(StoreError, match="it is not there"):
         check_token_file(path.with_name("none"))
     monkeypatch.setattr(token_files, "_MARK", b"bptoken9")
-    with pytest.raises(StoreError, match="it is cut off, or no token file of version 2"):
+    with pytest.raises(StoreError, match="it is cut off, or no token file of version 3"):
         read_token_index(path)
 
 

@@ -59,6 +59,10 @@ class ChatPreprocessing(_Common):
     control_tokens: Literal["keep", "drop"] = "keep"
     """Rows whose text holds a control token such as `<|im_start|>`: `keep` them where the mask is unambiguous, as
     Megatron-Bridge does (where it is not, its whole preparation aborts and here the row is dropped); `drop` all."""
+    on_lost_content: Literal["keep", "drop", "error"] = "keep"
+    """Rows of which the chat template loses or garbles something, such as a tool call that it does not write: `keep`
+    them as Megatron-Bridge does (counted, and an error of `bridgepack check`), `drop` them with a reason in the ledger,
+    or stop the build (`error`)."""
     null_content: Literal["keep", "empty"] = "keep"
     """A turn whose content is null (tool calls often are): `keep` hands null to the template, as Megatron-Bridge
     does; `empty` hands it an empty text, which more templates accept."""

@@ -13,6 +13,7 @@ from bridgepack.records import FileRecord, Manifest, ShardRecord
 
 PLAN_FOLDER = "plan"
 DROPPED_ROWS_FILE = "dropped.jsonl"
+LOST_CONTENT_FILE = "lost_content.jsonl"
 REPORT_FILE = "report.html"
 #: Shards of so many bytes in all are hashed by whatever opens an artifact; of larger ones only those that it reads.
 _HASHED_BYTES = 1 << 26
@@ -22,7 +23,8 @@ _NAMED = 3
 def other_files(splits: Iterable[str]) -> list[str]:
     """Return the paths of the files that an artifact has beside manifest and shards."""
     plans = [f"{PLAN_FOLDER}/{split}.parquet" for split in splits]
-    return [BRIDGE_METADATA_FILE, *plans, f"{PLAN_FOLDER}/{DROPPED_ROWS_FILE}"]
+    ledgers = [f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE)]
+    return [BRIDGE_METADATA_FILE, *plans, *ledgers]
 
 
 def file_record(folder: Path, name: str) -> FileRecord:

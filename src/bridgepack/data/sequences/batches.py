@@ -9,7 +9,7 @@ from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, Example
-from bridgepack.records.token_batches import RowDrop, TokenBatch
+from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
 #: Rows that are encoded together at most; more gain nothing.
 _BATCH_ROWS = 1024
@@ -50,6 +50,7 @@ class _Pending:
         self.rows: list[Any] = []
         self.row_offsets: list[int] = []
         self.drops: list[RowDrop] = []
+        self.losses: list[RowLoss] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
     def add(self, encoder: Encoder, offset: int, item: Example | RowError) -> None:
@@ -57,13 +58,14 @@ class _Pending:
         try:
             if isinstance(item, RowError):
                 raise item
-            size, value = encoder.prepare(item.columns)
+            prepared = encoder.prepare(item.columns)
         except RowError as error:
             self.drops.append(RowDrop(offset, error.reason, error.detail))
             return
-        self.rows.append(value)
+        self.rows.append(prepared.value)
         self.row_offsets.append(offset)
-        self.num_characters += size
+        self.losses += [RowLoss(offset, *loss) for loss in prepared.losses]
+        self.num_characters += prepared.num_characters
 
     def encoded(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""
@@ -85,6 +87,7 @@ class _Pending:
             row_offsets=row_offsets,
             num_context=flat.num_context,
             drops=tuple(sorted(self.drops)),
+            losses=tuple(self.losses),
             num_rows=self.num_rows,
             num_blank_lines=self.num_blank_lines,
         )

@@ -7,14 +7,15 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
-from bridgepack.data.sequences.encoding import FlatBatch, Prepared, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
+from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.sequences.quick_masks import QuickMasks
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import DropReason, MaskArray
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, MaskArray
 
 
 class ChatEncoder:
@@ -31,6 +32,7 @@ class ChatEncoder:
         self._read = ConversationReader(settings, role_aliases).read
         markers = _markers_for(tokenizer, settings)
         self._masks = ChatMasks(tokenizer, settings, markers)
+        self._losses = LostContentFinder(tokenizer, markers)
         self._is_marked = tokenizer.has_generation_blocks
         self._quick = QuickMasks(tokenizer, self._masks, markers) if markers and not self._is_marked else None
         self._never_trained = sorted(tokenizer.never_trained_ids) if settings.masks_control_tokens else []
@@ -39,7 +41,7 @@ class ChatEncoder:
         """Return a row's conversation with its text.
 
         Raises:
-            RowError: when there is none, or the template refuses it.
+            RowError: when there is none, the template refuses it, or loses what the recipe wants kept.
         """
         conversation = self._read(columns)
         if self._settings.control_tokens == "drop":
@@ -50,7 +52,10 @@ class ChatEncoder:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        return Prepared(len(chat.text), chat)
+        losses = self._losses.find(conversation, chat.text)
+        if losses and self._settings.on_lost_content != "keep":
+            _refuse_losses(losses)
+        return Prepared(len(chat.text), chat, losses)
 
     def encode(self, rows: Sequence[RenderedChat]) -> FlatBatch:
         """Return the tokens and masks of conversations."""
@@ -114,6 +119,12 @@ class ChatEncoder:
             except RowError as error:
                 errors[index] = error
         return flat, mask
+
+
+def _refuse_losses(losses: Sequence[Loss]) -> None:
+    for kind, detail in losses:
+        if kind not in TOLERATED_LOSSES:
+            raise RowError(DropReason.LOST_CONTENT, f"{kind}: {detail}; {LOSS_CURES[kind]}")
 
 
 def _markers_for(tokenizer: ChatTokenizer, settings: ChatPreprocessing) -> TurnMarkers | None:

@@ -90,11 +90,11 @@ def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: 
             break
         if isinstance(item, Example):
             try:
-                size, value = encoder.prepare(item.columns)
+                prepared = encoder.prepare(item.columns)
             except RowError:
                 continue
-            texts += [part for part in value if isinstance(part, str)]
-            num_characters += size
+            texts += [part for part in prepared.value if isinstance(part, str)]
+            num_characters += prepared.num_characters
     return texts
 
 

@@ -20,11 +20,19 @@ class Encoded(NamedTuple):
     num_context: int = -1  #: leading tokens before the completion; -1 where that has no meaning
 
 
-class Prepared(NamedTuple):
-    """What an encoder makes of a row first, and roughly the memory that encoding it takes, in characters."""
+class Loss(NamedTuple):
+    """What a row's text lacks or garbles of the row."""
 
-    num_characters: int
+    kind: str  #: value of a `LostKind`
+    detail: str
+
+
+class Prepared(NamedTuple):
+    """What an encoder makes of a row first."""
+
+    num_characters: int  #: roughly the memory that encoding it takes, in characters
     value: Any
+    losses: tuple[Loss, ...] = ()  #: what its text lacks or garbles, one of a kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

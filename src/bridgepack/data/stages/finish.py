@@ -14,16 +14,17 @@ from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
 from bridgepack.data.store.token_file import Int32Array, TokenFiles, TokenIndex, read_token_index, write_token_file
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import VALIDATION, Drop, DropReason, MaskArray, TokenArray
-from bridgepack.records.token_batches import RowDrop, TokenBatch
+from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind, MaskArray, TokenArray
+from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
-#: Drops of each reason that the manifest shows.
+#: Drops of each reason, and losses of each kind, that the manifest shows.
 _EXAMPLES_PER_REASON = 5
 #: Bits of a row's number in what is hashed; those above are its file's.
 _FILE_BITS = 44
 _OVER_LONG_ADVICE = (
     "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
 )
+_LOSS_ADVICE = "Or set preprocessing.on_lost_content to keep or drop."
 _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
 
 
@@ -36,6 +37,7 @@ class FinishSettings:
     validation_fraction: float  #: of the rows (0-1), set aside for validation; 0 where the split is not parted
     seed: int  #: of the build
     stops_at_bad_rows: bool  #: a row that gives no sequence stops the build
+    stops_at_losses: bool  #: a row of which the chat template loses something stops the build
     folder: Path  #: of the build, for sequences that were cut and for parts of the ledger
 
     @property
@@ -67,6 +69,9 @@ class RangePart:
     drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
     examples: tuple[Drop, ...]  #: the first few drops of each reason
     ledger: Path | None  #: file with a line for every drop; None where there is none
+    losses: Mapping[str, int]  #: kind -> sequences whose text lacks something of the row, in the order of rows
+    loss_examples: tuple[LostContent, ...]  #: the first few losses of each kind
+    loss_ledger: Path | None  #: file with a line for every loss; None where there is none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +92,8 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
     """Return what becomes of the rows of a range whose tokens are in the store.
 
     Raises:
-        DataError: for a bad row, when the recipe says `on_bad_row: error`, or an over-long one with `over_long: error`.
+        DataError: for a bad row, when the recipe says `on_bad_row: error`, an over-long one with `over_long: error`, or
+            one that the template garbles with `on_lost_content: error`.
         StoreError: when the token file is not whole.
     """
     index = read_token_index(place.token_file)
@@ -108,10 +114,13 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
         index.stored_lengths[is_cut], index.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
     is_aside = _is_set_aside(settings, place, index.row_offsets)
     drop_is_aside = _is_set_aside(settings, place, np.array([drop.row_offset for drop in drops], dtype=np.int64))
+    losses = _stored_losses(index, is_kept)
+    loss_is_aside = _is_set_aside(settings, place, np.array([loss.row_offset for loss in losses], dtype=np.int64))
     parts = {}
     for name in settings.splits:
         chosen = is_kept & (is_aside == (name != settings.split))
         dropped = [drops[at] for at in np.flatnonzero(drop_is_aside == (name != settings.split)).tolist()]
+        lost = [losses[at] for at in np.flatnonzero(loss_is_aside == (name != settings.split)).tolist()]
         parts[name] = RangePart(
             is_cut=is_cut[chosen],
             indices=indices[chosen],
@@ -120,22 +129,26 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
             num_rows=int(chosen.sum()) + len(dropped),
             num_trained=int(index.num_trained[chosen].sum()),
             drops=dict(Counter(drop.reason for drop in dropped)),
-            examples=first_of_each_reason(_as_drop(place, drop) for drop in dropped),
-            ledger=_written_ledger(settings, place, name, dropped),
+            examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
+            ledger=_written_ledger(settings, place, name, dropped, "reason"),
+            losses=dict(Counter(loss.kind for loss in lost)),
+            loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
+            loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
         )
     return RangeResult(
         place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
     )
 
 
-def first_of_each_reason(drops: Iterable[Drop]) -> tuple[Drop, ...]:
-    """Return the first few drops of each reason, in their order."""
+def first_of_each[Item: (Drop, LostContent)](items: Iterable[Item], field: str) -> tuple[Item, ...]:
+    """Return the first few items of each value of a field, in their order."""
     seen: Counter[str] = Counter()
     examples = []
-    for drop in drops:
-        seen[drop.reason] += 1
-        if seen[drop.reason] <= _EXAMPLES_PER_REASON:
-            examples.append(drop)
+    for item in items:
+        value = getattr(item, field)
+        seen[value] += 1
+        if seen[value] <= _EXAMPLES_PER_REASON:
+            examples.append(item)
     return tuple(examples)
 
 
@@ -173,6 +186,7 @@ def _written_cut(path: Path, sequences: Sequence[tuple[TokenArray, MaskArray]], 
         row_offsets=nowhere,
         num_context=nowhere,
         drops=(),
+        losses=(),
         num_rows=0,
         num_blank_lines=0,
     )
@@ -191,18 +205,28 @@ def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[
     return drops
 
 
+def _stored_losses(index: TokenIndex, is_kept: npt.NDArray[np.bool_]) -> list[RowLoss]:
+    """Return the losses of a token file's rows that stay."""
+    is_of_kept = np.isin(index.loss_rows, index.row_offsets[is_kept])
+    pairs = zip(index.loss_rows[is_of_kept].tolist(), index.loss_kinds[is_of_kept].tolist(), strict=True)
+    return [RowLoss(row, *index.kinds[kind]) for row, kind in pairs]
+
+
 def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequence[RowDrop]) -> None:
     """Stop at the first drop that the recipe does not allow.
 
     Raises:
         DataError: naming it.
     """
-    stops_at_over_long = settings.policy.action == "error"
+    advices: dict[str, str] = {}
+    if settings.policy.action == "error":
+        advices[DropReason.OVER_LONG] = _OVER_LONG_ADVICE
+    if settings.stops_at_losses:
+        advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE
     for drop in drops:
-        is_over_long = stops_at_over_long and drop.reason == DropReason.OVER_LONG
-        if is_over_long or settings.stops_at_bad_rows:
+        if drop.reason in advices or settings.stops_at_bad_rows:
             where = f"{place.label} row {place.first_row + drop.row_offset}"
-            advice = _OVER_LONG_ADVICE if is_over_long else _BAD_ROW_ADVICE
+            advice = advices.get(drop.reason, _BAD_ROW_ADVICE)
             raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")
 
 
@@ -211,14 +235,21 @@ def _as_drop(place: RangePlace, drop: RowDrop) -> Drop:
     return Drop(file_index=place.file_index, row=row, reason=reason, detail=drop.detail)
 
 
-def _written_ledger(settings: FinishSettings, place: RangePlace, split: str, drops: Sequence[RowDrop]) -> Path | None:
-    """Write a line for each drop and return the file."""
-    if not drops:
+def _as_lost(place: RangePlace, loss: RowLoss) -> LostContent:
+    row, kind = place.first_row + loss.row_offset, LostKind(loss.kind)
+    return LostContent(file_index=place.file_index, row=row, kind=kind, detail=loss.detail)
+
+
+def _written_ledger(
+    settings: FinishSettings, place: RangePlace, split: str, notes: Sequence[RowDrop | RowLoss], field: str
+) -> Path | None:
+    """Write a line for each drop or loss, whose reason or kind is in `field`, and return the file."""
+    if not notes:
         return None
-    path = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}-{split}.jsonl"
+    path = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}-{split}-{field}.jsonl"
     with path.open("w", encoding="utf-8") as stream:
-        for offset, reason, detail in drops:
+        for offset, kind, detail in notes:
             row = place.first_row + offset
-            line = {"split": split, "file": place.label, "row": row, "reason": reason, "detail": detail}
+            line = {"split": split, "file": place.label, "row": row, field: kind, "detail": detail}
             stream.write(json.dumps(line, ensure_ascii=False) + "\n")
     return path

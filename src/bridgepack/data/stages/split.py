@@ -15,11 +15,11 @@ from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.arrow_numbers import arrow_array
 from bridgepack.data.shards.assembly import ShardPlan
 from bridgepack.data.shards.write import shard_name
-from bridgepack.data.stages.finish import RangeResult, first_of_each_reason
+from bridgepack.data.stages.finish import RangeResult, first_of_each
 from bridgepack.data.store.token_file import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, Drop, InputRecord, PackPlan, SplitStatistics
+from bridgepack.records import VALIDATION, Drop, InputRecord, LostContent, PackPlan, SplitStatistics
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
@@ -49,6 +49,9 @@ class TokenizedSplit:
     drops: Mapping[str, int]  #: reason -> rows that gave no sequence, most frequent first
     drop_examples: tuple[Drop, ...]  #: the first few of each reason, in input order
     ledgers: tuple[Path, ...]  #: files with a line for every drop, in input order; there may be millions
+    losses: Mapping[str, int]  #: kind -> sequences whose text lacks something of the row, most frequent first
+    loss_examples: tuple[LostContent, ...]  #: the first few of each kind, in input order
+    loss_ledgers: tuple[Path, ...]  #: as `ledgers`, for losses
 
     @property
     def num_sequences(self) -> int:
@@ -69,12 +72,14 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
     parts = [result.parts[name] for result in results]
     rows_per_file: Counter[int] = Counter()
     drops: Counter[str] = Counter()
+    losses: Counter[str] = Counter()
     token_files: list[Path] = []
     places: list[tuple[int, int]] = []
     store_files = []
     for result, part in zip(results, parts, strict=True):
         rows_per_file[result.place.file_index] += result.num_rows
         drops.update(part.drops)
+        losses.update(part.losses)
         store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
         found = [path for path in (result.place.token_file, result.cut_file) if path is not None]
         token_files += found
@@ -95,8 +100,11 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         num_rows_in=sum(part.num_rows for part in parts),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=dict(drops.most_common()),
-        drop_examples=first_of_each_reason(drop for part in parts for drop in part.examples),
+        drop_examples=first_of_each((drop for part in parts for drop in part.examples), "reason"),
         ledgers=tuple(part.ledger for part in parts if part.ledger is not None),
+        losses=dict(losses.most_common()),
+        loss_examples=first_of_each((loss for part in parts for loss in part.loss_examples), "kind"),
+        loss_ledgers=tuple(part.loss_ledger for part in parts if part.loss_ledger is not None),
     )
     assert split.num_rows_in == split.num_sequences + drops.total(), "the ledger must balance"
     if not split.num_sequences:

@@ -9,7 +9,13 @@ from typing import Any
 from bridgepack.config.recipe.recipe import ResolvedRecipe
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER, file_record, other_files
+from bridgepack.data.artifact.contents import (
+    DROPPED_ROWS_FILE,
+    LOST_CONTENT_FILE,
+    PLAN_FOLDER,
+    file_record,
+    other_files,
+)
 from bridgepack.data.artifact.manifest import FORMAT_VERSION, write_manifest
 from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.packing.plan import plan_packs
@@ -59,6 +65,7 @@ class ArtifactSpec:
             validation_fraction=recipe.data.validation_fraction if source == TRAIN else 0.0,
             seed=recipe.packing.seed,
             stops_at_bad_rows=recipe.data.on_bad_row == "error",
+            stops_at_losses=getattr(recipe.preprocessing, "on_lost_content", "keep") == "error",
             folder=folder / staging.WORK,
         )
 
@@ -90,6 +97,9 @@ class ArtifactWriter:
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]
         _write_ledger(artifact / PLAN_FOLDER / DROPPED_ROWS_FILE, [path for split in splits for path in split.ledgers])
+        _write_ledger(
+            artifact / PLAN_FOLDER / LOST_CONTENT_FILE, [path for split in splits for path in split.loss_ledgers]
+        )
         entries = [bridge_metadata_entry(record.statistics, packed_sequence_size=size) for record in records]
         write_bridge_metadata(artifact / BRIDGE_METADATA_FILE, entries)
         manifest = Manifest(
@@ -135,6 +145,8 @@ class ArtifactWriter:
             statistics=split_statistics(split, plan, multiple),
             drops=split.drops,
             drop_examples=split.drop_examples,
+            lost_content=split.losses,
+            lost_examples=split.loss_examples,
         )
 
     def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:
@@ -162,7 +174,7 @@ class ArtifactWriter:
 
 
 def _write_ledger(path: Path, parts: Iterable[Path]) -> None:
-    """Write one JSON line per dropped row, split after split, in input order."""
+    """Write one JSON line per dropped row or loss, split after split, in input order."""
     with replaced_when_whole(path) as temporary, temporary.open("wb") as target:
         for part in parts:
             with part.open("rb") as source:

@@ -1,6 +1,6 @@
 """The sequences of one input range in one file: an Arrow IPC stream that is memory-mapped, and its sha256.
 
-    stream     one row, the range: lists of all ids, of all masks, of the index and of drops; reasons of drops as JSON
+    stream     one row, the range: lists of all ids, of all masks, of the index, of drops and losses; what those are
     end - 40   sha256 of the stream, and a mark with the version
 
 A file is whole or not there. Rows are counted within the range (`row_offset` 0 is its first), so that one file serves
@@ -27,10 +27,10 @@ from bridgepack.data.shards.arrow_numbers import arrow_array, arrow_lists, arrow
 from bridgepack.errors import StoreError
 from bridgepack.geometry import IntArray
 from bridgepack.records import INPUT_IDS, LOSS_MASK, MaskArray, TokenArray
-from bridgepack.records.token_batches import RowDrop, TokenBatch, token_counts
+from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch, token_counts
 
 #: Of the file's layout; part of every key.
-TOKEN_FILE_VERSION = 2
+TOKEN_FILE_VERSION = 3
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
 #: Files kept open at once; below the usual limit of 1024 open files of a process.
@@ -39,13 +39,13 @@ _MAX_OPEN_FILES = 640
 Int32Array = npt.NDArray[np.int32]
 
 _INDEX_ARRAYS = ("stored_lengths", "row_offsets", "num_trained", "num_learned", "num_context")
-_DROP_ARRAYS = ("drop_rows", "drop_kinds")
+_NOTE_ARRAYS = ("drop_rows", "drop_kinds", "loss_rows", "loss_kinds")
 _KINDS, _NUM_ROWS, _NUM_BLANK_LINES = "kinds", "num_rows", "num_blank_lines"
 _SCHEMA = pa.schema(
     {
         INPUT_IDS: pa.list_(pa.int32()),
         LOSS_MASK: pa.list_(pa.int8()),
-        **{name: pa.list_(pa.int32()) for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)},
+        **{name: pa.list_(pa.int32()) for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         _KINDS: pa.string(),
         _NUM_ROWS: pa.int64(),
         _NUM_BLANK_LINES: pa.int64(),
@@ -65,7 +65,9 @@ class TokenIndex:
     num_context: Int32Array
     drop_rows: Int32Array  #: shape [num_drops], int32, 0-based row within the range of every row that gave no sequence
     drop_kinds: Int32Array  #: shape [num_drops], int32, position in `kinds`
-    kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops
+    loss_rows: Int32Array  #: shape [num_losses], int32, 0-based row within the range of what a row's text lacks
+    loss_kinds: Int32Array  #: shape [num_losses], int32, position in `kinds`
+    kinds: tuple[tuple[str, str], ...]  #: (reason, detail) of drops, (kind, detail) of losses
     num_rows: int  #: rows read, drops included
     num_blank_lines: int  #: lines without anything on them
 
@@ -86,7 +88,7 @@ class TokenFileWriter:
         self._spool = spool
         self._num_tokens = 0
         self._masks: list[MaskArray] = []
-        self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)}
+        self._index: dict[str, list[Int32Array]] = {name: [] for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)}
         self._kinds: dict[tuple[str, str], int] = {}
         self._num_rows = 0
         self._num_blank_lines = 0
@@ -100,19 +102,20 @@ class TokenFileWriter:
         arrays = (np.diff(batch.offsets), batch.row_offsets, trained, learned, batch.num_context)
         for name, values in zip(_INDEX_ARRAYS, arrays, strict=True):
             self._index[name].append(values.astype(np.int32))
-        self._add_drops(batch.drops)
+        self._add_notes("drop", batch.drops)
+        self._add_notes("loss", batch.losses)
         self._num_rows += batch.num_rows
         self._num_blank_lines += batch.num_blank_lines
 
     def add_dropped_row(self, drop: RowDrop) -> None:
         """Take one row that gave no sequence."""
-        self._add_drops([drop])
+        self._add_notes("drop", [drop])
         self._num_rows += 1
 
-    def _add_drops(self, drops: Sequence[RowDrop]) -> None:
-        kinds = [self._kinds.setdefault((drop.reason, drop.detail), len(self._kinds)) for drop in drops]
-        self._index["drop_rows"].append(np.array([drop.row_offset for drop in drops], dtype=np.int32))
-        self._index["drop_kinds"].append(np.array(kinds, dtype=np.int32))
+    def _add_notes(self, name: str, notes: Sequence[RowDrop | RowLoss]) -> None:
+        kinds = [self._kinds.setdefault((str(kind), detail), len(self._kinds)) for _, kind, detail in notes]
+        self._index[f"{name}_rows"].append(np.array([note.row_offset for note in notes], dtype=np.int32))
+        self._index[f"{name}_kinds"].append(np.array(kinds, dtype=np.int32))
 
     def finish(self, path: Path) -> None:
         """Write the file."""
@@ -149,7 +152,7 @@ def read_token_index(path: Path) -> TokenIndex:
     """
     row = _mapped(path)
     return TokenIndex(
-        **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_DROP_ARRAYS)},
+        **{name: numpy_array(row.column(name).values).copy() for name in (*_INDEX_ARRAYS, *_NOTE_ARRAYS)},
         kinds=tuple((str(reason), str(detail)) for reason, detail in json.loads(row.column(_KINDS)[0].as_py())),
         num_rows=row.column(_NUM_ROWS)[0].as_py(),
         num_blank_lines=row.column(_NUM_BLANK_LINES)[0].as_py(),

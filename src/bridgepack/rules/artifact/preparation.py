@@ -1,12 +1,12 @@
-"""Rules on how an artifact was made, from its manifest: what was dropped or cut, and what the chat template does."""
+"""Rules on how an artifact was made, from its manifest: what was dropped, cut or lost, and what the template does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bridgepack.records import DropReason, SplitRecord
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
-from bridgepack.rules.engine.rule import DATASET_BUILD, EXECUTED, WARNING, Found, artifact_rule, wrong
+from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, artifact_rule, wrong
 
 #: Fewest input rows of which a share says something.
 MIN_ROWS = 100
@@ -106,6 +106,61 @@ def template_drops_tool_names(facts: ArtifactFacts) -> Found:
     """
     if known(facts.require_manifest().tokenizer.get("drops_tool_names"), "how the chat template writes tool calls"):
         yield wrong(MANIFEST_FILE, "tokenizer.drops_tool_names is true", "false")
+
+
+@artifact_rule("BP540", ERROR, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+def content_lost_in_render(facts: ArtifactFacts) -> Found:
+    """The chat template does not write something that rows have, or writes it in a form that nobody meant.
+
+    Why: Silent: tool calls, results, schemas or whole turns are missing, or the model learns to write `None`, lists as
+        Python shows them, or arguments as JSON within JSON text. The tokens are Megatron-Bridge's all the same.
+    Bad: lost_content has 3 for tool_call.
+    Good: lost_content is empty.
+    Fix: As the finding says; or set preprocessing.on_lost_content to drop, and build again.
+    Evidence: executed, with each row at build time.
+    """
+    return _lost(facts, [kind for kind in LostKind if kind not in TOLERATED_LOSSES])
+
+
+@artifact_rule("BP541", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+def thoughts_lost_in_render(facts: ArtifactFacts) -> Found:
+    """The chat template leaves out thoughts of answers to the last user turn.
+
+    Why: Silent: rows have thoughts that are never trained. Thoughts of earlier answers do not count; templates leave
+        them out on purpose.
+    Bad: lost_content has 3 for reasoning.
+    Good: lost_content is empty.
+    Fix: Set tokenizer.chat_template to a template that reads the column, or put thoughts into the content.
+    Evidence: executed, with each row at build time.
+    """
+    return _lost(facts, [LostKind.REASONING])
+
+
+@artifact_rule("BP542", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
+    """The text of assistant turns holds control tokens of the chat template, which begin and end turns.
+
+    Why: Silent: the model learns to end its turn and to write the user's.
+    Bad: lost_content has 3 for injected_turn.
+    Good: lost_content is empty.
+    Fix: Clean the texts, or set preprocessing.control_tokens to drop, and build again.
+    Evidence: executed, with each row at build time.
+    """
+    return _lost(facts, [LostKind.INJECTED_TURN])
+
+
+def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
+    """Yield the kinds of losses that splits have, each with its first example and what mends it."""
+    for split in facts.require_manifest().splits:
+        for kind in kinds:
+            count = split.lost_content.get(kind, 0)
+            if count:
+                first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
+                file = split.inputs[first.file_index].path if first and first.file_index < len(split.inputs) else ""
+                example = f", e.g. {file} row {first.row}: {first.detail}" if first else ""
+                where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
+                found = f"{count} of {split.statistics.num_sequences} sequences{example}"
+                yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
 
 
 def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:

@@ -1,0 +1,196 @@
+"""What a chat template loses or garbles of a row: texts that it does not write, and forms that nobody meant.
+
+Most rows need one look: their texts stand in the render as they are, one after the other. A row for which that fails is
+rendered once more with a mark behind each text (`marked_text`), which tells, however the template writes texts.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bridgepack.data.sequences.conversation import Conversation
+from bridgepack.data.sequences.encoding import Loss
+from bridgepack.data.sequences.marked_text import (
+    END_OF_THOUGHTS,
+    REASONING,
+    TOOL,
+    MarkedChat,
+    function_of,
+    thoughts_are_due,
+)
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import LostKind
+
+Messages = Sequence[dict[str, Any]]
+
+#: Characters that a template may write between two texts before the quick look gives up.
+_REACH = 256
+_HINT = 4
+#: Role and content.
+_PLAIN_FIELDS = 2
+#: Characters of a text that are looked for; a short search and a comparison cost less than a long search.
+_BEGINNING = 12
+_as_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+class LostContentFinder:
+    """Compares conversations with their renders."""
+
+    def __init__(self, tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> None:
+        """Take a tokenizer and the template's markers of turns, where they are known."""
+        self._render = tokenizer.render_text
+        self._controls = _control_texts(tokenizer, markers)
+        #: One of them is in every text that holds a control token.
+        self._hints = sorted({text[:_HINT] for text in self._controls})
+
+    def find(self, conversation: Conversation, text: str) -> tuple[Loss, ...]:
+        """Return what a conversation's render `text` lacks or garbles, the first of each kind."""
+        if conversation.tools is None and _is_plainly_whole(conversation.messages, text, self._hints):
+            return ()
+        found: dict[str, Loss] = {}
+        try:
+            if not self._is_whole(conversation, text):
+                for loss in self._losses(conversation, text):
+                    found.setdefault(loss.kind, loss)
+        except RecursionError:  # arguments that are nested too deeply to be looked into
+            pass
+        return tuple(found.values())
+
+    def _is_whole(self, conversation: Conversation, text: str) -> bool:
+        """Say whether every text stands where it should, for all that a quick look shows; False proves nothing."""
+        messages, place, first_user = conversation.messages, 0, len(text)
+        reach = len(text) if conversation.tools else _REACH
+        for index, message in enumerate(messages):
+            content, role = message["content"], message["role"]
+            if type(content) is not str:
+                if content is not None or "None" in text:
+                    return False
+                content = ""
+            elif role == ASSISTANT:
+                for hint in self._hints:
+                    if hint in content:
+                        return False
+            if len(message) > 2:
+                place = _after_thoughts(messages, index, text, place)
+                if place < 0:
+                    return False
+            found = text.find(content, place, place + len(content) + reach)
+            if found < 0:
+                content = _as_templates_write(messages, index)
+                found = text.find(content, place, place + len(content) + reach)
+                if found < 0:
+                    return False
+            place = found + len(content)
+            if len(message) > 2:
+                place = _after_calls(message, text, place)
+                if place < 0:
+                    return False
+            if role == "user" and first_user == len(text):
+                first_user, reach = found, _REACH
+        return not conversation.tools or _has_tools(conversation.tools, text, first_user)
+
+    def _losses(self, conversation: Conversation, text: str) -> Iterator[Loss]:
+        marked = MarkedChat(conversation, text)
+        render = self._rendered(marked.messages, marked.tools)
+        if render is not None:
+            yield from marked.losses(render)
+        yield from self._nulls(conversation, text)
+        for index, message in enumerate(conversation.messages):
+            content = message["content"]
+            if message["role"] == ASSISTANT and isinstance(content, str):
+                token = next((token for token in self._controls if token in content), None)
+                if token is not None:
+                    yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
+
+    def _nulls(self, conversation: Conversation, text: str) -> Iterator[Loss]:
+        """Yield where null is written as `None`: the render of the same turns without nulls has fewer of them."""
+        nulls = [index for index, message in enumerate(conversation.messages) if None in message.values()]
+        if not nulls or "None" not in text:
+            return
+        without = [
+            {"content": "", **{key: value for key, value in message.items() if value is not None}}
+            for message in conversation.messages
+        ]
+        render = self._rendered(without, conversation.tools)
+        if render is not None and render.count("None") < text.count("None"):
+            role = conversation.messages[nulls[0]]["role"]
+            yield Loss(LostKind.NULL_AS_NONE, f"turn {nulls[0] + 1} ({role}): null is written as None")
+
+    def _rendered(self, messages: Messages, tools: list[dict[str, Any]] | None) -> str | None:
+        """Return the render of changed turns; None where the template refuses them, so that nothing can be told."""
+        try:
+            return self._render(messages, tools)
+        except RowError:
+            return None
+
+
+def _is_plainly_whole(messages: Messages, text: str, hints: Sequence[str]) -> bool:
+    """Say whether turns of nothing but text stand one after the other; what most chats are, so that it is quick."""
+    place = 0
+    for message in messages:
+        content = message["content"]
+        if len(message) != _PLAIN_FIELDS or type(content) is not str:
+            return False
+        place = text.find(content[:_BEGINNING], place, place + _REACH)
+        if place < 0 or not text.startswith(content, place):
+            return False
+        for hint in hints:
+            if hint in content:
+                return False
+        place += len(content)
+    return True
+
+
+def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> list[str]:
+    """Return the added tokens that open or close turns; where no markers are known, the special tokens."""
+    if markers is None:
+        return sorted({text for text in tokenizer.special_tokens.values() if isinstance(text, str)})
+    ids = {token for sequence in markers.all_sequences for token in sequence}
+    return sorted(text for text, index in tokenizer.added_tokens.items() if index in ids)
+
+
+def _as_templates_write(messages: Messages, index: int) -> str:
+    """Return a turn's text as many templates write it: trimmed, without old thoughts, a tool's result as JSON."""
+    content, role = messages[index]["content"] or "", messages[index]["role"]
+    if role == ASSISTANT and END_OF_THOUGHTS in content and not thoughts_are_due(messages, index):
+        content = content.rpartition(END_OF_THOUGHTS)[2]
+    is_escaped = role == TOOL and ('"' in content or "\n" in content)
+    return _as_json(content)[1:-1] if is_escaped else content.strip()
+
+
+def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> int:
+    """Return where the thoughts end that are due before an answer, or -1 where they are not there."""
+    for name in REASONING:
+        thoughts = messages[index].get(name)
+        if isinstance(thoughts, str) and thoughts.strip() and thoughts_are_due(messages, index):
+            found = text.find(thoughts.strip(), place, place + len(thoughts) + _REACH)
+            if found < 0:
+                return -1
+            place = found + len(thoughts.strip())
+    return place
+
+
+def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
+    """Return where the calls of a turn end in a text that goes on at `place`, or -1 where one is not there."""
+    if None in message.values() and "None" in text:
+        return -1
+    for call in message.get("tool_calls") or ():
+        function = function_of(call)
+        arguments = function.get("arguments")
+        name, shown = function.get("name"), arguments if isinstance(arguments, str) else _as_json(arguments)
+        if not isinstance(name, str):
+            return -1
+        named = text.find(name, place, place + len(name) + _REACH)
+        found = text.find(shown, named, named + len(name) + len(shown) + _REACH)
+        if named < 0 or found < 0 or (isinstance(arguments, str) and text[found - 1 : found] == '"'):
+            return -1
+        place = found + len(shown)
+    return place
+
+
+def _has_tools(tools: list[dict[str, Any]], text: str, stop: int) -> bool:
+    """Say whether the names of all tools stand in a text before `stop`, in no object that Python wrote."""
+    names = [function_of(tool).get("name") for tool in tools]
+    return "{'" not in text and all(isinstance(name, str) and 0 <= text.find(name) < stop for name in names)

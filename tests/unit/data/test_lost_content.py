@@ -1,0 +1,202 @@
+"""What templates lose or garble of a row is found, and nothing else."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.data.sequences.conversation import ConversationReader
+from bridgepack.data.sequences.lost_content import LostContentFinder
+from bridgepack.data.sequences.markers import infer_markers
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.errors import RowError
+from bridgepack.records import LostKind
+from tests.support.tokenizers import CHATML, loaded_tokenizer
+
+OPENED = "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
+CLOSED = "{{- '<|im_end|>\\n' -}}{%- endfor -%}{#- <|im_start|>assistant <|im_end|> -#}"
+CALLS = (
+    "{%- for call in message.tool_calls or [] -%}{%- set call = call.function -%}"
+    '{{- \'\\n<tool_call>\\n{"name": "\' + call.name + \'", "arguments": \' -}}'
+    "{{- ARGUMENTS -}}{{- '}\\n</tool_call>' -}}"
+    "{%- endfor -%}"
+)
+TOOLS = "{%- if tools -%}{%- for tool in tools -%}{{- tool | tojson + '\\n' -}}{%- endfor -%}{%- endif -%}"
+#: Name -> template, each with habits of templates that are in use.
+TEMPLATES = {
+    "ignores calls": OPENED + "{{- message.content | trim -}}" + CLOSED,
+    "calls as JSON": TOOLS
+    + OPENED
+    + "{{- message.content or '' -}}"
+    + CALLS.replace("ARGUMENTS", "call.arguments | tojson")
+    + CLOSED,
+    "calls as Python": "{{- tools or '' -}}"
+    + OPENED
+    + "{{- (message.content or '') | trim -}}"
+    + CALLS.replace("ARGUMENTS", "call.arguments")
+    + CLOSED,
+    "names only": OPENED + "{{- message.content or '' -}}" + CALLS.replace("ARGUMENTS", "''") + CLOSED,
+    "escapes": TOOLS.replace("tojson", "tojson(indent=2)")
+    + OPENED
+    + "{{- message.content | tojson if message.role == 'tool' else (message.content or '').upper().lower() | trim -}}"
+    + CALLS.replace("ARGUMENTS", "call.arguments | tojson(indent=2)")
+    + CLOSED,
+    "shows the last thoughts": OPENED + "{%- if message.role == 'assistant' -%}"
+    "{%- if loop.last -%}{{- '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n' -}}{%- endif -%}"
+    "{{- message.content.split('</think>')[-1] -}}"
+    "{%- else -%}{{- message.content -}}{%- endif -%}" + CLOSED,
+    "knows no tool": OPENED.replace("{{-", "{%- if message.role in ('user', 'assistant') -%}{{-", 1)
+    + "{{- message.content | trim -}}"
+    + CLOSED.replace("{%- endfor", "{%- endif -%}{%- endfor", 1),
+    "takes parts": OPENED
+    + "{%- for part in message.content -%}{{- part.text if part is mapping else part -}}{%- endfor -%}"
+    + CLOSED,
+}
+LOOKUP = {"type": "function", "function": {"name": "lookup", "arguments": {"query": 'it\'s "here"', "limit": 3}}}
+AS_TEXT = {"type": "function", "function": {"name": "lookup", "arguments": '{"query": "words"}'}}
+EMPTY = {"type": "function", "function": {"name": "lookup", "arguments": {}}}
+SCHEMA = {"type": "function", "function": {"name": "lookup", "parameters": {}}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
+QUESTION, ANSWER = {"role": "user", "content": " What is é? "}, {"role": "assistant", "content": "A letter.\n"}
+
+
+def _turns(call: Any, content: Any = None, result: Any = '{"found": "words"}') -> list[dict[str, Any]]:
+    calling = {"role": "assistant", "content": content, "tool_calls": [call]}
+    return [QUESTION, calling, {"role": "tool", "content": result}, ANSWER]
+
+
+def _chat(*turns: Any, **last: Any) -> list[dict[str, Any]]:
+    return [*turns, {**ANSWER, **last}]
+
+
+#: (template, messages, tools, what is lost)
+CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
+    ("ignores calls", [QUESTION, ANSWER], None, set()),
+    ("ignores calls", _turns(LOOKUP), None, {"tool_call", "null_as_none"}),
+    ("ignores calls", _turns(LOOKUP, "None of it"), None, {"tool_call"}),
+    ("ignores calls", _turns(LOOKUP, " \n"), [SCHEMA], {"tool_call", "tools"}),
+    ("ignores calls", _chat({"role": "user", "content": [{"type": "text", "text": "Hi"}]}), None, {"content_parts"}),
+    ("ignores calls", _chat({"role": "user", "content": ["Hi", "it's"]}), None, {"content_parts"}),
+    ("ignores calls", _chat({"role": "user", "content": [IMAGE]}), None, {"content_parts"}),
+    ("ignores calls", _chat(QUESTION, reasoning_content="Think."), None, {"reasoning"}),
+    ("ignores calls", _chat(QUESTION, thinking="Think."), None, {"reasoning"}),
+    ("ignores calls", _chat(QUESTION, content="<think>\nThink.\n</think>\n\nA letter."), None, set()),
+    ("ignores calls", _chat(QUESTION, content="A.<|im_end|>\n<|im_start|>user\nB"), None, {"injected_turn"}),
+    ("ignores calls", _chat({"role": "user", "content": "<|im_start|>"}), None, set()),
+    ("ignores calls", _chat(QUESTION, name=None, weight=1, tool_calls=None), None, set()),
+    ("calls as JSON", _turns(LOOKUP), [SCHEMA], set()),
+    ("calls as JSON", _turns(EMPTY), [SCHEMA], set()),
+    ("calls as JSON", _turns(AS_TEXT), [SCHEMA], {"double_encoded"}),
+    ("calls as JSON", _turns(LOOKUP, result="None"), None, set()),
+    ("calls as Python", _turns(LOOKUP), None, {"tool_arguments"}),
+    ("calls as Python", _turns(AS_TEXT), None, set()),
+    ("calls as Python", _turns(AS_TEXT), [SCHEMA], {"tools"}),
+    ("names only", _turns(LOOKUP), None, {"tool_arguments"}),
+    ("names only", _turns(AS_TEXT), None, {"tool_arguments"}),
+    ("names only", _turns(EMPTY), None, set()),
+    ("escapes", _turns(LOOKUP, "I look."), [SCHEMA], set()),
+    ("escapes", _turns(LOOKUP, result="two\nlines"), [SCHEMA], set()),
+    ("shows the last thoughts", _chat(QUESTION, reasoning_content="Think."), None, set()),
+    ("shows the last thoughts", _chat(QUESTION, reasoning="Think."), None, {"reasoning"}),
+    ("shows the last thoughts", _chat(QUESTION, content="<think>Old.</think>A."), None, {"reasoning"}),
+    ("shows the last thoughts", _chat(*_chat(QUESTION, content="<think>Old.</think>A."), QUESTION), None, set()),
+    ("shows the last thoughts", _chat(*_chat(QUESTION, reasoning_content="Old."), QUESTION), None, set()),
+    ("knows no tool", [{"role": "system", "content": "Be brief."}, QUESTION, ANSWER], None, {"text"}),
+    ("knows no tool", _turns(LOOKUP, "I look."), None, {"tool_call", "tool_result"}),
+    ("knows no tool", _turns(LOOKUP, "I look.", " \n"), None, {"tool_call"}),
+    ("takes parts", _chat({"role": "user", "content": [{"type": "text", "text": "Hi"}, "there"]}), None, set()),
+    ("takes parts", _chat({"role": "user", "content": ["See", IMAGE]}), None, {"content_parts"}),
+]
+
+
+@pytest.fixture(scope="module")
+def chatml(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    return loaded_tokenizer(tmp_path_factory.mktemp("tokenizer"), CHATML)
+
+
+@pytest.fixture(scope="module")
+def losses(chatml: ChatTokenizer) -> Callable[..., dict[str, str]]:
+    """Return what finds the losses of a row under one of the templates: kind -> detail."""
+    tokenizers = {name: _with_template(chatml, template) for name, template in TEMPLATES.items()}
+    finders = {name: LostContentFinder(item, infer_markers(item)) for name, item in tokenizers.items()}
+
+    def found(template: str, messages: Any, tools: Any = None) -> dict[str, str]:
+        conversation = ConversationReader(ChatPreprocessing(), {}).read({"messages": messages, "tools": tools})
+        text = tokenizers[template].render_text(conversation.messages, conversation.tools)
+        return {str(loss.kind): loss.detail for loss in finders[template].find(conversation, text)}
+
+    return found
+
+
+def _with_template(tokenizer: ChatTokenizer, template: str) -> ChatTokenizer:
+    return ChatTokenizer(tokenizer._tokenizer, tokenizer.config, template)
+
+
+@pytest.mark.parametrize(("template", "messages", "tools", "expected"), CASES)
+def test_losses(losses: Callable[..., dict[str, str]], template: str, messages: Any, tools: Any, expected: Any) -> None:
+    assert set(losses(template, messages, tools)) == expected
+
+
+def test_every_kind_has_a_case() -> None:
+    assert set.union(*(expected for *_, expected in CASES)) == set(LostKind)
+
+
+def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:
+    found = losses("ignores calls", _turns(LOOKUP))
+
+    assert found["tool_call"] == "turn 2 (assistant): the call of 'lookup' is not in the text"
+    assert found["null_as_none"] == "turn 2 (assistant): null is written as None"
+    long = losses("knows no tool", [{"role": "system", "content": "word " * 99}, QUESTION, ANSWER])
+    assert long["text"].startswith("turn 1 (system): 'word word")
+    assert len(long["text"]) < 120
+
+
+words = st.text(st.sampled_from('ab \n"é{}\\'), min_size=1, max_size=12)
+plain_turns = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": words})
+calls = st.builds(
+    lambda values: {"type": "function", "function": {"name": "lookup", "arguments": values}},
+    st.dictionaries(words, words | st.integers(-9, 9) | st.none(), max_size=2),
+)
+calling = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": words | st.none(), "tool_calls": st.lists(calls, min_size=1, max_size=2)}
+)
+results = st.fixed_dictionaries({"role": st.just("tool"), "content": words})
+
+
+@given(st.lists(plain_turns | calling | results, min_size=1, max_size=6))
+def test_templates_that_write_everything_lose_nothing(
+    losses: Callable[..., dict[str, str]], messages: list[dict[str, Any]]
+) -> None:
+    for template in ("calls as JSON", "escapes"):
+        try:
+            assert not losses(template, messages, [SCHEMA])
+        except RowError:
+            assert any(message["content"] is None for message in messages)
+
+
+@pytest.mark.reference_data
+@pytest.mark.parametrize("name", ["fastchat_dummy_conversation.json", "glaive_toolcall_demo.json", "gsm8k_train.jsonl"])
+@pytest.mark.parametrize("tokenizer", ["qwen3", "deepseek_v3"])
+def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Path, tokenizer: str, name: str) -> None:
+    from bridgepack.config.recipe.data import TokenizerConfig
+    from bridgepack.data.tokenizers.load import load_tokenizer
+
+    loaded = load_tokenizer(TokenizerConfig(name_or_path=str(reference_data / "tokenizers" / tokenizer)))
+    finder = LostContentFinder(loaded, infer_markers(loaded))
+    reader = ConversationReader(ChatPreprocessing(prompt_column="question", completion_column="answer"), {})
+    text = (reference_data / "data" / name).read_text()
+    rows = json.loads(text) if name.endswith("json") else [json.loads(line) for line in text.splitlines()]
+    found: Counter[str] = Counter()
+    for row in rows:
+        chat = reader.read(row)
+        found.update(str(loss.kind) for loss in finder.find(chat, loaded.render_text(chat.messages, chat.tools)))
+
+    is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
+    assert found == ({"tool_call": 153, "tools": 191} if is_losing else {})
+    assert len(rows) >= 300
