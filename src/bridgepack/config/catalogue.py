@@ -72,11 +72,7 @@ def catalogue(*, family: str | None = None) -> tuple[CatalogueEntry, ...]:
 
 def catalogue_names() -> tuple[str, ...]:
     """Return the name of every recipe of the catalogue, sorted; no code is run, and a broken file has none."""
-    names: set[str] = set()
-    for file in _files():
-        with contextlib.suppress(ConfigError):
-            names.update(_summaries(file))
-    return tuple(sorted(names))
+    return tuple(sorted(_targets()))
 
 
 def catalogue_target(name: str) -> str:
@@ -85,17 +81,22 @@ def catalogue_target(name: str) -> str:
     Raises:
         ConfigError: there is none of that name.
     """
-    targets: dict[str, str] = {}
-    if _NAME.fullmatch(name):
-        for file in _files():
-            with contextlib.suppress(ConfigError):  # a broken file has no names; the others count
-                for known in _summaries(file):
-                    targets.setdefault(known, _target(file, known))
+    targets = _targets() if _NAME.fullmatch(name) else {}
     target = targets.get(name) or targets.get(f"{name}{RECIPE_SUFFIX}")
     if target is None:
         missing = "" if Path(name).exists() else " No such file or folder."
         raise ConfigError(f"recipe is {name!r}; allowed: {FORMS}.{_hint(name, targets) or missing}")
     return target
+
+
+def _targets() -> dict[str, str]:
+    """Return name -> where its recipe is, the first of a name; no code is run, and a broken file has none."""
+    found: dict[str, str] = {}
+    for file in _files():
+        with contextlib.suppress(ConfigError):
+            for name in _summaries(file):
+                found.setdefault(name, _target(file, name))
+    return found
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

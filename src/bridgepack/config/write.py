@@ -1,6 +1,6 @@
 """Writes a recipe as YAML or TOML: what its author said and what differs from the defaults, in the order of fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -14,7 +14,6 @@ from bridgepack.errors import ConfigError
 #: What editors with the YAML language server, and with Taplo for TOML, look for in a file's first line.
 YAML_HEADER = f"# yaml-language-server: $schema={SCHEMA_URL}"
 TOML_HEADER = f"#:schema {SCHEMA_URL}"
-_STEP = "  "
 
 
 def recipe_to_yaml(recipe: SFTRecipe) -> str:
@@ -24,7 +23,7 @@ def recipe_to_yaml(recipe: SFTRecipe) -> str:
         ConfigError: for a value in `bridge_overrides` or a tool schema that is no plain value.
     """
     values = written_values(recipe)
-    lines = [line for name, value in values.items() for line in block_lines(name, value, _STEP)]
+    lines = [line for name, value in values.items() for line in block_lines(name, value, "  ")]
     return "\n".join([YAML_HEADER, *lines]) + "\n"
 
 
@@ -36,10 +35,7 @@ def recipe_to_toml(recipe: SFTRecipe) -> str:
     """
     import tomlkit
 
-    values = written_values(recipe, keeps_null=False)
-    for path, value in _leaves(values):
-        if value is None:
-            raise ConfigError(f"{path} is null; TOML cannot hold that. Write the recipe as YAML.")
+    values = _plain(written(recipe, keeps_null=False), "", takes_null=False)
     return f"{TOML_HEADER}\n{tomlkit.dumps(values)}"
 
 
@@ -55,14 +51,16 @@ def written_values(recipe: SFTRecipe, *, keeps_null: bool = True) -> dict[str, A
     return values
 
 
-def _plain(value: Any, path: str) -> Any:
+def _plain(value: Any, path: str, *, takes_null: bool = True) -> Any:
     if isinstance(value, Mapping):
         prefix = f"{path}." if path else ""
-        return {_key(key, path): _plain(item, f"{prefix}{key}") for key, item in value.items()}
+        return {_key(key, path): _plain(item, f"{prefix}{key}", takes_null=takes_null) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, f"{path}.{index}") for index, item in enumerate(value)]
+        return [_plain(item, f"{path}.{index}", takes_null=takes_null) for index, item in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
+    if value is None and not takes_null:
+        raise ConfigError(f"{path} is null; TOML cannot hold that. Write the recipe as YAML.")
     if value is None or type(value) in {bool, int, float, str}:
         return value
     raise ConfigError(
@@ -75,15 +73,3 @@ def _key(key: Any, path: str) -> str:
     if isinstance(key, str):
         return key
     raise ConfigError(f"{path} has the key {shown(key)}; the names in a file are texts. Use a text.")
-
-
-def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of everything that is neither a mapping nor a list."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _leaves(item, f"{prefix}.{name}" if prefix else name)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{prefix}.{index}")
-    else:
-        yield prefix, value

@@ -13,9 +13,7 @@ _SPECIAL = re.compile(r'([\\"`])')
 def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return variables as `export NAME=VALUE` takes them: `--a --b` becomes `"--a --b"`, `$HOME` stays.
 
-    Args:
-        env_vars: name -> value.
-        environment: what `${env:NAME}` is looked up in; such a value means itself, its `$` too. None leaves references.
+    `${env:NAME}` is looked up in `environment`, and means itself, its `$` too; None leaves references.
 
     Raises:
         ConfigError: a variable is not set.

@@ -82,15 +82,10 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> None:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Let no signal interrupt the body; it ends within seconds."""
-    if not _is_main_thread():
+    with restored_signals():
+        for number in _SIGNALS if _is_main_thread() else ():
+            signal.signal(number, signal.SIG_IGN)
         yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def end_processes(variable: str, value: str) -> None:

@@ -33,10 +33,7 @@ def find_executor(name: str, place: str = "executor") -> type[Any]:
 
 
 def checked_executor(section: NemoRunExecutor, values: Mapping[str, Any], place: str = "executor") -> dict[str, Any]:
-    """Return the fields of an executor as its class takes them, as `checked_fields` does.
-
-    Numbers of nodes and processes that a class calls otherwise are told to the launch alone.
-    """
+    """Return the fields of an executor as its class takes them; numbers that it calls otherwise tell the launch."""
     cls = find_executor(section.facts.class_name, place)
     told = section.facts.counts - field_names(cls)
     return checked_fields(cls, {name: value for name, value in values.items() if name not in told}, place)

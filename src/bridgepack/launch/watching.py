@@ -93,7 +93,10 @@ class Watch:
                     self._end(job, state)
                     pending.remove(job)
             if any(self.states.get(job.id) in {"failed", "cancelled"} for job in jobs):
-                self._cancel(pending)
+                for job in pending:  # they wait for the one that failed
+                    if job.dependencies and job.id not in self._cancelled:
+                        self._cancelled.add(job.id)
+                        self._experiment.cancel(job.id)
             if pending:
                 time.sleep(interval_s)
         if any(self.states.get(job.id) != "succeeded" for job in jobs):
@@ -115,13 +118,6 @@ class Watch:
         if reader is not None:
             reader.join(timeout=_LOGS_LIMIT_S)
         job.cleanup()
-
-    def _cancel(self, jobs: list[Any]) -> None:
-        """Cancel jobs that wait for one that failed."""
-        for job in jobs:
-            if job.dependencies and job.id not in self._cancelled:
-                self._cancelled.add(job.id)
-                self._experiment.cancel(job.id)
 
     def _read_log(self, job: Any) -> None:
         """Print the log of a job as it grows, in a thread that ends with the job."""

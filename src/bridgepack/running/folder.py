@@ -37,33 +37,24 @@ class ArtifactPlace:
 
 
 class RunFolder:
-    """A run's folder; it need not exist yet. Files are whole or not there."""
+    """A run's folder; it need not exist yet. Files are whole or not there.
+
+    Every method raises a ConfigError where the folder cannot be written, or a file in it says something else.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def write_recipe(self, recipe: SFTRecipe) -> Path:
-        """Write the recipe and return its file.
-
-        Raises:
-            ConfigError: the recipe holds what no file can, or the folder cannot be written.
-        """
+        """Write the recipe and return its file."""
         return self._write(RECIPE_FILE, recipe_to_yaml(recipe))
 
     def write_artifact(self, place: ArtifactPlace) -> Path:
-        """Write where the artifact is and return its file.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
+        """Write where the artifact is and return its file."""
         return self.write(ARTIFACT_FILE, asdict(place))
 
     def read_artifact(self) -> ArtifactPlace | None:
-        """Return where the artifact is; None where no task has written it.
-
-        Raises:
-            ConfigError: the file cannot be read, or says something else.
-        """
+        """Return where the artifact is; None where no task has written it."""
         content = self.read(ARTIFACT_FILE)
         if content is None:
             return None
@@ -76,13 +67,8 @@ class RunFolder:
         return ArtifactPlace(path=path, fingerprint=fingerprint)
 
     def add_record(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write one thing worth keeping under the next free number, and return its file. One process at a time.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
-        numbers = [int(path.stem.rpartition("-")[2]) for path in self.records(name)]
-        number = max(numbers, default=0) + 1
+        """Write one thing worth keeping under the next free number, and return its file. One process at a time."""
+        number = max((int(path.stem.rpartition("-")[2]) for path in self.records(name)), default=0) + 1
         return self.write(f"{RECORDS_FOLDER}/{name}-{number:03d}.json", content)
 
     def records(self, name: str) -> list[Path]:
@@ -94,11 +80,7 @@ class RunFolder:
         )
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write plain values into a file and return it.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
+        """Write plain values into a file and return it."""
         return self._write(name, json.dumps(dict(content), indent=2, ensure_ascii=False, default=str) + "\n")
 
     def _write(self, name: str, text: str) -> Path:
@@ -114,11 +96,7 @@ class RunFolder:
         return path
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return the plain values of a file; None where it is not there.
-
-        Raises:
-            ConfigError: it cannot be read, or holds something else.
-        """
+        """Return the plain values of a file; None where it is not there."""
         path = self.path / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ another order, other packs are skipped than were read, and nothing says so.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,14 @@ def data_order(config: RunConfig, artifact: Path, *, world_size: int, version: s
     if not (artifact / MANIFEST_FILE).is_file():
         return DataOrder(fingerprint="", artifact=str(artifact))
     manifest = read_manifest(artifact)
+    known = DataOrder(fingerprint=manifest.fingerprint, artifact=str(artifact))
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
     try:
         settings = replay_settings(config, num_packs=num_packs, world_size=world_size, version=version)
     except ConfigError:  # a loader that nothing here can replay; the fingerprint still tells
-        return DataOrder(fingerprint=manifest.fingerprint, artifact=str(artifact))
-    return DataOrder(
-        fingerprint=manifest.fingerprint,
-        artifact=str(artifact),
+        return known
+    return replace(
+        known,
         global_batch_size=settings.global_batch_size,
         data_parallel_size=settings.topology.data_parallel_size,
         seed=settings.seed,
@@ -65,9 +65,6 @@ def resumption(checkpoint: Any, order: DataOrder, *, ignored: Mapping[str, str])
     """Return what a job finds that may load a checkpoint by the host's CheckpointConfig, and go on in an order.
 
     Source: megatron/bridge/training/setup.py (load_checkpoint_exists) of 0.6.2.
-
-    Raises:
-        ConfigError: the file beside the checkpoint cannot be read.
     """
     from megatron.bridge.training.utils.checkpoint_utils import checkpoint_exists
 

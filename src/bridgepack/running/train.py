@@ -114,7 +114,10 @@ def _train(job: Job, run: _Run, start: Start) -> int:
         on_notice=run.notice,
         on_failure=lambda error: _fail(job, error),
     )
-    logging.getLogger(_HOST_LOGGER).addFilter(_is_no_alarm)
+    # An alarm has been told already, in better words than a traceback.
+    logging.getLogger(_HOST_LOGGER).addFilter(
+        lambda entry: not (entry.exc_info and isinstance(entry.exc_info[1], GuardViolationError))
+    )
     finetune = import_host(_FINETUNE).finetune
     if "callbacks" not in inspect.signature(finetune).parameters:
         raise ConfigError(
@@ -177,11 +180,6 @@ def _mistaken(job: Job, message: str) -> int:
         message += f" (seen by rank {job.identity.rank} on {platform.node()}, not by rank 0)"
     job.stop(Stop(exit_code=COULD_NOT_RUN, message=message))
     return COULD_NOT_RUN
-
-
-def _is_no_alarm(entry: logging.LogRecord) -> bool:
-    """Say whether the host may log an error: an alarm has been told already, in better words than a traceback."""
-    return not (entry.exc_info and isinstance(entry.exc_info[1], GuardViolationError))
 
 
 if __name__ == "__main__":

@@ -40,12 +40,7 @@ class CannotEditError(ConfigError):
 
 
 def refuse(edit: Edit, reason: str, by_hand: str = "") -> NoReturn:
-    """Raise for an edit that cannot be made.
-
-    Args:
-        edit: the edit.
-        reason: a clause that says what in the file is in the way.
-        by_hand: what to type instead; by default the value at the path.
+    """Raise for an edit that cannot be made, with the reason, a clause, and what to type `by_hand`.
 
     Raises:
         CannotEditError: always.

@@ -37,7 +37,7 @@ def edit_file(place: str, edits: Sequence[Edit], *, kind: Kind = "recipe") -> Fi
     Args:
         place: `FILE.yaml` or `FILE.toml`; for `FILE.py` or `FILE.py:FUNCTION` the error says which lines to change.
         edits: made one after the other.
-        kind: as for `edited_text`.
+        kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
 
     Raises:
         CannotEditError: when the file cannot be read, or for the first edit that cannot be made.
@@ -59,12 +59,7 @@ def edited_text(
 ) -> str:
     """Return the text of a recipe file after edits; lines that no edit touches stay as they are, byte for byte.
 
-    Args:
-        text: of the whole file.
-        suffix: of its name: `.yaml`, `.yml` or `.toml`; for `.py` the error says which lines to change.
-        edits: made one after the other.
-        function: in a Python file, the one that gives the recipe or the config.
-        kind: whether the file gives a bridgepack recipe or a Megatron-Bridge `ConfigContainer`.
+    The file's `suffix` says how it is read. In a Python file `function` gives the recipe or the config.
 
     Raises:
         CannotEditError: for the first edit that cannot be made.

@@ -11,11 +11,7 @@ from bridgepack.config.editing.edits import CannotEditError, Edit, Kind, refuse
 def refuse_python(text: str, edit: Edit, function: str | None, kind: Kind) -> NoReturn:
     """Raise for an edit of a Python file, with the lines that give its value now, or the line to add.
 
-    Args:
-        text: of the file.
-        edit: the edit.
-        function: the one that gives the recipe or the config; None for the only one of the file.
-        kind: what it gives.
+    `function` gives what is of the `kind`; it is None for the only one of the file.
 
     Raises:
         CannotEditError: always.

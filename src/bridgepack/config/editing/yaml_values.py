@@ -22,13 +22,7 @@ def flow(value: Any) -> str:
 
 
 def block_lines(key: str, value: Any, step: str) -> Iterator[str]:
-    """Give the lines of one entry of a block mapping, without the mapping's own indentation.
-
-    Args:
-        key: as it is to be written.
-        value: what it holds; non-empty mappings become nested lines.
-        step: white space that one level is indented by.
-    """
+    """Yield the lines of one entry of a block mapping: `key` is as written, `step` what a level is indented by."""
     if not isinstance(value, Mapping) or not value:
         yield f"{key}: {flow(value)}"
         return
@@ -39,12 +33,7 @@ def block_lines(key: str, value: Any, step: str) -> Iterator[str]:
 
 
 def text_scalar(text: str, style: str | None = None) -> str:
-    """Return a string as a scalar.
-
-    Args:
-        text: the string.
-        style: `'` or `"` for these quotes where they can hold it; by default none where none are needed.
-    """
+    """Return a string as a scalar, in quotes of a style where they can hold it, else in quotes only where needed."""
     if not text.isprintable() or style == '"':
         return '"' + "".join(map(_escaped, text)) + '"'
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_THAT_ARE_NO_TEXT

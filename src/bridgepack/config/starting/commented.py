@@ -26,12 +26,7 @@ _METHODS: Mapping[str, str] = MappingProxyType({"full": "Full training", "lora":
 
 
 def commented_yaml(recipe: SFTRecipe, origin: str) -> str:
-    """Return the text of a new recipe file.
-
-    Args:
-        recipe: the recipe.
-        origin: where its topology is from.
-    """
+    """Return the text of a new recipe file, with the `origin` of its topology."""
     assert recipe.model is not None
     file, folder = f"{recipe.name}.yaml", f"artifacts/{recipe.name}"
     num_gpus, size = recipe.parallelism.num_gpus, recipe.packing.packed_sequence_size

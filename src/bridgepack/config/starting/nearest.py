@@ -53,11 +53,7 @@ def recipes_of_model(entries: Sequence[CatalogueEntry], model: str) -> list[Cata
 
 
 def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str, SFTRecipe]:
-    """Return name and recipe of the one whose topology takes the sequences and divides the GPUs, the shortest first.
-
-    Args:
-        entries: recipes of the wanted model.
-        wish: what the new recipe is for.
+    """Return name and recipe of the model's one that takes the sequences and divides the GPUs, the shortest first.
 
     Raises:
         ConfigError: there is none.

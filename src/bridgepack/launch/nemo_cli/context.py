@@ -33,7 +33,7 @@ _CLUSTER_SUFFIXES = (".yaml", ".yml", ".toml")
 
 @dataclass(kw_only=True)
 class RecipeContext(RunContext):  # type: ignore[misc]
-    """Runs a task whose argument `recipe` is a recipe of ours."""
+    """Runs a task whose argument `recipe` is a recipe of ours; a user's mistake is a ConfigError."""
 
     #: The task of a cluster file whose executor is taken.
     task: ClassVar[Task] = "build"
@@ -49,11 +49,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
             raise SystemExit(_FINDINGS if isinstance(error, LaunchRefusedError) else _COULD_NOT_RUN) from None
 
     def parse_fn(self, fn: Callable[..., Any], args: list[str], **default_kwargs: Any) -> run.Partial[Any]:
-        """Return a task with its arguments; the recipe is validated here, before anything is submitted.
-
-        Raises:
-            ConfigError: an argument is unknown, or the recipe is wrong.
-        """
+        """Return a task with its arguments; the recipe is validated here, before anything is submitted."""
         names = list(inspect.signature(fn).parameters)
         words = [word if "=" in word else f"{names[0]}={word}" for word in args[:1]] + args[1:]
         targets = [word.partition("=")[2] for word in words if word.startswith(f"{_RECIPE}=")]
@@ -73,11 +69,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         return task
 
     def parse_args(self, args: list[str], lazy: bool = False) -> Any:
-        """Read `run.*` arguments, those of the executor among them.
-
-        Raises:
-            ConfigError: settings of an executor, and no executor.
-        """
+        """Read `run.*` arguments, those of the executor among them, for which one has to be given."""
         settings = [word for word in args if word.startswith("executor.")]
         has_executor = any(word.startswith("executor=") for word in args) or hasattr(self, "executor")
         if settings and not has_executor:
@@ -87,11 +79,7 @@ class RecipeContext(RunContext):  # type: ignore[misc]
         return super().parse_args(args, lazy)
 
     def parse_executor(self, name: str, *args: str) -> Any:
-        """Return an executor: a factory of nemo-run's, else one of its kinds by name, else that of a cluster file.
-
-        Raises:
-            ConfigError: there is none of that name.
-        """
+        """Return an executor: a factory of nemo-run's, else one of its kinds by name, else that of a cluster file."""
         try:
             return super().parse_executor(name, *args)
         except ValueError:

@@ -195,10 +195,11 @@ class Guard:
         """Return what is known as training begins."""
         place, sizes = place_and_sizes(context.model)
         config = config_of_container(context.state.cfg, place="the run")
+        dataset = config.values["dataset"]
         run = _Run(
             place=place,
             sizes=sizes,
-            is_packed=_is_packed(config),
+            is_packed=bool(dataset.get("enable_offline_packing") or dataset.get("enable_in_batch_packing")),
             mixers=mixers_of(context.model),
             first_step=step_number(context.state),
             num_eager_steps=num_eager_steps(context.state.cfg.model),
@@ -277,11 +278,6 @@ class Guard:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
-
-
-def _is_packed(config: RunConfig) -> bool:
-    dataset = config.values["dataset"]
-    return bool(dataset.get("enable_offline_packing") or dataset.get("enable_in_batch_packing"))
 
 
 def place_and_sizes(model: Any) -> tuple[RankPlace, GroupSizes]:

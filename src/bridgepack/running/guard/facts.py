@@ -72,13 +72,14 @@ def rank_facts(watch: StepWatch, *, place: RankPlace, num_micro_batches: int, pl
     strays = [name for names in watch.stray_without for name in names]
     num_without = sum(_is_without(call) for call in calls)
     losses = [loss for call in calls if (loss := _loss_of(call)) is not None]
+    labels = [loss.label_sum for loss in losses]
     facts = RankFacts(
         place=place,
         num_calls=len(calls),
         num_without=max(num_without, len(calls)) if strays else num_without,
         boundaries=_digest_of_chunks(seen),
         trained_tokens=sum(loss.num_tokens for loss in losses) if losses else -1,
-        trained_labels=_sum_or_unknown([loss.label_sum for loss in losses]),
+        trained_labels=sum(labels) if labels and min(labels) >= 0 else -1,
         num_not_finite=sum(not math.isfinite(loss.value) for loss in losses),
         evidence=_evidence(calls, seen, strays, losses),
     )
@@ -146,10 +147,6 @@ def _label_sum(call: Call, num_tokens: int) -> int:
     return int(labels.reshape(-1)[is_trained].sum())
 
 
-def _sum_or_unknown(numbers: Sequence[int]) -> int:
-    return sum(numbers) if numbers and min(numbers) >= 0 else -1
-
-
 def _is_without(call: Call) -> bool:
     return call.params is None or bool(call.layers_without)
 
@@ -201,7 +198,10 @@ def _digest_of_chunks(chunks: Sequence[Sequence[Boundaries]]) -> int:
 def _evidence(
     calls: Sequence[Call], seen: Sequence[Sequence[Boundaries]], strays: Sequence[str], losses: Sequence[_Loss]
 ) -> RankEvidence:
-    without = [part for call in calls for part in _parts_without(call)]
+    without: list[str] = []
+    for call in calls:
+        without += [f"model chunk {call.chunk}"] if call.params is None else []
+        without += call.layers_without
     parts = dict.fromkeys([*without, *strays])
     more = [f"and {len(parts) - _MAX_PARTS} more"] if len(parts) > _MAX_PARTS else []
     read = [call.loader_gave_boundaries for call in calls if call.loader_gave_boundaries is not None]
@@ -211,17 +211,8 @@ def _evidence(
         without=(*list(parts)[:_MAX_PARTS], *more),
         boundaries=tuple(item.described() for item in (seen[0] if seen else [])[:_MAX_MICRO_BATCHES]),
         trained=tuple(loss.num_tokens for loss in losses[:_MAX_MICRO_BATCHES]),
-        losses=tuple(_per_token(loss) for loss in losses[:_MAX_MICRO_BATCHES]),
+        losses=tuple(f"{loss.value / max(loss.num_tokens, 1):.6g}" for loss in losses[:_MAX_MICRO_BATCHES]),
     )
-
-
-def _parts_without(call: Call) -> list[str]:
-    own = [f"model chunk {call.chunk}"] if call.params is None else []
-    return [*own, *call.layers_without]
-
-
-def _per_token(loss: _Loss) -> str:
-    return f"{loss.value / max(loss.num_tokens, 1):.6g}"
 
 
 def _trimmed(offsets: IntArray) -> tuple[int, ...]:
