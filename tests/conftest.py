@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -53,3 +54,19 @@ def chatml_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.tokenizers import CHATML, write_tokenizer
 
     return write_tokenizer(tmp_path_factory.mktemp("chatml") / "tokenizer", CHATML)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return what runs the command in this process: arguments -> exit code, output and errors, never a traceback."""
+    from bridgepack.cli import main
+    from tests.support.small_builds import Ran
+
+    def run(*arguments: object) -> Ran:
+        with pytest.raises(SystemExit) as exited:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Ran(int(exited.value.code or 0), captured.out, captured.err)
+
+    return run

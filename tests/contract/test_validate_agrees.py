@@ -17,7 +17,7 @@ from tests.support.gpu_host import pretend_gpu_host
 from tests.support.upstream_recipes import validate
 
 #: Set it for a longer run.
-NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "5000"))
+NUM_CONFIGS = int(os.environ.get("BRIDGEPACK_NUM_CONFIGS", "3500"))
 BASES = (
     "llama32_1b_sft_1gpu_h100_bf16_config",
     "llama32_1b_peft_1gpu_h100_bf16_config",

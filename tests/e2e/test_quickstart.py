@@ -48,24 +48,6 @@ def training_split(artifact):
     return next(split for split in manifest["splits"] if split["name"] == "training")
 
 
-def test_steps_on_a_few_conversations(tmp_path):
-    recipe = ["build", ROOT / "recipes/quickstart.yaml", "--output", "artifact"]
-    steps = [
-        [sys.executable, "-m", "bridgepack.examples", "quickstart", "--limit", "300", "--vocab-size", "1024"],
-        [*CLI, *recipe],
-        [*CLI, "check", "artifact"],
-        [*CLI, "inspect", "artifact", "--row", "0"],
-    ]
-    for step in steps:
-        done = run(step, cwd=tmp_path)
-        assert done.returncode == 0, (step, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-    num_rows = sum(1 for _ in (tmp_path / "quickstart/training.jsonl").open(encoding="utf-8"))
-    split = training_split(tmp_path / "artifact")
-    assert split["statistics"]["num_rows_in"] == num_rows > 200
-    assert split["statistics"]["num_sequences"] + sum(split["drops"].values()) == num_rows
-
-
 def test_script_runs_and_runs_again(tmp_path):
     project = copy_project(tmp_path / "project with spaces")
     add_environment(project)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bridgepack.data.packing.order import seeded_hash, seeded_order
 from bridgepack.data.packing.plan import ALGORITHMS, plan_packs
 from bridgepack.records import PackPlan
 
@@ -84,3 +86,20 @@ def test_packs_are_those_of_the_slow_one(drawn: tuple[list[int], int], cap: int 
         expected = _pack_slowly(sorted(lengths, reverse=True), size, cap, is_best_fit=is_best_fit)
         assert sorted(found.pop(name)) == sorted(expected)
     assert found == {"first_fit_shuffle": _pack_slowly(shuffled.tolist(), size, cap, is_best_fit=False)}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_seed_chooses_among_equals(algorithm: str) -> None:
+    plans = [_plan([4] * 40, 10, algorithm, None, seed).sequence_order.tolist() for seed in (1, 1, 2)]
+
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_packs_hold_the_longest_sequence_first() -> None:
+    assert _packs([1, 5, 3, 1], _plan([1, 5, 3, 1], 10, "best_fit_decreasing", None, 0)) == [[5, 3, 1, 1]]
+
+
+def test_order_and_hash_are_the_same_for_ever() -> None:
+    first_of_splitmix64 = 0xE220A8397B1DCDAF
+    assert seeded_hash(np.zeros(1, dtype=np.uint64), 0).tolist() == [first_of_splitmix64]
+    assert seeded_order(8, 1234).tolist() == [6, 4, 7, 1, 2, 0, 5, 3]

@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.build import build_artifact
@@ -30,6 +30,18 @@ def hide_torch():
 """
 
 Row = dict[str, Any]
+
+
+class Ran(NamedTuple):
+    """What a command left: its exit code, standard output and standard error."""
+
+    code: int
+    output: str
+    errors: str
+
+
+#: Runs the command in this process: the fixture `command` of tests/conftest.py.
+Command = Callable[..., Ran]
 
 
 def tokenized_row(*input_ids: int, num_prompt: int = 1) -> Row:

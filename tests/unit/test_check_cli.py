@@ -6,12 +6,10 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from bridgepack.cli import main
-from tests.support.small_builds import build, tokenized_recipe, tokenized_row, write_json_lines
+from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines
 
 RECIPE = """\
 name: mine
@@ -35,12 +33,6 @@ def mine_recipe():
 """
 
 
-class Ran(NamedTuple):
-    code: int
-    output: str
-    errors: str
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -61,14 +53,6 @@ def packs(folder: Path, chatml_tokenizer: Path) -> Path:
         shard = next(Path("artifact/training").iterdir())
         (Path("packs") / f"{split}_16.idx.parquet").write_bytes(shard.read_bytes())
     return Path("packs")
-
-
-def run(capture: pytest.CaptureFixture[str], *arguments: str) -> Ran:
-    with pytest.raises(SystemExit) as exited:
-        main(["check", *arguments])
-    captured = capture.readouterr()
-    assert "Traceback" not in captured.out + captured.err
-    return Ran(int(exited.value.code or 0), captured.out, captured.err)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +84,10 @@ def run(capture: pytest.CaptureFixture[str], *arguments: str) -> Ran:
     ],
 )
 def test_mistake_is_one_message_exit_code_2_and_no_file(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    folder: Path, command: Command, arguments: list[str], message: str
 ) -> None:
     (folder / "folder").mkdir()
-    ran = run(capsys, *arguments)
+    ran = command("check", *arguments)
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
     assert ran.errors.startswith("error: ")
@@ -126,53 +110,49 @@ def test_mistake_is_one_message_exit_code_2_and_no_file(
         ("expects_bos=1", "--given expects_bos is 1; allowed: true or false."),
     ],
 )
-def test_facts_about_packs_are_checked(
-    packs: Path, capsys: pytest.CaptureFixture[str], given: str, message: str
-) -> None:
-    ran = run(capsys, "packs", "--given", given)
+def test_facts_about_packs_are_checked(packs: Path, command: Command, given: str, message: str) -> None:
+    ran = command("check", "packs", "--given", given)
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
 
 
-def test_facts_about_packs_of_every_kind(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_about_packs_of_every_kind(packs: Path, command: Command) -> None:
     facts = ("end_of_turn_ids=[7]", "never_trained={a: 3}", "expects_bos=true", "loss_mode=full", "vocab_size=2000")
     file = str(packs / "training_16.idx.parquet")
-    ran = run(capsys, file, *(part for fact in facts for part in ("--given", fact)))
+    ran = command("check", file, *(part for fact in facts for part in ("--given", fact)))
     assert (ran.code, ran.errors) == (0, "")
 
 
-def test_packs_without_settings(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ran = run(capsys, "packs", "--select", "BP101")
+def test_packs_without_settings(packs: Path, command: Command) -> None:
+    ran = command("check", "packs", "--select", "BP101")
     assert ran.code == 2
     lacked = "could not judge: no settings were given; check a recipe or a config with --artifact."
     assert f"--select BP101: sequences-not-divisible-by-context-parallelism {lacked}" in ran.errors
-    ran = run(capsys, "packs", "--artifact", "none")
+    ran = command("check", "packs", "--artifact", "none")
     assert ran.code == 2
     assert "--artifact is 'none', and the target 'packs' is an artifact itself." in ran.errors
 
 
 @pytest.mark.parametrize("artifact", ["packs", "packs/training_16.idx.parquet", "packs/train*.parquet"])
-def test_packs_of_another_tool_are_found_where_they_lie(
-    packs: Path, capsys: pytest.CaptureFixture[str], artifact: str
-) -> None:
-    ran = run(capsys, "mine.yaml", "--artifact", artifact, "--select", "BP20")
+def test_packs_of_another_tool_are_found_where_they_lie(packs: Path, command: Command, artifact: str) -> None:
+    ran = command("check", "mine.yaml", "--artifact", artifact, "--select", "BP20")
     assert (ran.code, ran.errors) == (0, "")
     assert "does not state" not in ran.output
 
 
-def test_a_recipe_that_prints_leaves_json_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_that_prints_leaves_json_alone(folder: Path, command: Command) -> None:
     (folder / "mine.py").write_text(RECIPE_FUNCTION)
-    ran = run(capsys, "mine.py", "--format", "json")
+    ran = command("check", "mine.py", "--format", "json")
     assert json.loads(ran.output)["target"] == "mine.py"
     assert ran.errors == "printed by the recipe\n"
 
 
-def test_what_cannot_be_written_stays_a_finding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_stays_a_finding(folder: Path, command: Command) -> None:
     (folder / "mine.yaml").write_text(SHARED_VALUE)
-    shown = run(capsys, "mine.yaml", "--diff")
+    shown = command("check", "mine.yaml", "--diff")
     assert (shown.code, shown.output) == (1, "")
     assert "not in the diff: mine.yaml: packing.pad_seq_to_mult cannot be set to 8" in shown.errors
-    fixed = run(capsys, "mine.yaml", "--fix")
+    fixed = command("check", "mine.yaml", "--fix")
     assert fixed.code == 1
     assert "not fixed: mine.yaml: packing.pad_seq_to_mult cannot be set to 8" in fixed.output
     assert "error[BP101]" in fixed.output
@@ -180,91 +160,87 @@ def test_what_cannot_be_written_stays_a_finding(folder: Path, capsys: pytest.Cap
     assert (folder / "mine.yaml").read_text() == SHARED_VALUE
 
 
-def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_in_python_is_shown_what_to_change(folder: Path, command: Command) -> None:
     text = RECIPE_FUNCTION.replace('yaml")', 'yaml").override({"packing.pad_seq_to_mult": 4})')
     (folder / "mine.py").write_text(text)
     told = (
         "mine.py: packing.pad_seq_to_mult cannot be set to 8: Python is not rewritten. Write 8 in line 6, which has 4."
     )
 
-    fixed = run(capsys, "mine.py:mine_recipe", "--fix")
+    fixed = command("check", "mine.py:mine_recipe", "--fix")
     assert fixed.code == 1
     assert f"not fixed: {told}\n" in fixed.output
     assert "error[BP101]" in fixed.output
-    shown = run(capsys, "mine.py", "--diff")
+    shown = command("check", "mine.py", "--diff")
     assert (shown.code, shown.output) == (1, "")
     assert f"not in the diff: {told}\n" in shown.errors
     assert (folder / "mine.py").read_text() == text
 
 
-def test_packs_are_judged_under_the_geometry_that_fixing_leaves(
-    packs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fixed = run(capsys, "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
-    after = run(capsys, "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
+def test_packs_are_judged_under_the_geometry_that_fixing_leaves(packs: Path, command: Command) -> None:
+    fixed = command("check", "mine.yaml", "--artifact", "packs", "--fix", "--format", "json", "--no-files")
+    after = command("check", "mine.yaml", "--artifact", "packs", "--format", "json", "--no-files")
     assert "fixed packing.pad_seq_to_mult = 8" in fixed.errors
     assert "BP331" in {finding["code"] for finding in json.loads(after.output)["findings"]}
     assert json.loads(fixed.output) == json.loads(after.output)
 
 
-def test_a_diff_becomes_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ran = run(capsys, "mine.yaml", "--diff", "--output", "mine.patch")
+def test_a_diff_becomes_a_file(folder: Path, command: Command) -> None:
+    ran = command("check", "mine.yaml", "--diff", "--output", "mine.patch")
     assert ran == (1, "", "")
     patch = (folder / "mine.patch").read_text()
     assert "-  pad_seq_to_mult: 2  # agreed on\n+  pad_seq_to_mult: 8  # agreed on\n" in patch
     assert (folder / "mine.yaml").read_text() == RECIPE
 
 
-def test_the_command_that_packs_again_can_be_pasted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_that_packs_again_can_be_pasted(folder: Path, command: Command) -> None:
     (folder / "mine.yaml").rename("my recipe.yaml")
-    ran = run(capsys, "my recipe.yaml", "--fix")
+    ran = command("check", "my recipe.yaml", "--fix")
     assert ran.code == 0
     assert "fixed packing.pad_seq_to_mult = 8" in ran.output
     assert "must be built again: bridgepack build 'my recipe.yaml'\n" in ran.output
     assert "  pad_seq_to_mult: 8  # agreed on\n" in Path("my recipe.yaml").read_text()
-    again = run(capsys, "my recipe.yaml", "--diff")
+    again = command("check", "my recipe.yaml", "--diff")
     assert "nothing to change" in again.output + again.errors
 
 
-def test_a_read_only_file_is_not_replaced(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_file_is_not_replaced(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "mine.yaml")
-    ran = run(capsys, "mine.yaml", "--fix", "--output", "report.txt")
+    ran = command("check", "mine.yaml", "--fix", "--output", "report.txt")
     assert (ran.code, ran.output) == (2, "")
     assert "'mine.yaml' is read-only and stays as it is." in ran.errors
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 
-def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "mine.yaml", "--output", "new/folder/report.txt").output == ""
+def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, command: Command) -> None:
+    assert command("check", "mine.yaml", "--output", "new/folder/report.txt").output == ""
     text = (folder / "new/folder/report.txt").read_text()
     assert text.startswith("error[BP101]")
     os.mkfifo("pipe")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
-    run(capsys, "mine.yaml", "--output", "pipe")
+    command("check", "mine.yaml", "--output", "pipe")
     assert os.read(reader, 1 << 16).decode() == text
     os.close(reader)
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
 
 
-def test_where_names_the_file_with_a_line_or_without(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_names_the_file_with_a_line_or_without(folder: Path, command: Command) -> None:
     (folder / "mine.toml").write_text(
         'name = "mine"\ndata.train = "rows.jsonl"\ntokenizer.name_or_path = "tokenizer"\n'
         "packing = {packed_sequence_size = 4096, pad_seq_to_mult = 2}\nparallelism.context_parallel_size = 4\n"
     )
-    assert "  --> mine.yaml:6: packing.pad_seq_to_mult\n" in run(capsys, "mine.yaml").output
-    assert "  --> mine.toml: packing.pad_seq_to_mult\n" in run(capsys, "mine.toml").output
+    assert "  --> mine.yaml:6: packing.pad_seq_to_mult\n" in command("check", "mine.yaml").output
+    assert "  --> mine.toml: packing.pad_seq_to_mult\n" in command("check", "mine.toml").output
 
 
-def test_sarif_of_awkward_paths(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sarif_of_awkward_paths(folder: Path, command: Command) -> None:
     (folder / "a b#c%d").mkdir()
     (folder / "mine.yaml").rename("a b#c%d/é:x.yaml")
     for target, uri in (
         ("a b#c%d/é:x.yaml", "a%20b%23c%25d/%C3%A9%3Ax.yaml"),
         (str(folder / "a b#c%d/é:x.yaml"), (folder / "a b#c%d/é:x.yaml").as_uri()),
     ):
-        log = json.loads(run(capsys, target, "--format", "sarif").output)
+        log = json.loads(command("check", target, "--format", "sarif").output)
         places = {
             result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
             for result in log["runs"][0]["results"]
@@ -272,15 +248,15 @@ def test_sarif_of_awkward_paths(folder: Path, capsys: pytest.CaptureFixture[str]
         assert places == {uri}
 
 
-def test_text_of_settings_cannot_steer_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_settings_cannot_steer_the_terminal(folder: Path, command: Command) -> None:
     (folder / "mine.yaml").write_text(f'{RECIPE}ignore: {{BP101: "\\e[31mred"}}\n')
-    ran = run(capsys, "mine.yaml")
+    ran = command("check", "mine.yaml")
     assert "\x1b" not in ran.output
     assert "ignored BP101: \N{REPLACEMENT CHARACTER}[31mred" in ran.output
 
 
-def test_selectors_in_either_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ran = run(capsys, "mine.yaml", "--select", "bp101 Micro-Batch-Size-Not-One,")
+def test_selectors_in_either_case(folder: Path, command: Command) -> None:
+    ran = command("check", "mine.yaml", "--select", "bp101 Micro-Batch-Size-Not-One,")
     assert "2 rules run" in ran.output
 
 
@@ -295,14 +271,14 @@ def test_selectors_in_either_case(folder: Path, capsys: pytest.CaptureFixture[st
 )
 def test_colours_in_a_pipe(
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
     has_colour: bool,
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert ("\x1b[1;31merror[BP101]" in run(capsys, "mine.yaml").output) == has_colour
+    assert ("\x1b[1;31merror[BP101]" in command("check", "mine.yaml").output) == has_colour
 
 
 @pytest.mark.parametrize(

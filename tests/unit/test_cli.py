@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
@@ -10,9 +10,9 @@ import pytest
 import bridgepack
 from bridgepack import __version__
 from bridgepack.cli import bridgepack as bridgepack_command
-from bridgepack.cli import main
 from bridgepack.cli.main import COMMANDS as COMMANDS_OF_MODULES
 from tests.support.small_builds import (
+    Command,
     build,
     file_bytes,
     tokenized_recipe,
@@ -25,27 +25,6 @@ from tests.support.traced_artifacts import change_manifest
 COMMANDS = ("build", "check", "inspect")
 #: A batch for which the few packs of these tests are enough.
 ONE_PACK = ("--set", "batch.global_batch_size=1")
-
-
-class Ran(NamedTuple):
-    code: int
-    output: str
-    errors: str
-
-
-class Command:
-    """Runs the command in this process, in a folder with data, a recipe and an artifact."""
-
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capture = capture
-
-    def __call__(self, *arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as exited:
-            main(list(arguments))
-        captured = self._capture.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Ran(int(exited.value.code or 0), captured.out, captured.err)
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +41,13 @@ def template(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     return file_bytes(folder)
 
 
-@pytest.fixture
-def command(
-    template: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
+@pytest.fixture(autouse=True)
+def folder(template: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in template.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
-    return Command(tmp_path, capsys)
+    return tmp_path
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *[[name, "--help"] for name in COMMANDS]])
@@ -160,12 +137,12 @@ def test_json_is_all_there_is_on_standard_output(command: Command, arguments: li
 @pytest.mark.parametrize("options", [[], ["--json"]])
 @pytest.mark.parametrize("output", ["out", "artifact"])
 def test_dry_run_writes_nothing(command: Command, options: list[str], output: str) -> None:
-    before = file_bytes(command.folder)
+    before = file_bytes(Path())
 
     ran = command("build", "recipe.yaml", "--output", output, "--dry-run", *options)
 
     assert (ran.code, ran.errors) == (0, "")
-    assert file_bytes(command.folder) == before
+    assert file_bytes(Path()) == before
     assert not Path("out").exists()
 
 
@@ -330,13 +307,13 @@ def test_mistake_is_one_message_and_exit_code_2(command: Command, arguments: lis
         (Path("artifact") / name).parent.mkdir(parents=True, exist_ok=True)
         (Path("artifact") / name).write_bytes(content)
     next(Path("broken/training").iterdir()).write_bytes(b"")
-    before = _files_but_tokens(command.folder)
+    before = _files_but_tokens(Path())
 
     ran = command(*arguments)
 
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
-    assert _files_but_tokens(command.folder) == before
+    assert _files_but_tokens(Path()) == before
 
 
 def test_plan_that_cannot_be_read(command: Command) -> None:

@@ -14,10 +14,17 @@ from bridgepack.canary.bounds import Bound
 from bridgepack.canary.naming import finding
 from bridgepack.canary.report_records import CanaryReport, LayoutRecord, Measured, PacksRecord
 from bridgepack.canary.targets import open_target
-from bridgepack.cli import main
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.report.canaries import describe_canary, describe_self_test
-from tests.support.small_builds import build, run_cli, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+from tests.support.small_builds import (
+    Command,
+    build,
+    run_cli,
+    tokenized_recipe,
+    tokenized_row,
+    write_json_lines,
+    write_recipe,
+)
 from tests.support.traced_artifacts import restate
 
 
@@ -30,12 +37,6 @@ def recipe(tmp_path: Path, chatml_tokenizer: Path) -> Any:
 @pytest.fixture
 def artifact(tmp_path: Path, recipe: Any) -> Path:
     return Path(build(recipe, tmp_path / "artifact").output)
-
-
-def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as exited:
-        main(["canary", *map(str, arguments)])
-    return int(exited.value.code or 0), capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -72,27 +73,25 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     ],
 )
 def test_mistakes_are_told_and_exit_with_2(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, artifact: Path, arguments: list[str], message: str
+    command: Command, tmp_path: Path, artifact: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.yaml").touch()
 
-    code, told = _run(capsys, *(argument.format(artifact=artifact, folder=tmp_path) for argument in arguments))
+    code, _, told = command("canary", *(argument.format(artifact=artifact, folder=tmp_path) for argument in arguments))
 
     assert code == 2
     assert message in told.replace("\n", " ")
     assert "Traceback" not in told
 
 
-def test_packs_without_a_trained_token_are_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, chatml_tokenizer: Path
-) -> None:
+def test_packs_without_a_trained_token_are_refused(command: Command, tmp_path: Path, chatml_tokenizer: Path) -> None:
     rows = write_json_lines(
         tmp_path / "rows.jsonl", [tokenized_row(5, 6, 7, 8 + index, num_prompt=3) for index in range(9)]
     )
     artifact = build(tokenized_recipe(rows, chatml_tokenizer), tmp_path / "artifact").output
 
-    code, told = _run(capsys, artifact, "--max-tokens", "1")
+    code, _, told = command("canary", artifact, "--max-tokens", "1")
 
     assert code == 2
     assert "--max-tokens 1, so there is no loss to compare." in told
@@ -242,7 +241,7 @@ def test_a_self_test_tells_what_was_missed() -> None:
     ],
 )
 def test_rows_that_are_no_packs_are_refused_before_anything_runs(
-    artifact: Path, capsys: pytest.CaptureFixture[str], column: str, values: list[int], problem: str
+    artifact: Path, command: Command, column: str, values: list[int], problem: str
 ) -> None:
     shard = next((artifact / "training").glob("*.parquet"))
     table = pq.read_table(shard)
@@ -251,7 +250,7 @@ def test_rows_that_are_no_packs_are_refused_before_anything_runs(
     pq.write_table(table.set_column(index, table.schema.field(index), changed), shard)
     restate(artifact)
 
-    code, errors = _run(capsys, artifact)
+    code, _, errors = command("canary", artifact)
 
     assert code == 2
     assert "so it is no pack. `bridgepack check` lists every such row" in errors

@@ -5,21 +5,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from bridgepack.cli import main
 from tests.support.launches import write_launch_recipe
-from tests.support.small_builds import environment
+from tests.support.small_builds import Command, environment
 
 pytest.importorskip("nemo_run")
-
-
-class Ran(NamedTuple):
-    code: int
-    output: str
-    errors: str
 
 
 @pytest.fixture
@@ -31,14 +23,6 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     Path("cluster.yaml").write_text("executor: {kind: local}\n")
     Path("empty.yaml").write_text("")
     return folder
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
-    with pytest.raises(SystemExit) as exited:
-        main(["launch", *arguments])
-    captured = capsys.readouterr()
-    assert isinstance(exited.value.code, int)
-    return Ran(exited.value.code, captured.out, captured.err)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +47,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
     ],
 )
 def test_mistakes_give_one_message_and_leave_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+    folder: Path, command: Command, arguments: tuple[str, ...], message: str
 ) -> None:
     before = sorted(folder.rglob("*"))
-    ran = run(capsys, *arguments)
+    ran = command("launch", *arguments)
 
     assert (ran.code, ran.output) == (2, "")
     assert message in ran.errors
@@ -75,12 +59,12 @@ def test_mistakes_give_one_message_and_leave_nothing(
 
 
 def test_broken_recipe_gives_1_and_never_reaches_nemo_run(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "bridgepack.launch.experiment", raising=False)
     arguments = ("recipe.yaml", "--cluster", "local", "--set", "batch.micro_batch_size=2")
     before = sorted(folder.rglob("*"))
-    ran = run(capsys, *arguments)
+    ran = command("launch", *arguments)
 
     assert ran.code == 1
     assert "error[BP004]: micro-batch-size-not-one" in ran.output
@@ -88,16 +72,16 @@ def test_broken_recipe_gives_1_and_never_reaches_nemo_run(
     assert "bridgepack.launch.experiment" not in sys.modules
     assert sorted(folder.rglob("*")) == before
 
-    content = json.loads(run(capsys, *arguments, "--json").output)
+    content = json.loads(command("launch", *arguments, "--json").output)
     assert content["is_submitted"] is False
     assert content["check"]["summary"]["num_errors"] == 1
 
 
 @pytest.mark.bridge
-def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run(folder: Path, command: Command) -> None:
     before = sorted(folder.rglob("*"))
-    text = run(capsys, "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--set", "packing.seed=3")
-    content = json.loads(run(capsys, "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--json").output)
+    text = command("launch", "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--set", "packing.seed=3")
+    content = json.loads(command("launch", "recipe.yaml", "--cluster", "cluster.yaml", "--dry-run", "--json").output)
 
     assert text.code == 0
     assert "tasks       build on local, check on local, train on local" in text.output
@@ -109,7 +93,7 @@ def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.bridge
 def test_a_launch_that_fails_gives_1_and_the_log(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The data changes between the check and the build, which then finds no row."""
     from nemo_run.config import get_nemorun_home, set_nemorun_home
@@ -119,7 +103,7 @@ def test_a_launch_that_fails_gives_1_and_the_log(
     monkeypatch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
     Path("rows.jsonl").write_text("not json\n")
     try:
-        ran = run(capsys, "recipe.yaml", "--cluster", "local")
+        ran = command("launch", "recipe.yaml", "--cluster", "local")
     finally:
         set_nemorun_home(home)
 
@@ -154,12 +138,10 @@ def test_list_executors_needs_no_nemo_run(folder: Path, tmp_path: Path) -> None:
     assert "executor.tunnel.kind: ssh" in text
 
 
-def test_missing_nemo_run_says_what_to_install(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_nemo_run_says_what_to_install(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr("bridgepack.launch.find_spec", lambda name: None if name == "nemo_run" else find(name))
-    ran = run(capsys, "recipe.yaml", "--cluster", "local")
+    ran = command("launch", "recipe.yaml", "--cluster", "local")
 
     assert (ran.code, ran.output) == (2, "")
     assert 'pip install "bridgepack[launch]"' in ran.errors

@@ -3,45 +3,24 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from bridgepack.cli import main
 from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import recipe_schema
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER
+from tests.support.small_builds import Command
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
 NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")
 
 
-class Ran(NamedTuple):
-    code: int
-    output: str
-    errors: str
-
-
-class Command:
-    """Runs the command in this process, in an empty folder."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self._capture = capture
-
-    def __call__(self, *arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as exited:
-            main(list(arguments))
-        captured = self._capture.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Ran(int(exited.value.code or 0), captured.out, captured.err)
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return Command(capsys)
 
 
 @pytest.mark.parametrize("arguments", [[], ["list"], ["show"], ["new"], ["schema"]])

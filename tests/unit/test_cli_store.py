@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.cli import main
-from tests.support.small_builds import build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
+from tests.support.small_builds import Command, build, file_bytes, tokenized_recipe, tokenized_row, write_json_lines
 
 ROWS = [tokenized_row(*([10 + index] * (2 + index % 9))) for index in range(50)]
 
@@ -21,62 +20,52 @@ def folder(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    output, errors = capsys.readouterr()
-    return int(str(ended.value.code)), output, errors
-
-
-def test_repack(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repack(folder: Path, command: Command) -> None:
     size = "packing.packed_sequence_size=64"
     before = file_bytes(folder)
-    code, output, _ = _run(capsys, "repack", "artifacts/out", "--set", size, "--dry-run")
+    code, output, _ = command("repack", "artifacts/out", "--set", size, "--dry-run")
     assert (code, output.splitlines()[0]) == (0, "would do: pack the sequences of artifacts/out anew")
-    assert (
-        json.loads(_run(capsys, "repack", "artifacts/out", "--set", size, "--dry-run", "--json")[1])["is_built"]
-        is False
-    )
+    assert json.loads(command("repack", "artifacts/out", "--set", size, "--dry-run", "--json")[1])["is_built"] is False
     assert file_bytes(folder) == before
 
-    code, output, errors = _run(capsys, "repack", "artifacts/out", "--set", size, "--output", "artifacts/64")
+    code, output, errors = command("repack", "artifacts/out", "--set", size, "--output", "artifacts/64")
 
     assert (code, errors) == (0, "")
     assert output.startswith("Built artifacts/64\n")
     assert "1 of 1 input ranges were tokenised before" in output
-    code, output, _ = _run(capsys, "repack", "artifacts/out", "--set", size, "--output", "artifacts/64", "--json")
+    code, output, _ = command("repack", "artifacts/out", "--set", size, "--output", "artifacts/64", "--json")
     assert json.loads(output)["was_built_before"] is True
 
 
-def test_repack_that_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, output, errors = _run(capsys, "repack", "artifacts/out", "--set", "data.max_row_bytes=7")
+def test_repack_that_is_refused(folder: Path, command: Command) -> None:
+    code, output, errors = command("repack", "artifacts/out", "--set", "data.max_row_bytes=7")
 
     assert (code, output) == (2, "")
     assert errors.startswith("error: data.max_row_bytes would be changed, which makes other tokens;")
 
 
-def test_store_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, output, _ = _run(capsys, "store", "list")
+def test_store_commands(folder: Path, command: Command) -> None:
+    code, output, _ = command("store", "list")
     assert (code, "1 ranges, 50 sequences" in output, "(is there): 1 ranges" in output) == (0, True, True)
-    assert json.loads(_run(capsys, "store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
-    code, output, _ = _run(capsys, "store", "verify", "--workers", "1")
+    assert json.loads(command("store", "list", "--json")[1])["tokenizations"][0]["num_sequences"] == 50
+    code, output, _ = command("store", "verify", "--workers", "1")
     assert (code, "1 files verified, 0 broken" in output) == (0, True)
-    code, output, _ = _run(capsys, "store", "prune", "--max-size", "0K", "--dry-run")
+    code, output, _ = command("store", "prune", "--max-size", "0K", "--dry-run")
     assert (code, output.startswith("would remove 1 files")) == (0, True)
     assert len(list(folder.rglob("*.tokens"))) == 1
-    code, output, _ = _run(capsys, "store", "prune", "--unused", "--older-than", "1d", "--json")
+    code, output, _ = command("store", "prune", "--unused", "--older-than", "1d", "--json")
     assert (code, json.loads(output)["removed"]) == (0, [])
 
 
-def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, command: Command) -> None:
     (path,) = folder.rglob("*.tokens")
     path.write_bytes(path.read_bytes()[:-1])
 
-    code, output, _ = _run(capsys, "store", "verify", "--workers", "1")
+    code, output, _ = command("store", "verify", "--workers", "1")
     assert (code, "it is cut off, or no token file" in output, path.exists()) == (1, True, True)
-    code, output, _ = _run(capsys, "store", "verify", "--remove", "--workers", "1")
+    code, output, _ = command("store", "verify", "--remove", "--workers", "1")
     assert (code, "They were removed" in output, path.exists()) == (1, True, False)
-    assert _run(capsys, "store", "verify", "--workers", "1")[0] == 0
+    assert command("store", "verify", "--workers", "1")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -94,8 +83,8 @@ def test_broken_file_is_a_finding_until_it_is_removed(folder: Path, capsys: pyte
         (("repack", "nowhere"), "'nowhere' does not exist."),
     ],
 )
-def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-    code, output, errors = _run(capsys, *arguments)
+def test_mistakes(folder: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
+    code, output, errors = command(*arguments)
 
     assert (code, output) == (2, "")
     assert errors.startswith("error: ")
@@ -103,11 +92,9 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: t
     assert errors.count("\n") == 1
 
 
-def test_store_named_by_the_environment(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_named_by_the_environment(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRIDGEPACK_STORE", str(folder / "shared"))
 
-    code, _, errors = _run(capsys, "store", "list")
+    code, _, errors = command("store", "list")
 
     assert (code, "shared' does not exist" in errors) == (2, True)

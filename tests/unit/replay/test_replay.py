@@ -7,14 +7,13 @@ import pytest
 from bridgepack.bridge.replay_settings import evaluation_schedule, replay_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
-from bridgepack.records import RowBatch, RunConfig
-from bridgepack.replay.collate import CollateSettings, predict_batch
+from bridgepack.records import RunConfig
 from bridgepack.replay.evaluation import EvaluationSchedule
-from bridgepack.replay.order import FILLER, PackOrder, Sighting, replay_order
-from bridgepack.replay.rows import ShardIndex, ShardRow, trained_runtime_tokens
+from bridgepack.replay.order import FILLER, PackOrder, replay_order
+from bridgepack.replay.rows import ShardIndex, ShardRow
 from bridgepack.replay.settings import ReplaySettings
-from bridgepack.replay.topology import RankCoordinates, Topology
-from bridgepack.replay.torch_random import shuffled_epochs, torch_permutation
+from bridgepack.replay.topology import Topology
+from bridgepack.replay.torch_random import torch_permutation
 
 TWO_RANKS = Topology(world_size=2)
 RECIPE: dict[str, Any] = {
@@ -55,28 +54,9 @@ def _run(**changes: Any) -> RunConfig:
     return RunConfig(values=values, is_complete=False, place="run.yaml")
 
 
-@pytest.mark.parametrize(
-    ("size", "seed", "expected"),
-    [(5, 1234, [0, 4, 2, 1, 3]), (1, 7, [0]), (0, 7, []), (5, 2**32 + 1234, [0, 4, 2, 1, 3])],
-)
-def test_permutation_is_torch_s(size: int, seed: int, expected: list[int]) -> None:
-    assert torch_permutation(size, seed).tolist() == expected
-
-
 def test_permutation_refuses_what_torch_draws_otherwise() -> None:
     with pytest.raises(ConfigError, match="num_packs is 214748364; allowed: below"):
         torch_permutation(214748364, 0)
-
-
-def test_shuffled_epochs_repeat_every_row_before_the_next() -> None:
-    rows = shuffled_epochs(4, 10, seed=1234)
-
-    assert sorted(rows[:4].tolist()) == sorted(rows[4:8].tolist()) == [0, 1, 2, 3]
-    assert len(rows) == 10
-    np.random.seed(1234)
-    first = np.arange(4)
-    np.random.shuffle(first)
-    assert rows[:4].tolist() == first.tolist()
 
 
 def test_no_global_generator_is_touched() -> None:
@@ -84,21 +64,6 @@ def test_no_global_generator_is_touched() -> None:
     _packs(replay_order(_settings(max_samples=7)), 1, 2, 3)
 
     assert np.random.get_state(legacy=False)["state"]["key"].tolist() == before
-
-
-def _ranks_of_the_second_copy(topology: Topology) -> list[int]:
-    return [rank for rank in range(topology.world_size) if topology.data_parallel_rank_of(rank) == 1]
-
-
-def test_ranks_count_tensor_context_data_pipeline() -> None:
-    topology = Topology(
-        world_size=16, tensor_model_parallel_size=2, pipeline_model_parallel_size=2, context_parallel_size=2
-    )
-
-    assert topology.data_parallel_size == 2
-    assert topology.coordinates_of(13) == RankCoordinates(tensor=1, context=0, data=1, pipeline=1)
-    assert _ranks_of_the_second_copy(topology) == [4, 5, 6, 7, 12, 13, 14, 15]
-    assert _ranks_of_the_second_copy(replace(topology, pipeline_before_data=True)) == list(range(8, 16))
 
 
 @pytest.mark.parametrize(
@@ -121,28 +86,9 @@ def test_unknown_ranks_are_refused() -> None:
         replay_order(_settings()).packs_at(1, -1)
 
 
-def test_before_0_6_packs_come_in_file_order_and_the_rest_is_left_out() -> None:
-    order = replay_order(_settings(version="0.5.1"))
-
-    assert _packs(order, 1, 2, 3) == [[[0], [1]], [[2], [3]], [[0], [1]]]
-
-
-def test_before_0_6_a_resumed_run_skips_the_head_of_every_epoch() -> None:
-    order = replay_order(_settings(version="0.4.2", resume_step=1, num_packs=7))
-
-    assert _packs(order, 2, 3, 4) == [[[2], [3]], [[4], [5]], [[2], [3]]]
-
-
 def test_before_0_6_a_run_resumed_near_the_end_of_an_epoch_waits_forever() -> None:
     with pytest.raises(ConfigError, match=r"0\.5\.1 waits forever with 4 of 5 packs consumed"):
         replay_order(_settings(version="0.5.1", resume_step=2))
-
-
-def test_since_0_6_every_epoch_has_its_own_order() -> None:
-    order = replay_order(_settings())
-    first, second = torch_permutation(5, 1234).tolist(), torch_permutation(5, 1235).tolist()
-
-    assert _packs(order, 1, 2, 3) == [[[first[0]], [first[1]]], [[first[2]], [first[3]]], [[second[0]], [second[1]]]]
 
 
 def test_a_last_batch_is_filled_up() -> None:
@@ -150,26 +96,6 @@ def test_a_last_batch_is_filled_up() -> None:
 
     assert _packs(order, 3) == [[[3], [FILLER]]]
     assert order.filler_pack == 4
-
-
-def test_micro_batches_are_consecutive_packs_of_a_rank() -> None:
-    order = replay_order(_settings(num_packs=8, global_batch_size=8, micro_batch_size=2, version="0.5.1"))
-
-    assert [batch.tolist() for batch in order.micro_batches_at(1, 1)] == [[1, 3], [5, 7]]
-
-
-def test_a_limited_dataset_is_shuffled_beforehand() -> None:
-    rows = shuffled_epochs(5, 8, seed=1234)
-    order = replay_order(_settings(version="0.5.1", max_samples=8))
-
-    assert _packs(order, 2) == [[[rows[2]], [rows[3]]]]
-    assert replay_order(_settings(max_samples=8)).filler_pack == rows[-1]
-
-
-def test_resuming_changes_nothing_since_0_6() -> None:
-    whole = replay_order(_settings(num_packs=9))
-
-    assert _packs(replay_order(_settings(num_packs=9, resume_step=6)), 7, 8, 9) == _packs(whole, 7, 8, 9)
 
 
 def test_single_goes_through_the_packs_once() -> None:
@@ -188,27 +114,6 @@ def test_single_with_the_rest_can_leave_a_rank_without_rows() -> None:
         order.packs_at(3, 1)
 
 
-def test_cyclic_takes_the_epoch_for_a_seed_and_each_rank_its_own_part() -> None:
-    order = replay_order(_settings(loader="cyclic", num_packs=6, seed=99))
-    first = torch_permutation(3, 0)
-
-    assert _packs(order, 1, 2, 3) == [[[place], [3 + place]] for place in first.tolist()]
-    assert order.packs_at(4, 0).tolist() == torch_permutation(3, 1)[:1].tolist()
-
-
-def test_cyclic_without_sharding_lets_ranks_drift_apart() -> None:
-    """7 packs on 4 ranks: three ranks get two packs in the first pass, the last gets one and begins epoch 1."""
-    settings = _settings(
-        loader="cyclic", data_sharding=False, num_packs=7, topology=Topology(world_size=4), global_batch_size=4
-    )
-    zero, one = torch_permutation(7, 0).tolist(), torch_permutation(7, 1).tolist()
-
-    assert _packs(replay_order(settings), 1, 2) == [
-        [[zero[0]], [zero[1]], [zero[2]], [zero[3]]],
-        [[zero[4]], [zero[5]], [zero[6]], [one[3]]],
-    ]
-
-
 def test_a_growing_batch_takes_fewer_micro_batches_at_first() -> None:
     settings = _settings(version="0.4.2", loader="single", num_packs=40, global_batch_size=6, ramp_up=(2, 2, 8))
     order = replay_order(settings)
@@ -217,25 +122,6 @@ def test_a_growing_batch_takes_fewer_micro_batches_at_first() -> None:
     assert order.packs_at(5, 1).tolist() == [15, 17, 19]
     resumed = replay_order(replace(settings, resume_step=3))
     assert _packs(resumed, 4, 5) == _packs(order, 4, 5)
-
-
-def test_steps_of_a_pack() -> None:
-    order = replay_order(_settings(version="0.5.1", num_steps=4, num_packs=9, global_batch_size=4))
-
-    assert list(order.steps_of(6)) == [
-        Sighting(step=2, data_parallel_rank=0, micro_batch=1, position=0, is_filler=False),
-        Sighting(step=4, data_parallel_rank=0, micro_batch=1, position=0, is_filler=False),
-    ]
-    assert list(order.steps_of(8)) == []
-    assert len(list(order.steps_of(6, last_step=3))) == 1
-    assert list(replay_order(replace(order.settings, resume_step=4)).steps_of(6)) == []
-
-
-def test_a_filler_is_seen_as_one() -> None:
-    order = replay_order(_settings(drop_last=False, num_steps=3))
-
-    fillers = [sighting for sighting in order.steps_of(4) if sighting.is_filler]
-    assert fillers == [Sighting(step=3, data_parallel_rank=1, micro_batch=0, position=0, is_filler=True)]
 
 
 def test_questions_that_have_no_answer() -> None:
@@ -248,24 +134,6 @@ def test_questions_that_have_no_answer() -> None:
         list(order.steps_of(5))
     with pytest.raises(ConfigError, match="last_step is not given"):
         list(replay_order(_settings()).steps_of(0))
-
-
-def test_trained_tokens_are_those_that_the_collate_leaves() -> None:
-    batch = RowBatch(
-        shard="a",
-        first_row=0,
-        input_ids=np.array([5, 6, 2, 7, 8, 9, 2, 2]),
-        token_offsets=np.array([0, 6, 8]),
-        loss_mask=np.array([1, 1, 1, 0, 1, 1, 1, 1]),
-        mask_offsets=np.array([0, 6, 8]),
-        seq_start_id=np.array([0, 3, 0]),
-        start_offsets=np.array([0, 2, 3]),
-    )
-    settings = CollateSettings(packed_sequence_size=8, pad_seq_to_mult=1, eos_token_id=2, pad_to_max_length=True)
-
-    counts = trained_runtime_tokens(batch, 2)
-    assert counts.tolist() == [3, 0]
-    assert predict_batch([batch.row(0), batch.row(1)], settings).loss_mask.sum(axis=1).tolist() == [3, 0]
 
 
 def test_shards_count_in_the_order_of_their_names() -> None:
@@ -317,12 +185,6 @@ def test_settings_that_the_host_refuses(changes: dict[str, Any], message: str) -
 def test_runs_that_do_not_get_to_a_first_step(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replay_order(_settings(**changes))
-
-
-def test_evaluation_may_have_fewer_packs_than_a_batch_where_the_loader_takes_them() -> None:
-    settings = _settings(num_packs=3, global_batch_size=4, loader="cyclic", is_evaluation=True)
-
-    assert len(replay_order(settings).packs_at(1, 0)) == 2
 
 
 def test_settings_of_a_recipe() -> None:
