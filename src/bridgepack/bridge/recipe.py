@@ -16,6 +16,7 @@ from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
+from bridgepack.rules.engine.context import NO_PACKS
 
 _PACK_PATHS = frozenset(
     {
@@ -29,8 +30,14 @@ _TEXT_DATASET, _DIRECT_DATASET = "GPTSFTDatasetConfig", "DirectHFSFTDatasetConfi
 _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 #: How rows are loaded, whatever they hold; kept from the base.
 _LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
-#: What the host works out from files that are not looked at here.
-_NOT_SAID = frozenset({"dataset.source", "dataset.validation_source", "dataset.test_source"})
+#: What follows from the number of packs.
+_LENGTH = ("train.num_epochs", "train.train_iters")
+_NO_MODEL = (
+    "the model's own settings are not known here; name a recipe of Megatron-Bridge in model.name, or check the "
+    "ConfigContainer"
+)
+_FROM_FILES = "Megatron-Bridge works it out from the data; check the ConfigContainer"
+_NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
 
 def config_of_recipe(
@@ -54,7 +61,7 @@ def config_of_recipe(
         artifact = Path(recipe.artifact)
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    unknown = set() if "model" in values else {"model"}
+    unknown = dict(_NOT_SAID) if "model" in values else {**_NOT_SAID, "model": _NO_MODEL}
     user_paths: dict[str, str] = {}
     for setting in settings.values():
         is_override = setting.field.startswith(f"{OVERRIDES}.")
@@ -69,10 +76,14 @@ def config_of_recipe(
         _write(values, setting.path, setting.value)
     if recipe.packing.mode == "offline":
         unknown |= _put_pack_paths(values, artifact, settings)
+        if packs is None and recipe.schedule.train_iters is None:
+            unknown |= dict.fromkeys(_LENGTH, NO_PACKS)
+            for path in _LENGTH:
+                values["train"].pop(path.rpartition(".")[2], None)
     config = RunConfig(
         values=values,
         is_complete=is_newest,
-        unknown=frozenset(unknown | _NOT_SAID),
+        unknown=unknown if is_newest else {},
         place=place or recipe.name,
         user_paths=user_paths,
         ignored=recipe.ignore,
@@ -133,21 +144,21 @@ def _write(values: dict[str, Any], path: str, value: Any) -> None:
     put(values, path, as_held(path, value))
 
 
-def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> set[str]:
-    """Write where packs lie, but for what overrides say, and return the paths that are not known."""
+def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dict[str, Setting]) -> dict[str, str]:
+    """Write where packs lie, but for what overrides say, and return the paths that are not known, and why."""
     dataset = values["dataset"]
     found: dict[str, Any] = {}
     if artifact is not None:
         paths = paths_of_artifact(artifact, has_validation=dataset["do_validation"])
         found = {"dataset.dataset_root": str(artifact), **{f"{SPECS}.{name}": path for name, path in paths.items()}}
-    unknown = set()
+    unknown = {}
     for path in _PACK_PATHS:
         if path in settings and settings[path].field.startswith(f"{OVERRIDES}."):
             continue
         if path in found:
             put(values, path, found[path])
         else:
-            unknown.add(path)
+            unknown[path] = NO_PACKS if artifact is None else "the packs do not tell it"
             holder = dataset if path == "dataset.dataset_root" else dataset["offline_packing_specs"]
             holder.pop(path.rpartition(".")[2], None)
     return unknown

@@ -38,10 +38,10 @@ def build_recipe(
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
-        print_json(result.summary()) if as_json else echo(describe_build(result))
+        print_json(result.summary()) if as_json else echo(describe_build(result, loaded))
         return CLEAN
     if not as_json:
-        echo(describe_build(result) + "\n")
+        echo(describe_build(result, loaded) + "\n")
     return _check_built(recipe, overrides, result, num_workers=chosen.num_workers, as_json=as_json)
 
 

@@ -24,13 +24,18 @@ class RunConfig:
     world_size: int | None = None  #: number of GPUs, where the settings state it
     #: (field of the user's file, path on this machine or pattern) that a build of the packs reads
     inputs: tuple[tuple[str, str], ...] = ()
-    #: paths of a complete config that are not known here where they are absent, with all below them
-    unknown: frozenset[str] = frozenset()
+    #: path of a complete config that is not known here where it is absent, with all below it -> what would tell it
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     def is_whole_at(self, path: str) -> bool:
         """Say whether an absent value at a path means that the host has no such field."""
+        return self.is_complete and self.why_unknown(path) is None
+
+    def why_unknown(self, path: str) -> str | None:
+        """Return what would tell a value that is not known here; None where that is not said."""
         parts = path.split(".")
-        return self.is_complete and not any(".".join(parts[:end]) in self.unknown for end in range(1, len(parts) + 1))
+        above = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+        return next((self.unknown[name] for name in above if name in self.unknown), None)
 
     def user_path(self, path: str) -> str:
         """Return the user's own name of a path."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
-from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord
+from bridgepack.records import LOSS_CURES, TRAIN, Drop, LostContent, Manifest, SplitRecord
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
@@ -23,8 +26,13 @@ _BAR_WIDTH = 40
 _STRIP_WIDTH = 72
 
 
-def describe_build(result: BuildResult) -> str:
-    """Return the summary of a build: what came in, what was packed, what was dropped and why, and where it is."""
+def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
+    """Return the summary of a build: what came in, what was packed, what was dropped and why, where it is, how it runs.
+
+    Args:
+        result: of the build.
+        recipe: of the run; by default that of the manifest, whose batch may be another where nothing was built.
+    """
     if result.was_built_before:
         head = f"Already built, nothing to do: {result.output}"
     else:
@@ -34,7 +42,27 @@ def describe_build(result: BuildResult) -> str:
         elif result.replaced_fingerprint is not None:
             head += f" (replaced the artifact {result.replaced_fingerprint[:12]})"
     summary = describe_manifest(result.manifest, result.output)
-    return "\n".join([printable(head), "", summary, *map(printable, _describe_work(result))])
+    recipe = recipe or SFTRecipe.from_mapping(json.loads(json.dumps(result.manifest.recipe)))
+    lines = [*_describe_work(result), *_describe_run(result, recipe)]
+    return "\n".join([printable(head), "", summary, *map(printable, lines)])
+
+
+def _describe_run(result: BuildResult, recipe: SFTRecipe) -> Iterator[str]:
+    """Yield how many steps a run of the recipe takes over the packs, and whether it can begin."""
+    num_packs = {split.name: split.statistics.num_packs for split in result.manifest.splits}
+    settings = host_settings(recipe, packs=Packs(folder=str(result.output), num_packs=num_packs))
+    values = {setting.path: setting.value for setting in settings}
+    packs, batch, steps = num_packs[TRAIN], values["train.global_batch_size"], values["train.train_iters"]
+    yield ""
+    yield (
+        f"run: {packs:,} packs, {batch:,} a step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "
+        f"{steps * batch / packs:,.1f} epochs"
+    )
+    if packs < batch:
+        yield (
+            f"warning: training cannot start: {packs:,} packs < global batch {batch:,}. Set batch.global_batch_size to "
+            f"at most {packs:,}."
+        )
 
 
 def _describe_work(result: BuildResult) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _build(arguments: Sequence[str] | None) -> int:
     result = built(assignment)
     place = ArtifactPlace(path=str(result.output.absolute()), fingerprint=result.manifest.fingerprint)
     assignment.run_folder.write_artifact(place)
-    say(describe_build(result))
+    say(describe_build(result, assignment.recipe))
     return SUCCEEDED
 
 

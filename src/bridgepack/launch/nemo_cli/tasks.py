@@ -38,7 +38,7 @@ def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) 
     from bridgepack.api import build as build_artifact
     from bridgepack.report.terminal import describe_build
 
-    say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers)))
+    say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers), recipe))
 
 
 @_task

@@ -39,7 +39,8 @@ class Settings:
             return found
         config, section = self.loaded, path.partition(".")[0]
         if not config.is_whole_at(path):
-            raise CannotJudgeError(f"{config.place} does not state {config.user_path(path)}")
+            reason = config.why_unknown(path)
+            raise CannotJudgeError(reason or f"{config.place} does not state {config.user_path(path)}")
         if section in _ALWAYS_SAVED and section not in config.values:
             raise CannotJudgeError(f"{config.place} has no section {section}")
         return None
