@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from bridgepack.cli import main
 from bridgepack.proof.trace.schedule import ranks_by_copy
 from bridgepack.replay.order import replay_order
 from bridgepack.replay.settings import ReplaySettings
 from bridgepack.replay.topology import Topology
-from tests.support.small_builds import Row, chat_row, write_json_lines
+from tests.support.small_builds import Command, Row, chat_row, write_json_lines
 from tests.support.traced_artifacts import change_shard
 
 _RECIPE = """\
@@ -44,18 +43,16 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Run:
     """Return what runs the command in a folder of its own, asserts its exit code and returns what it printed."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: object, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as exited:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert int(exited.value.code or 0) == code, printed.err
-        return printed.out
+    def printed(*arguments: object, code: int = 0) -> str:
+        ran = command(*arguments)
+        assert ran.code == code, ran.errors
+        return ran.output
 
-    return command
+    return printed
 
 
 @pytest.fixture

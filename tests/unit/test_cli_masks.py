@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bridgepack.cli import main
-from tests.support.small_builds import chat_row, tokenized_recipe, with_changes, write_json_lines, write_recipe
+from tests.support.small_builds import Command, chat_row, tokenized_recipe, with_changes, write_json_lines, write_recipe
 
 #: The user's turns are in generation blocks, too.
 WRONG = """\
@@ -36,16 +35,11 @@ def wrong(tmp_path: Path) -> str:
     return f"tokenizer.chat_template={tmp_path / 'wrong.jinja'}"
 
 
-def _run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main([str(argument) for argument in arguments])
-    return int(exited.value.code or 0)
+def test_masks_that_agree(recipe: Path, command: Command) -> None:
+    ran = command("masks", recipe)
+    assert ran.code == 0
 
-
-def test_masks_that_agree(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("masks", recipe) == 0
-
-    assert capsys.readouterr().out.splitlines() == [
+    assert ran.output.splitlines() == [
         f"{recipe}: a sample of the rows, seed 0, 4 of 4",
         "  4 sequences; so many judged by so many derivations: 4 by 2",
         "  incremental rendering  judged 4",
@@ -55,10 +49,10 @@ def test_masks_that_agree(recipe: Path, capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_masks_that_disagree(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("masks", recipe, "--all", "--limit", 2, "--set", wrong) == 1
-
-    lines = capsys.readouterr().out.splitlines()
+def test_masks_that_disagree(recipe: Path, wrong: str, command: Command) -> None:
+    ran = command("masks", recipe, "--all", "--limit", 2, "--set", wrong)
+    assert ran.code == 1
+    lines = ran.output.splitlines()
     assert lines[0].endswith(": every row, 4 of 4")
     heading = lines.index(f"other-turn-trained: {recipe.parent / 'chats.jsonl'} row 1, message 1 (training)")
     assert "against it: incremental rendering, boundary markers" in lines[heading + 1]
@@ -69,29 +63,30 @@ def test_masks_that_disagree(recipe: Path, wrong: str, capsys: pytest.CaptureFix
     assert lines[-1] == "masks disagree: 4 of 4 sequences with findings"
 
 
-def test_masks_as_json(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("masks", recipe, "--sample", 1, "--json", "--set", wrong) == 1
+def test_masks_as_json(recipe: Path, wrong: str, command: Command) -> None:
+    ran = command("masks", recipe, "--sample", 1, "--json", "--set", wrong)
+    assert ran.code == 1
 
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(ran.output)
     assert report["outcome"] == "disagree"
     assert report["num_rows_read"] == 1
     assert report["findings"][0]["finding"]["derivations"] == ["incremental rendering", "boundary markers"]
     assert report["derivations"][0]["name"] == "generation blocks"
 
 
-def test_no_finding_is_shown_with_limit_0(recipe: Path, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("masks", recipe, "--limit", 0, "--set", wrong) == 1
-
-    output = capsys.readouterr().out
+def test_no_finding_is_shown_with_limit_0(recipe: Path, wrong: str, command: Command) -> None:
+    ran = command("masks", recipe, "--limit", 0, "--set", wrong)
+    assert ran.code == 1
+    output = ran.output
     assert "⟦" not in output
     assert "... and 4 more findings" in output
 
 
-def test_nothing_to_judge(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_judge(recipe: Path, command: Command) -> None:
     write_json_lines(recipe.parent / "chats.jsonl", [{"messages": []}])
-    assert _run("masks", recipe) == 2
-
-    output = capsys.readouterr().out
+    ran = command("masks", recipe)
+    assert ran.code == 2
+    output = ran.output
     assert "gave no sequence: empty_conversation 1" in output
     assert output.endswith("not compared: none of 0 sequences could be judged\n")
 
@@ -114,13 +109,13 @@ def test_mistakes(
     arguments: tuple[str, ...],
     message: str,
     recipe: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(recipe.parent)
-    assert _run("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments)) == 2
+    ran = command("masks", *(recipe if argument == "RECIPE" else argument for argument in arguments))
+    assert ran.code == 2
 
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert message in captured.err
+    assert ran.output == ""
+    assert ran.errors.startswith("error: ")
+    assert message in ran.errors

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
+<<<<<<< HEAD
 from bridgepack.cli import main
 from tests.support.traced_artifacts import build_traced, change_shard, restate
+=======
+from tests.support.small_builds import Command
+from tests.support.traced_artifacts import build_traced, change_shard
+>>>>>>> s19-t
 
 
 @pytest.fixture(scope="module")
@@ -15,16 +20,10 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, chatml_tokenizer: Path) -
     return build_traced(tmp_path_factory.mktemp("traced"), chatml_tokenizer)
 
 
-def _run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main([str(argument) for argument in arguments])
-    return int(exited.value.code or 0)
-
-
-def test_trace_of_a_step(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("trace", artifact, "--step", 2, "--rank", 1) == 0
-
-    lines = capsys.readouterr().out.splitlines()
+def test_trace_of_a_step(artifact: Path, command: Command) -> None:
+    ran = command("trace", artifact, "--step", 2, "--rank", 1)
+    assert ran.code == 0
+    lines = ran.output.splitlines()
     assert lines[0] == "training step 2 of 3, epoch 2, 4 data-parallel ranks on 4 GPUs"
     assert lines[2:4] == ["rank 1: 1 packs, 12 trained tokens", "data-parallel rank 1 (rank 1)"]
     assert lines[4].split()[:5] == ["micro", "batch", "0", "pack", lines[4].split()[4]]
@@ -32,32 +31,37 @@ def test_trace_of_a_step(artifact: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[5].endswith(", 6 tokens, 6 trained")
 
 
-def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("trace", artifact, "--pack", 3, "--context", 2) == 0
-    pack = capsys.readouterr().out
+def test_trace_of_a_pack_and_of_a_source_row(artifact: Path, command: Command) -> None:
+    ran = command("trace", artifact, "--pack", 3, "--context", 2)
+    assert ran.code == 0
+    pack = ran.output
     assert pack.startswith(f"training pack 3 of {artifact} (training/shard-00000-of-00001.idx.parquet row 3)\nread ")
     assert "context rank 1: 8 tokens, " in pack
     assert "⟦" in pack
 
-    assert _run("trace", artifact, "--source", "rows.jsonl:5") == 0
-    assert "dropped from training: over_long: 39 runtime tokens; at most 16" in capsys.readouterr().out
-    assert _run("trace", artifact, "--source", "rows.jsonl:9") == 0
-    assert "not in the artifact: it is a blank line, which is no row" in capsys.readouterr().out
+    ran = command("trace", artifact, "--source", "rows.jsonl:5")
+    assert ran.code == 0
+    assert "dropped from training: over_long: 39 runtime tokens; at most 16" in ran.output
+    ran = command("trace", artifact, "--source", "rows.jsonl:9")
+    assert ran.code == 0
+    assert "not in the artifact: it is a blank line, which is no row" in ran.output
 
 
-def test_trace_as_json(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("trace", artifact, "--source", "rows.jsonl:1", "--json") == 0
-    (placement,) = json.loads(capsys.readouterr().out)["placements"]
+def test_trace_as_json(artifact: Path, command: Command) -> None:
+    ran = command("trace", artifact, "--source", "rows.jsonl:1", "--json")
+    assert ran.code == 0
+    (placement,) = json.loads(ran.output)["placements"]
     seen = placement["schedule"]["seen"][0]
 
-    assert _run("trace", artifact, "--step", seen["step"], "--rank", seen["global_ranks"][0], "--json") == 0
-    trace = json.loads(capsys.readouterr().out)
+    ran = command("trace", artifact, "--step", seen["step"], "--rank", seen["global_ranks"][0], "--json")
+    assert ran.code == 0
+    trace = json.loads(ran.output)
     packs = [pack for part in trace["batches"][0]["ranks"][0]["micro_batches"] for pack in part]
     assert placement["pack"] in [pack["pack"] for pack in packs]
     assert 1 in [sequence["row"] for pack in packs for sequence in pack["sequences"]]
 
 
-def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, command: Command) -> None:
     recipe = {
         "name": "wide",
         "data": {"train": "rows.jsonl"},
@@ -67,8 +71,9 @@ def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, capsy
         "batch": {"global_batch_size": 2},
     }
     (tmp_path / "wide.yaml").write_text(json.dumps(recipe))
-    assert _run("trace", artifact, "--recipe", tmp_path / "wide.yaml", "--step", 3) == 0
-    assert capsys.readouterr().out.startswith("training step 3 of 3, epoch 1, 2 data-parallel ranks on 2 GPUs")
+    ran = command("trace", artifact, "--recipe", tmp_path / "wide.yaml", "--step", 3)
+    assert ran.code == 0
+    assert ran.output.startswith("training step 3 of 3, epoch 1, 2 data-parallel ranks on 2 GPUs")
 
     config = {
         "_target_": "megatron.bridge.training.config.ConfigContainer",
@@ -89,10 +94,12 @@ def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, capsy
         },
     }
     (tmp_path / "run.yaml").write_text(json.dumps(config))
-    assert _run("trace", artifact, "--recipe", tmp_path / "run.yaml", "--world-size", 4, "--step", 3) == 0
-    assert "2 data-parallel ranks on 4 GPUs" in capsys.readouterr().out
-    assert _run("trace", artifact, "--recipe", artifact, "--step", 3) == 2
-    assert "an artifact; allowed: a recipe" in capsys.readouterr().err
+    ran = command("trace", artifact, "--recipe", tmp_path / "run.yaml", "--world-size", 4, "--step", 3)
+    assert ran.code == 0
+    assert "2 data-parallel ranks on 4 GPUs" in ran.output
+    ran = command("trace", artifact, "--recipe", artifact, "--step", 3)
+    assert ran.code == 2
+    assert "an artifact; allowed: a recipe" in ran.errors
 
 
 @pytest.mark.parametrize(
@@ -104,55 +111,49 @@ def test_trace_of_a_recipe_and_of_a_config(artifact: Path, tmp_path: Path, capsy
         (("--rank", "1", "--pack", "1"), "--rank needs --step"),
         (("--step", "0"), "'0' is not a whole number of at least 1."),
         (("--step", "1_0"), "'1_0' is not a whole number of at least 1."),
-        (("--step", "4"), "--step is 4; allowed: 1 to 3"),
-        (("--step", "1", "--rank", "9"), "rank is 9; allowed: 0 to 3"),
         (("--step", "1", "--world-size", "3"), "train.global_batch_size is 4; allowed: multiples of"),
         (("--step", "1", "--bridge-version", "0.1"), "0.1"),
         (("--step", "1", "--bridge-version", "new"), "new"),
         (("--step", "1", "--set", "batch.size=3"), "batch.size"),
         (("--step", "1", "--recipe", "no-such.yaml"), "no-such.yaml"),
-        (("--source", "rows.jsonl"), "allowed: FILE:ROW"),
-        (("--source", "row.jsonl:1"), "the artifact was not made of it"),
-        (("--step", "1", "--split", "validation"), "has: training"),
     ],
 )
-def test_mistakes_of_trace(
-    artifact: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    assert _run("trace", artifact, *arguments) == 2
+def test_mistakes_of_trace(artifact: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
+    ran = command("trace", artifact, *arguments)
+    assert ran.code == 2
 
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert printed.out == ""
+    assert message in ran.errors
+    assert ran.output == ""
 
 
-def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("verify", artifact) == 0
-    printed = capsys.readouterr().out
+def test_verify_says_what_differs_and_why(artifact: Path, tmp_path: Path, command: Command) -> None:
+    ran = command("verify", artifact)
+    assert ran.code == 0
+    printed = ran.output
     assert printed.startswith(f"{artifact}: a sample of the packs, seed 0, from the sources\n")
     assert printed.endswith("verified: 6 of 6 packs compared with the sources\n")
 
     shutil.copytree(artifact, tmp_path / "copy")
     change_shard(tmp_path / "copy", 4, "input_ids", 8, 17)
-    assert _run("verify", tmp_path / "copy", "--sample", 1, "--seed", 3) == 1
-    printed = capsys.readouterr().out
+    ran = command("verify", tmp_path / "copy", "--sample", 1, "--seed", 3)
+    assert ran.code == 1
+    printed = ran.output
     assert "first difference: training pack 4 (training/shard-00000-of-00001.idx.parquet row 4), sequence 1" in printed
     assert "  column   input_ids, token 1 of the sequence\n  artifact 17\n  sources  5\n" in printed
     assert "  cause    artifact changed: training/shard-00000-of-00001.idx.parquet is not the file" in printed
 
-    assert _run("verify", tmp_path / "copy", "--all", "--json", "--workers", 1) == 1
-    found = json.loads(capsys.readouterr().out)
+    ran = command("verify", tmp_path / "copy", "--all", "--json", "--workers", 1)
+    assert ran.code == 1
+    found = json.loads(ran.output)
     assert (found["outcome"], found["mode"], found["num_packs_different"]) == ("differs", "all", 1)
 
 
-def test_verify_without_sources_says_so(
-    tmp_path: Path, chatml_tokenizer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_without_sources_says_so(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
     artifact = build_traced(tmp_path, chatml_tokenizer)
     (tmp_path / "rows.jsonl").unlink()
-    assert _run("verify", artifact) == 2
-
-    printed = capsys.readouterr().out
+    ran = command("verify", artifact)
+    assert ran.code == 2
+    printed = ran.output
     assert f"data.train is '{tmp_path / 'rows.jsonl'}'; there is no such file" in printed
     assert printed.endswith(
         "not verified: 0 of 6 packs compared with the sources; what could be compared is the same\n"
@@ -167,32 +168,37 @@ def test_verify_without_sources_says_so(
         (("--scratch", "x"), "--scratch needs --all"),
         (("--workers", "2"), "--workers needs --all"),
         (("--sample", "0"), "'0' is not a whole number of at least 1."),
-        (("--set", "packing.seed=3"), "--set packing.seed; allowed: data.train"),
-        (("--all", "--scratch", "no-such"), "--scratch is 'no-such'; there is no such folder"),
     ],
 )
-def test_mistakes_of_verify(
-    artifact: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    assert _run("verify", artifact, *arguments) == 2
+def test_mistakes_of_verify(artifact: Path, command: Command, arguments: tuple[str, ...], message: str) -> None:
+    ran = command("verify", artifact, *arguments)
+    assert ran.code == 2
 
-    assert message in capsys.readouterr().err
+    assert message in ran.errors
 
 
-def test_diff(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff(artifact: Path, tmp_path: Path, command: Command) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
-    assert _run("diff", artifact, tmp_path / "copy") == 0
-    assert capsys.readouterr().out.endswith("\nthe same packs\n")
+    ran = command("diff", artifact, tmp_path / "copy")
+    assert ran.code == 0
+    assert ran.output.endswith("\nthe same packs\n")
 
     change_shard(tmp_path / "copy", 4, "loss_mask", 0, 0)
+<<<<<<< HEAD
     restate(tmp_path / "copy")
     assert _run("diff", artifact, tmp_path / "copy") == 1
     printed = capsys.readouterr().out
+=======
+    ran = command("diff", artifact, tmp_path / "copy")
+    assert ran.code == 1
+    printed = ran.output
+>>>>>>> s19-t
     assert "    tokens 1-1 not trained any more: " in printed
     assert printed.endswith("\nother packs\n")
 
-    assert _run("diff", artifact, tmp_path / "copy", "--json", "--limit", 0) == 1
-    found = json.loads(capsys.readouterr().out)
+    ran = command("diff", artifact, tmp_path / "copy", "--json", "--limit", 0)
+    assert ran.code == 1
+    found = json.loads(ran.output)
     assert (found["is_same"], found["splits"][0]["num_masks_moved"], found["splits"][0]["differences"]) == (
         False,
         1,
@@ -200,11 +206,10 @@ def test_diff(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
 
 
-@pytest.mark.parametrize("command", [("trace", "--step", "1"), ("verify",), ("diff", "."), ("diff", "", "")])
-def test_what_is_no_artifact_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
-) -> None:
-    name, *rest = command
-    assert _run(name, tmp_path, *rest) == 2
+@pytest.mark.parametrize("words", [("trace", "--step", "1"), ("verify",), ("diff", "."), ("diff", "", "")])
+def test_what_is_no_artifact_is_refused(tmp_path: Path, command: Command, words: tuple[str, ...]) -> None:
+    name, *rest = words
+    ran = command(name, tmp_path, *rest)
+    assert ran.code == 2
 
-    assert capsys.readouterr().err.startswith("error: ")
+    assert ran.errors.startswith("error: ")
