@@ -55,7 +55,7 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
 
     here = str(Path.cwd())
     content = {
-        "host": import_host("megatron.bridge").__version__,
+        "host": import_host("megatron.bridge").__version__.partition("+")[0],
         "sections": names,
         "recipes": {name: places(base) for name, base in bases.items()},
         "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
