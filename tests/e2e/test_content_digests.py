@@ -97,7 +97,7 @@ class Builds:
         for multiple, algorithm in packings:
             changes = {"packing.pad_seq_to_mult": multiple, "packing.algorithm": algorithm}
             output = self.folder / f"{label} {multiple} {algorithm}"
-            if first is None or self.builds_all:
+            if first is None or (self.builds_all and packings is EVERY_PACKING):
                 bridgepack.build(recipe, output=output, overrides=changes, num_workers=0, store=self.store)
                 first = first or output
             else:

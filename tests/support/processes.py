@@ -1,9 +1,40 @@
-"""Waiting for what other processes do, and which of them run; each may end while it is looked at."""
+"""Asking a process of the tests, waiting for what others do, and which of them run; each may end meanwhile."""
 
+import dataclasses
+import json
+import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+
+#: Variables of a process that trains alone.
+ONE_RANK = {
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+    **{"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
+}
+_PROJECT = Path(__file__).parents[2]
+
+
+def asked(module: str, requests: Iterable[Any], folder: Path, *, limit_s: float = 600, **variables: str) -> list[Any]:
+    """Return what a module of tests/support makes of requests, which are dataclasses, in a process of its own."""
+    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
+    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
+    paths = os.pathsep.join([str(_PROJECT), *filter(None, sys.path)])
+    with log_path.open("w") as log:
+        finished = subprocess.run(
+            [sys.executable, "-m", module, str(requests_path), str(results_path)],
+            cwd=_PROJECT,
+            env={**os.environ, "PYTHONPATH": paths, "HF_HOME": str(folder / "hf-home"), **variables},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
+    assert finished.returncode == 0, log_path.read_text()[-5000:]
+    return list(json.loads(results_path.read_text()))
 
 
 def wait_until(
