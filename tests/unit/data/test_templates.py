@@ -32,6 +32,8 @@ TEMPLATES = {
     "{% endfor %}",
     "macros": "{% macro show(m, role='x') %}{{ caller() if caller else m[role] }}{% endmacro %}{% for m in messages %}"
     "{{ show(m, 'role') }}{% call show(m) %}{{ m.content }}{% endcall %}{% endfor %}{{ messages | tojson(indent=1) }}",
+    "numbers": "{% for i in range(messages|length * 2) %}{{ i * 3 }}{{ 'ab' * i }}{{ i ** 2 }}{{ [i] * 2 }}{% endfor %}"
+    "{{ 2 ** -1 }}{{ 1.5 * 2 }}",
     "unsafe": "{% for m in messages %}{{ m.update({'role': 'x'}) }}{% endfor %}{{ messages.append(1) }}",
     "attributes": "{{ messages[0].content.__class__.__mro__ }}{{ ''.__class__ }}{{ messages.__len__ }}",
     "sets": "{% set x = messages[1:] %}{% set y %}{{ x | length }}{% endset %}{{ y }}{% for m in x "

@@ -204,6 +204,36 @@ def test_rows_that_the_tokenizer_cannot_write_stop_the_build(tmp_path: Path) -> 
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("{{ 'a' * 10**11 }}", r"`\*` gives something longer than 1,000,000"),
+        ("{{ 10**9 * [m] }}", r"`\*` gives something longer than 1,000,000"),
+        ("{{ 10**(10**10) }}", r"`\*\*` gives something longer than 1,000,000"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "it counts further than 1,000",
+        ),
+        ("{% for i in range(10**6) %}{% endfor %}", "Range too big"),
+    ],
+)
+def test_template_without_an_end_is_refused(tmp_path: Path, code: str, reason: str) -> None:
+    unless = "{% for m in messages %}<|im_start|>{{ m.role }}{% if m.role == 'x' %}"
+    template = unless + code + "{% endif %}{% endfor %}"
+    tokenizer = loaded_tokenizer(tmp_path, replace(CHATML, template=template))
+
+    with pytest.raises(RowError, match=f"the chat template refuses it: {reason}"):
+        tokenizer.render_text([{**QUESTION, "role": "x"}], None)
+    assert tokenizer.render_text([QUESTION] * 3, None) == "<|im_start|>user" * 3
+    assert end_of_turn_ids(loaded_tokenizer(tmp_path / "always", replace(CHATML, template=code))) == []
+
+
+def test_template_that_fills_memory_says_so(tmp_path: Path) -> None:
+    template = "{{ 'a'.center(10**14) }}"
+    with pytest.raises(TokenizerError, match="its chat template asks for more memory than there is"):
+        end_of_turn_ids(loaded_tokenizer(tmp_path, replace(CHATML, template=template)))
+
+
 def _template(call: str) -> str:
     return TURNS + CALLS.replace("CALL", call)
 

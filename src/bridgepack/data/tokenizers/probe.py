@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from bridgepack.errors import RowError
+from bridgepack.errors import RowError, TokenizerError
 
 if TYPE_CHECKING:
     from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -124,6 +124,11 @@ def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -
         return tokenizer.render_text(messages, None)
     except RowError:
         return None
+    except MemoryError:
+        raise TokenizerError(
+            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template asks for more memory than "
+            "there is for a conversation of two turns. Correct the template, or set tokenizer.chat_template to another."
+        ) from None
 
 
 def _first_added_token(tokenizer: ChatTokenizer, text: str) -> int | None:

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +14,8 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
 from jinja2.exceptions import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
@@ -24,6 +25,8 @@ GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
 
 Messages = Sequence[Mapping[str, Any]]
 Root = Callable[[Any], Any]
+#: Numbers that one rendering may count, and the length of a text or list that it may repeat something to.
+MAX_STEPS = 1_000_000
 #: First character, and one past the last.
 Span = tuple[int, int]
 
@@ -141,13 +144,57 @@ class _GenerationBlocks(jinja2.ext.Extension):
             self._parts = None
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """The sandbox with a bound on what one rendering counts and repeats; Jinja's own is on a single range."""
+
+    intercepted_binops = frozenset({"*", "**"})
+    num_left = MAX_STEPS  #: of this rendering
+
+    def counted_range(self, *arguments: int) -> range:
+        """Return the numbers of `range`.
+
+        Raises:
+            OverflowError: together with the others of this rendering they are too many.
+        """
+        numbers = safe_range(*arguments)
+        self.num_left -= len(numbers)
+        if self.num_left < 0:
+            raise OverflowError(f"it counts further than {MAX_STEPS:,}")
+        return numbers
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Return a product or a power.
+
+        Raises:
+            OverflowError: it is too long.
+        """
+        times, other = (left, right) if isinstance(left, int) else (right, left)
+        if operator == "**":
+            length = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
+        else:
+            length = len(other) * times if isinstance(other, Sized) and isinstance(times, int) else 0
+        if length > MAX_STEPS:
+            raise OverflowError(f"`{operator}` gives something longer than {MAX_STEPS:,}")
+        return super().call_binop(context, operator, left, right)
+
+
+class _Rendering(Context):
+    """The variables of one rendering, which may count from the beginning again."""
+
+    def __init__(self, environment: _Sandbox, *others: Any, **named: Any) -> None:
+        environment.num_left = MAX_STEPS
+        super().__init__(environment, *others, **named)
+
+
+def _environment() -> _Sandbox:
     """Return the sandbox that chat templates are written for.
 
     Source: transformers 5.12, utils/chat_template_utils.py, _cached_compile_jinja_template.
     """
     extensions = [_GenerationBlocks, jinja2.ext.loopcontrols]
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.context_class = _Rendering
+    environment.globals["range"] = environment.counted_range
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
