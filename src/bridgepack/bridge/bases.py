@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.bridge.shipped import is_shipped_model, shipped_name
+from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
 
@@ -36,6 +37,20 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
         del values["model"]
         return values
     return {**values, "model": _section("model", place)}
+
+
+def why_model_unknown(recipe: SFTRecipe) -> str:
+    """Return why a base has no model, and what to do."""
+    model = recipe.model
+    advice = "name a recipe of Megatron-Bridge in model.name, or check the ConfigContainer"
+    if model is None:
+        return f"model is missing; {advice}"
+    if not is_shipped_model(model):
+        return f"the settings of the model {model.name} are not known here; {advice}"
+    known = _file()["recipes"]
+    nearest = nearest_name(shipped_name(model.name), known)
+    hint = f"Did you mean {nearest}?" if nearest else advice
+    return f"model.name is {shown(model.name)}, which is no recipe of megatron-bridge {_file()['host']}. {hint}"
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:

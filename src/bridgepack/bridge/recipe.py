@@ -6,7 +6,7 @@ from typing import Any
 
 from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
-from bridgepack.bridge.bases import as_held, base_of, made, new_section, precision_named
+from bridgepack.bridge.bases import as_held, base_of, made, new_section, precision_named, why_model_unknown
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
@@ -32,10 +32,6 @@ _ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 _LOADER_FIELDS = ("num_workers", "pin_memory", "persistent_workers")
 #: What follows from the number of packs.
 _LENGTH = ("train.num_epochs", "train.train_iters")
-_NO_MODEL = (
-    "the model's own settings are not known here; name a recipe of Megatron-Bridge in model.name, or check the "
-    "ConfigContainer"
-)
 _FROM_FILES = "Megatron-Bridge works it out from the data; check the ConfigContainer"
 _NOT_SAID = dict.fromkeys(("dataset.source", "dataset.validation_source", "dataset.test_source"), _FROM_FILES)
 
@@ -61,7 +57,7 @@ def config_of_recipe(
         artifact = Path(recipe.artifact)
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    unknown = dict(_NOT_SAID) if "model" in values else {**_NOT_SAID, "model": _NO_MODEL}
+    unknown = dict(_NOT_SAID) if "model" in values else {**_NOT_SAID, "model": why_model_unknown(recipe)}
     user_paths: dict[str, str] = {}
     for setting in settings.values():
         is_override = setting.field.startswith(f"{OVERRIDES}.")

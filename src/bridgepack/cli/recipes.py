@@ -71,7 +71,7 @@ def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str,
 @click.option("--output", type=click.Path(path_type=Path), help="File to write [NAME.yaml].")
 @click.option("--dry-run", is_flag=True, help="Print the recipe; write nothing.")
 def new(output: Path | None, dry_run: bool, **wish: Any) -> int:
-    """Write a recipe file NAME.yaml that checks clean, with comments, to start from."""
+    """Write a recipe file NAME.yaml to start from, with comments; it checks clean once its data is there."""
     text = new_recipe(Wish(**wish), catalogue())
     if dry_run:
         echo(text.rstrip("\n"))

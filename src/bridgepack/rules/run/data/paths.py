@@ -29,7 +29,7 @@ _SPLIT_OF_NAME = re.compile(r"(?:(?P<train>train(ing)?)|(?P<other>valid(ation)?|
 _BRACKETS = re.compile(r"\[[^\]/]+\]")
 
 
-@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="build", evidence=EXECUTED)
+@rule("BP225", ERROR, "bridgepack, data/reading/inputs.py", noticed="never, the build does", evidence=EXECUTED)
 def input_not_there(run: Run) -> Found:
     """A file, a folder or a pattern that a build reads leads to nothing, and there are no packs yet.
 
