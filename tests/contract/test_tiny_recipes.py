@@ -12,13 +12,7 @@ TransformerEngine (TE) stops, and what is done about it here:
 - MoE: the dispatcher waits for an event of a CUDA stream: it gets one that is always over.
 """
 
-import dataclasses
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from statistics import mean
 from typing import Any, get_args
 
@@ -26,6 +20,7 @@ import pytest
 
 from bridgepack.api import build
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
+from tests.support.processes import ONE_RANK, asked
 from tests.support.tiny_recipes import (
     NUM_EVAL_PACKS,
     NUM_LAYERS,
@@ -41,7 +36,6 @@ from tests.support.tiny_recipes import (
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
-PROJECT = Path(__file__).parents[2]
 MODELS: tuple[Model, ...] = get_args(Model.__value__)
 METHODS: tuple[MethodKind, ...] = get_args(MethodKind.__value__)
 RUNS = [(model, method) for model in MODELS for method in METHODS]
@@ -63,26 +57,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]
     requests = [
         TinyRequest(model=model, method=method, artifact=str(artifact), work=str(folder)) for model, method in RUNS
     ]
-    return dict(zip(RUNS, _run_in_process(folder, requests), strict=True))
-
-
-def _run_in_process(folder: Path, requests: list[TinyRequest]) -> list[Run]:
-    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
-    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
-    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf-home"), "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
-    with log_path.open("w") as log:
-        finished = subprocess.run(
-            [sys.executable, "-m", "tests.support.tiny_recipes", str(requests_path), str(results_path)],
-            cwd=PROJECT,
-            env={**os.environ, **one_rank, **offline, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=600,
-            check=False,
-        )
-    assert finished.returncode == 0, log_path.read_text()[-5000:]
-    return list(json.loads(results_path.read_text()))
+    offline = {**ONE_RANK, "MEGATRON_CONFIG_LOCK_DIR": str(folder)}
+    return dict(zip(RUNS, asked("tests.support.tiny_recipes", requests, folder, **offline), strict=True))
 
 
 @pytest.mark.parametrize(("model", "method"), RUNS)

@@ -1,22 +1,16 @@
 """megatron-bridge's own training loop learns from the packed artifacts: pretrain() and finetune(), THD, on CPU."""
 
-import dataclasses
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import pytest
 
+from tests.support.processes import ONE_RANK, asked
 from tests.support.small_artifact import build_counting_artifact, write_counting_chats, write_counting_tokenizer
 from tests.support.training_run import NUM_LAYERS, TrainingRequest
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
-PROJECT = Path(__file__).parents[2]
 PACKED_SEQUENCE_SIZE = 128
 CASES: dict[str, dict[str, Any]] = {
     "unaligned": {"pad_seq_to_mult": 1},
@@ -50,24 +44,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 **options,
             )
         )
-    return dict(zip(CASES, _run_in_process(folder, requests), strict=True))
-
-
-def _run_in_process(folder: Path, requests: list[TrainingRequest]) -> list[dict[str, Any]]:
-    requests_path, results_path, log_path = folder / "requests.json", folder / "results.json", folder / "log"
-    requests_path.write_text(json.dumps([dataclasses.asdict(request) for request in requests]))
-    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    with log_path.open("w") as log:
-        finished = subprocess.run(
-            [sys.executable, "-m", "tests.support.training_run", str(requests_path), str(results_path)],
-            cwd=PROJECT,
-            env={**os.environ, **one_rank, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=600,
-        )
-    assert finished.returncode == 0, log_path.read_text()[-5000:]
-    return list(json.loads(results_path.read_text()))
+    results = asked("tests.support.training_run", requests, folder, **ONE_RANK)
+    return dict(zip(CASES, results, strict=True))
 
 
 @pytest.mark.parametrize(("case", "entry_point"), RUNS)

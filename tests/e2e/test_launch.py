@@ -17,6 +17,7 @@ from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.write import recipe_to_yaml
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
+from tests.support.launches import ended, states
 from tests.support.processes import commands_with, wait_until
 from tests.support.small_builds import CLI
 from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZE, tiny_recipe, write_weights
@@ -24,7 +25,6 @@ from tests.support.tiny_recipes import NUM_LAYERS, NUM_PACKS_PER_STEP, VOCAB_SIZ
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_STEPS = 3
-_LIMIT_S = 300
 _IGNORED = {
     "BP916": "attention of the tests takes packed rows",
     "BP984": "nothing needs TransformerEngine on CPU",
@@ -57,19 +57,6 @@ class Desk:
     def launch(self, *arguments: object) -> tuple[int, dict[str, Any], str]:
         """Return the exit code of a launch, what it printed as JSON, and what it said beside."""
         return ended(self.start(*arguments))
-
-
-def ended(launch: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
-    try:
-        output, errors = launch.communicate(timeout=_LIMIT_S)
-    finally:
-        launch.kill()
-    assert output, errors
-    return launch.returncode, json.loads(output), errors
-
-
-def states(result: dict[str, Any]) -> dict[str, str]:
-    return {task["name"]: task["state"] for task in result["tasks"]}
 
 
 def log_of(result: dict[str, Any], name: str) -> str:

@@ -23,6 +23,7 @@ from bridgepack.api import build
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.launched_training import task_environment
+from tests.support.launches import ended, states
 from tests.support.processes import wait_until
 from tests.support.slurm import Slurm, SlurmUnavailableError, running_slurm
 from tests.support.small_builds import CLI, write_recipe
@@ -32,7 +33,6 @@ pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
 NUM_STEPS = 2
 NUM_RANKS = 2
-_LAUNCH_LIMIT_S = 300
 #: Rules of a machine that trains on GPUs, and the settings that spare one without.
 _IGNORED = {"BP916": "attention of the tests takes packed rows"}
 _IGNORED_ON_NODES = {"BP984": "nothing needs TransformerEngine on CPU"}
@@ -96,20 +96,6 @@ class Site:
             yield
         finally:
             self.slurm.run("scontrol", "update", "PartitionName=cpu", "State=UP")
-
-
-def ended(launch: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
-    """Return the exit code of a launch, what it printed as JSON, and what it said beside."""
-    try:
-        output, errors = launch.communicate(timeout=_LAUNCH_LIMIT_S)
-    finally:
-        launch.kill()
-    assert output, errors
-    return launch.returncode, json.loads(output), errors
-
-
-def states(result: dict[str, Any]) -> dict[str, str]:
-    return {task["name"]: task["state"] for task in result["tasks"]}
 
 
 def jobs(result: dict[str, Any]) -> dict[str, str]:

@@ -1,5 +1,7 @@
-"""A small recipe that passes the check on this machine, with the files that it names."""
+"""A small recipe that passes the check on this machine, with the files that it names; and how a launch of it ended."""
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +31,18 @@ def write_launch_recipe(folder: Path, tokenizer: Path, **changes: Any) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(recipe_to_yaml(launch_recipe(folder, tokenizer, **changes)))
     return path
+
+
+def ended(launch: subprocess.Popen[str], *, limit_s: float = 300) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code of `bridgepack launch --json`, what it printed, and what it said beside."""
+    try:
+        output, errors = launch.communicate(timeout=limit_s)
+    finally:
+        launch.kill()
+    assert output, errors
+    return launch.returncode, json.loads(output), errors
+
+
+def states(result: dict[str, Any]) -> dict[str, str]:
+    """Return task -> its state, of what a launch printed."""
+    return {task["name"]: task["state"] for task in result["tasks"]}
