@@ -28,11 +28,8 @@ BASES = (
 )
 #: Code -> numbers of the catalogue that it follows from.
 EVIDENCE = {rule.code: rule.catalogue_ids for rule in RUN_RULES}
-#: Beginnings of messages that are about something else than packing, context parallelism, batches or sequences.
-OTHER_REASONS = (
-    "AssertionError: Bias in Moe is only supported when ETP==1",
-    "AssertionError: Gloo process groups are not supported when use_decentralized_pg=True",
-)
+#: When the host notices what no number of the catalogue is about, and validate() accepts.
+LATER = ("setup", "model build", "first step")
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +60,13 @@ def test_check_and_validate_agree(bases: dict[str, Any]) -> None:
             if verdict is None:
                 num_accepted += 1
                 problems = [f"accepted, but {code} says that validate() notices" for code in seen]
-                problems += [f"accepted, and {code} has no evidence" for code in errors if not EVIDENCE[code]]
+                unproved = [
+                    code for code, noticed in errors.items() if not (EVIDENCE[code] or noticed.startswith(LATER))
+                ]
+                problems += [f"accepted, and {code} has no evidence" for code in unproved]
             else:
                 num_rejected += 1
-                is_other = verdict.startswith(OTHER_REASONS)
-                problems = [] if seen or is_other else [f"rejected, not reported: {verdict[:160]}"]
+                problems = [] if seen else [f"rejected, not reported: {verdict[:160]}"]
             for problem in problems:
                 missed[problem] += 1
                 examples.setdefault(problem, (seed, case.base, case.world_size, case.faults))

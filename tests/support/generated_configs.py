@@ -47,6 +47,62 @@ FAULTS: Mapping[str, Sequence[Any]] = {
     "scheduler.lr_warmup_iters": (0, 10, 50),
     "scheduler.lr_decay_iters": (None, 10, 1000),
 }
+_LAYOUTS = (None, "Et*8|t*8L", "Et*8|(t*8|)*2t*8L", "Et*24|t*24L", [["embedding"] + ["decoder"] * 16 + ["loss"]], "t|L")
+#: The same on how layers, heads and experts are shared out; every other configuration has only faults of this kind.
+TOPOLOGY_FAULTS: Mapping[str, Sequence[Any]] = {
+    "model.tensor_model_parallel_size": (1, 2, 4, 8),
+    "model.pipeline_model_parallel_size": (1, 2, 3, 4),
+    "model.virtual_pipeline_model_parallel_size": (None, 1, 2, 3, 4),
+    "model.expert_model_parallel_size": (1, 2, 3, 4, 8),
+    "model.expert_tensor_parallel_size": (None, 1, 2),
+    "model.num_attention_heads": (12, 14, 16),
+    "model.num_query_groups": (None, 2, 3, 8),
+    "model.num_layers": (16, 18, 24, 48),
+    "model.num_moe_experts": (0, 1, 6, 32),
+    "model.add_bias_linear": (True, False),
+    "model.num_layers_in_first_pipeline_stage": (None, 0, 4, 6, 7),
+    "model.num_layers_in_last_pipeline_stage": (None, 0, 4, 6, 7),
+    "model.account_for_embedding_in_pipeline_split": (True, False),
+    "model.account_for_loss_in_pipeline_split": (True, False),
+    "model.pipeline_model_parallel_layout": _LAYOUTS,
+    "model.overlap_moe_expert_parallel_comm": (True, False),
+    "model.delay_wgrad_compute": (True, False),
+    "model.ep_overlap_early_attn_memory_release": (True, False),
+    "model.overlap_dispatch_backward_with_experts_wgrad": (True, False),
+    "model.moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
+    "model.moe_flex_dispatcher_backend": (None, "deepep", "hybridep"),
+    "model.moe_shared_expert_overlap": (True, False),
+    "model.moe_shared_expert_intermediate_size": (None, 512),
+    "model.moe_expert_capacity_factor": (None, -1.0, 1.0),
+    "model.moe_pad_expert_input_to_capacity": (True, False),
+    "model.moe_expert_rank_capacity_factor": (None, 1.0),
+    "model.moe_router_load_balancing_type": ("aux_loss", "sinkhorn", "none"),
+    "model.recompute_granularity": (None, "full", "selective"),
+    "model.recompute_method": (None, "uniform"),
+    "model.recompute_num_layers": (None, 1),
+    "model.recompute_modules": (None, ["core_attn"], ["moe"]),
+    "model.mtp_num_layers": (None, 1, 2),
+    "model.tp_comm_overlap": (True, False),
+    "comm_overlap.tp_comm_overlap": (True, False),
+    "comm_overlap.overlap_moe_expert_parallel_comm": (None, True, False),
+    "comm_overlap.delay_wgrad_compute": (None, True, False),
+    "ddp.use_megatron_fsdp": (True, False),
+    "ddp.use_distributed_optimizer": (True, False),
+    "ddp.fsdp_manual_registration": (True, False),
+    "ddp.nccl_ub": (True, False),
+    "ddp.data_parallel_sharding_strategy": ("no_shard", "optim_grads_params"),
+    "dist.use_megatron_fsdp": (True, False),
+    "dist.use_torch_fsdp2": (True, False),
+    "dist.use_tp_pp_dp_mapping": (True, False),
+    "dist.use_decentralized_pg": (True, False),
+    "dist.use_gloo_process_groups": (True, False),
+    "optimizer.use_distributed_optimizer": (True, False),
+    "checkpoint.save": (None, "/experiment/checkpoints"),
+    "checkpoint.load": (None, "/experiment/checkpoints"),
+    "checkpoint.ckpt_format": ("torch_dist", "fsdp_dtensor", "torch"),
+    "checkpoint.async_save": (True, False),
+    "train.check_weight_hash_across_dp_replicas_interval": (None, 10),
+}
 _TOPOLOGIES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 1, 2), (1, 2, 2), (4, 1, 1), (2, 2, 1), (1, 1, 4))
 _SEQ_LENGTHS = (2048, 4096, 8192)
 _MAX_FAULTS = 3
@@ -68,24 +124,29 @@ def generated(bases: Mapping[str, Any], seed: int) -> GeneratedConfig:
     config = copy.deepcopy(bases[base])
     faults: dict[str, Any] = {}
     world_size = _set_topology(config, choose)
-    for path in choose.sample(sorted(FAULTS), choose.randint(0, _MAX_FAULTS)):
-        _set(config, path, choose.choice(FAULTS[path]), faults)
+    known = FAULTS if seed % 2 else TOPOLOGY_FAULTS
+    for path in choose.sample(sorted(known), choose.randint(0, _MAX_FAULTS)):
+        _set(config, path, choose.choice(known[path]), faults)
     if choose.random() < 0.05:
         world_size = choose.choice((1, 2, 3, 8, 12))
     return GeneratedConfig(base=base, config=config, world_size=world_size, faults=faults)
 
 
 def _set_topology(config: Any, choose: random.Random) -> int:
+    from megatron.bridge.training.comm_overlap import CommOverlapConfig
+
     tensor, pipeline, context = choose.choice(_TOPOLOGIES)
     size, data = choose.choice(_SEQ_LENGTHS), choose.choice((1, 2, 4))
     micro = 2 if getattr(config.dataset, "enable_in_batch_packing", False) else 1
+    has_experts = bool(getattr(config.model, "num_moe_experts", None))
     for path, value in {
         "model.tensor_model_parallel_size": tensor,
         "model.pipeline_model_parallel_size": pipeline,
-        "model.virtual_pipeline_model_parallel_size": None,
+        "model.virtual_pipeline_model_parallel_size": choose.choice((None, 2)) if pipeline > 1 else None,
         "model.context_parallel_size": context,
         "model.sequence_parallel": tensor > 1,
-        "model.expert_model_parallel_size": 1,
+        "model.expert_model_parallel_size": choose.choice((1, 2)) if has_experts else 1,
+        "model.expert_tensor_parallel_size": 1 if has_experts else None,
         "model.calculate_per_token_loss": True,
         "ddp.average_in_collective": False,
         "model.seq_length": size,
@@ -96,6 +157,8 @@ def _set_topology(config: Any, choose: random.Random) -> int:
         "train.global_batch_size": 8 * micro * data,
     }.items():
         _set(config, path, value, {})
+    if choose.random() < 0.2:
+        config.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
     return tensor * pipeline * context * data
 
 

@@ -1,5 +1,6 @@
 """A recipe as the settings of its run in the host's paths, for the rules: what `to_bridge` gives, without the host."""
 
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -57,25 +58,13 @@ def config_of_recipe(
         artifact = Path(recipe.artifact)
     packs = packs_in(artifact) if artifact is not None else None
     values, settings = _started(recipe, packs) if is_newest else _stated(recipe, packs)
-    unknown = dict(_NOT_SAID) if "model" in values else {**_NOT_SAID, "model": why_model_unknown(recipe)}
-    user_paths: dict[str, str] = {}
-    for setting in settings.values():
-        is_override = setting.field.startswith(f"{OVERRIDES}.")
-        if setting.path in _PACK_PATHS and not is_override:
-            continue
-        if is_override:
-            _check_override(setting.path, setting.value)
-            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
-            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
-        if setting.field:
-            user_paths[setting.path] = setting.field
-        _write(values, setting.path, setting.value)
+    is_model_known = "model" in values
+    user_paths = _write_settings(values, settings)
+    unknown = dict(_NOT_SAID) if is_model_known else {**_NOT_SAID, "model": why_model_unknown(recipe)}
     if recipe.packing.mode == "offline":
         unknown |= _put_pack_paths(values, artifact, settings)
         if packs is None and recipe.schedule.train_iters is None:
-            unknown |= dict.fromkeys(_LENGTH, NO_PACKS)
-            for path in _LENGTH:
-                values["train"].pop(path.rpartition(".")[2], None)
+            unknown |= _without_length(values, settings)
     config = RunConfig(
         values=values,
         is_complete=is_newest,
@@ -132,6 +121,34 @@ def _stated(recipe: SFTRecipe, packs: Packs | None) -> tuple[dict[str, Any], dic
     return values, {setting.path: as_host_type(setting) for setting in host_settings(recipe, packs=packs)}
 
 
+def _write_settings(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Write settings into plain values, but for where packs lie; return path -> field of the recipe."""
+    user_paths: dict[str, str] = {}
+    for setting in settings.values():
+        if setting.path in _PACK_PATHS and not _is_override(setting):
+            continue
+        if _is_override(setting):
+            _check_override(setting.path, setting.value)
+            *above, _ = accumulate(setting.path.split("."), "{}.{}".format)
+            user_paths |= {path: f"{OVERRIDES}.{path}" for path in above}
+        if setting.field:
+            user_paths[setting.path] = setting.field
+        _write(values, setting.path, setting.value)
+    return user_paths
+
+
+def _is_override(setting: Setting | None) -> bool:
+    return setting is not None and setting.field.startswith(f"{OVERRIDES}.")
+
+
+def _without_length(values: dict[str, Any], settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Take out how long the run is, which follows from the number of packs; return the paths, and why."""
+    unknown = [path for path in _LENGTH if not _is_override(settings.get(path))]
+    for path in unknown:
+        values["train"].pop(path.rpartition(".")[2], None)
+    return dict.fromkeys(unknown, NO_PACKS)
+
+
 def _write(values: dict[str, Any], path: str, value: Any) -> None:
     """Write a value as the host does: into a section that is none, a new one; of a class, with its defaults."""
     section, _, rest = path.partition(".")
@@ -149,7 +166,7 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
         found = {"dataset.dataset_root": str(artifact), **{f"{SPECS}.{name}": path for name, path in paths.items()}}
     unknown = {}
     for path in _PACK_PATHS:
-        if path in settings and settings[path].field.startswith(f"{OVERRIDES}."):
+        if _is_override(settings.get(path)):
             continue
         if path in found:
             put(values, path, found[path])

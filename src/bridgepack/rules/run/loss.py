@@ -6,6 +6,7 @@ from bridgepack.rules.run.reading import (
     DIFFUSION_DATASETS,
     FINETUNING_DATASETS,
     PRETRAINING_DATASETS,
+    computes_loss_per_token,
     fine_tunes,
     per_token_loss,
     splits_context,
@@ -39,7 +40,7 @@ def per_token_loss_off_with_context_parallelism(run: Run) -> Found:
     Fix: Set model.calculate_per_token_loss true and ddp.average_in_collective false.
     Evidence: executed with the real 0.6.2; Megatron-LM #1764, NeMo #14488, Bridge #374.
     """
-    if not run.flag(_PER_TOKEN):
+    if not computes_loss_per_token(run):
         allowed = f"true, because context parallelism is {run.context_parallel_size}"
         yield wrong(_PER_TOKEN, "false", allowed, changes=per_token_loss(run, "a rank may hold no trained token"))
 
@@ -66,7 +67,7 @@ def average_in_collective_with_per_token_loss(run: Run) -> Found:
     Bad: calculate_per_token_loss true, average_in_collective true. Good: average_in_collective false.
     Fix: Set ddp.average_in_collective to false.
     """
-    if run.flag(_PER_TOKEN) and _averages_in_collective(run) and not _is_checked_by_host(run):
+    if computes_loss_per_token(run) and _averages_in_collective(run) and not _is_checked_by_host(run):
         why = "the loss per token forbids averaging in the collective"
         yield wrong(_AVERAGE, "true", "false, because model.calculate_per_token_loss is true", to=False, because=why)
 
@@ -97,7 +98,7 @@ def custom_dataset_with_mean_loss_under_context_parallelism(run: Run) -> Found:
     Evidence: read in the source; Megatron-LM #1764.
     """
     known = FINETUNING_DATASETS | PRETRAINING_DATASETS | DIFFUSION_DATASETS
-    if not run.flag(_PER_TOKEN) and run.dataset_kind not in known:
+    if not computes_loss_per_token(run) and run.dataset_kind not in known:
         found = f"false, with {run.dataset_kind} and context parallelism {run.context_parallel_size}"
         yield wrong(_PER_TOKEN, found, "true in fine-tuning")
 

@@ -7,7 +7,13 @@ from bridgepack.rules.engine.rule import ADVICE, ERROR, WARNING, Found, Violatio
 from bridgepack.rules.engine.subject import IS_PACKED, PACKS_OFFLINE, SPECS, Run
 from bridgepack.rules.run.kernels.graphs import num_shares
 from bridgepack.rules.run.kernels.kernel_facts import graph_capture, has_constant_width, pads_between_sequences
-from bridgepack.rules.run.reading import HAS_EXPERTS, has_own_dataset, splits_context, switches_on
+from bridgepack.rules.run.reading import (
+    HAS_EXPERTS,
+    computes_loss_per_token,
+    has_own_dataset,
+    splits_context,
+    switches_on,
+)
 
 _PER_TOKEN = "model.calculate_per_token_loss"
 _AVERAGE = "ddp.average_in_collective"
@@ -74,7 +80,7 @@ def own_dataset_without_per_token_loss(run: Run) -> Found:
     Evidence: Megatron-LM #7452, #7513; read in megatron-bridge 0.6.2.
     Source: PSB810; bridge/training/config.py:1435-1457
     """
-    if not run.flag(_PER_TOKEN):
+    if not computes_loss_per_token(run):
         mended = change(_PER_TOKEN, True, "every trained token then weighs the same")
         mended += change(_AVERAGE, False, "a loss per token must not be averaged again")
         found = f"false with context parallelism and {run.dataset_kind}"

@@ -14,6 +14,11 @@ FINETUNING_DATASETS = TEXT_DATASETS | COLLATE_DATASETS
 PRETRAINING_DATASETS = frozenset({"GPTDatasetConfig", "GPTFIMDatasetConfig", "MockGPTDatasetConfig"})
 #: Dataset configs of models that generate images or video; their rows hold no text to pack.
 DIFFUSION_DATASETS = frozenset({"FluxDatasetConfig", "WanDatasetConfig"})
+#: Classes of models that turn the loss per token on by themselves under context parallelism.
+#: Source: megatron/bridge/models/qwen_vl/qwen3_vl_provider.py:137,302, qwen35_vl_provider.py:206,396, `finalize`.
+_PER_TOKEN_BY_CLASS = frozenset(
+    f"Qwen{version}VL{kind}ModelProvider" for version in ("3", "35") for kind in ("", "MoE")
+)
 #: For `when=`, like those of `engine.subject`.
 EVALUATES, HAS_EXPERTS = map(attrgetter, ("evaluates", "is_mixture_of_experts"))
 
@@ -46,6 +51,12 @@ def switches_on(run: Run, *paths: str) -> list[str]:
 def truths(run: Run) -> tuple[SplitTruth, ...]:
     """Return the facts about the artifact's splits; raises `CannotJudgeError` where there are none."""
     return run.require_artifact().require_truths()
+
+
+def computes_loss_per_token(run: Run) -> bool:
+    """Say whether the loss is computed per token once the host has completed its settings."""
+    is_known = splits_context(run) and run.is_stated("model._target_")
+    return (is_known and run.class_name("model") in _PER_TOKEN_BY_CLASS) or run.flag("model.calculate_per_token_loss")
 
 
 def per_token_loss(run: Run, why: str) -> tuple[Change, ...]:

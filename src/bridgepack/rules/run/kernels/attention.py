@@ -146,17 +146,15 @@ def attention_backend_is_plain_text(run: Run) -> Found:
 _FUSION = "model.apply_rope_fusion"
 
 
-@rule("BP910", ERROR, evidence="read in megatron-core 0.19.2, which fills up narrower values for packed rows by itself")
+@rule("BP910", ERROR, "PSB910; core/transformer/transformer_config.py:2193,2966", noticed=VALIDATE)
 def latent_attention_setting_refused(run: Run) -> Found:
     """Multi-latent attention is combined with a setting that it refuses.
 
-    Why: Crash in validate(): fused rotary embeddings want YaRN; or at the first packed step: hybrid context parallelism
-        is asserted off.
+    Why: Crash in validate(): fused rotary embeddings want YaRN.
     Bad: multi_latent_attention true, rope_type rope, apply_rope_fusion true.
     Good: multi_latent_attention true, rope_type yarn, or apply_rope_fusion false.
-    Fix: Set model.apply_rope_fusion to false, model.hybrid_context_parallel to false.
-    Noticed: validate(), or first step.
-    Source: PSB910; core/transformer/transformer_config.py:2193,2966; core/transformer/multi_latent_attention.py:683-686
+    Fix: Set model.apply_rope_fusion to false. Evidence: read in megatron-core 0.19.2, which fills up narrower values
+        for packed rows by itself.
     """
     if not run.of_model("multi_latent_attention"):
         return
@@ -164,9 +162,6 @@ def latent_attention_setting_refused(run: Run) -> Found:
     if run.stated(_FUSION) and isinstance(rope_type, str) and rope_type != "yarn":
         why = "multi-latent attention fuses rotary embeddings with YaRN only"
         yield wrong(_FUSION, f"true with rope_type {rope_type}", "false, or rope_type yarn", to=False, because=why)
-    if run.stated("model.hybrid_context_parallel"):
-        why = "multi-latent attention asserts it off"
-        yield wrong("model.hybrid_context_parallel", "true with multi-latent attention", "false", to=False, because=why)
 
 
 @rule("BP911", ERROR, "PSB911; core/transformer/transformer_config.py:2837-2838", noticed=VALIDATE)

@@ -1,0 +1,215 @@
+"""Rules on how experts are shared out over ranks, and on what overlapping their communication needs."""
+
+from collections.abc import Iterator
+
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, FIRST_STEP, VALIDATE, Found, rule, wrong
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.kernels.kernel_facts import graph_capture
+from bridgepack.rules.run.reading import HAS_EXPERTS
+
+_EXPERTS = "model.num_moe_experts"
+_EXPERT_SIZE = "model.expert_model_parallel_size"
+_EXPERT_TENSOR = "model.expert_tensor_parallel_size"
+_DISPATCHER = "model.moe_token_dispatcher_type"
+_BACKEND = "model.moe_flex_dispatcher_backend"
+
+
+def _expert_tensor_parallel_size(run: Run) -> int:
+    """Return over how many ranks each expert is split.
+
+    Source: megatron/bridge/models/transformer_config.py:80, core/model_parallel_config.py, __post_init__.
+    """
+    default = 1 if run.expert_model_parallel_size > 1 else run.tensor_model_parallel_size
+    return run.stated_integer(_EXPERT_TENSOR) or default
+
+
+@rule("BP825", ERROR, "core/transformer/transformer_config.py:1468,1532", noticed=VALIDATE, evidence=EXECUTED)
+def expert_parallelism_without_experts(run: Run) -> Found:
+    """Experts are shared out over ranks, and the model has none.
+
+    Bad: a dense model, expert_model_parallel_size 2. Good: expert_model_parallel_size 1.
+    Fix: Set expert_model_parallel_size to 1 for a dense model; its GPUs then take more data.
+    """
+    size, experts = run.expert_model_parallel_size, run.integer_or_none(_EXPERTS)
+    if experts is None and size > 1:
+        yield wrong(_EXPERT_SIZE, f"{size} without experts", "1", to=1, because="there are no experts to share out")
+    elif experts is not None and experts < 1:
+        yield wrong(_EXPERTS, str(experts), "None for a dense model, or 1 and more")
+
+
+@rule("BP826", ERROR, "core/transformer/moe/moe_layer.py:185", when=HAS_EXPERTS, noticed="model build")
+def experts_not_divided(run: Run) -> Found:
+    """Expert parallelism does not share out the experts evenly.
+
+    Why: Crash when the model is built: a bare assertion that names no setting.
+    Bad: num_moe_experts 128, expert_model_parallel_size 6. Good: expert_model_parallel_size 8.
+    Fix: Choose an expert_model_parallel_size that divides the experts.
+    """
+    size, experts = run.expert_model_parallel_size, run.integer(_EXPERTS)
+    if experts % size:
+        yield wrong(_EXPERT_SIZE, f"{size} with {experts} experts", f"a divisor of {experts}")
+
+
+@rule("BP827", ERROR, "core/transformer/transformer_config.py:2279-2282", noticed=VALIDATE, evidence=EXECUTED)
+def biased_experts_split(run: Run) -> Found:
+    """Experts with biases are split over tensor-parallel ranks.
+
+    Bad: gpt_oss_20b, tensor_model_parallel_size 2, expert_tensor_parallel_size not set. Good: 1.
+    Fix: Set expert_tensor_parallel_size to 1; where it is not set and expert parallelism is 1, tensor parallelism
+        splits experts as well.
+    """
+    size = _expert_tensor_parallel_size(run)
+    if run.integer_or_none(_EXPERTS) is not None and run.flag("model.add_bias_linear") and size != 1:
+        found = f"{size} with add_bias_linear true"
+        yield wrong(_EXPERT_TENSOR, found, "1", to=1, because="experts with biases cannot be split over ranks")
+
+
+@rule("BP828", ERROR, "core/parallel_state.py:874-884", when=HAS_EXPERTS, noticed="setup")
+def gpus_not_a_multiple_of_expert_parallelism(run: Run) -> Found:
+    """The GPUs cannot be shared out among copies of the experts.
+
+    Why: Crash at setup, when process groups are made.
+    Bad: 8 GPUs, expert_model_parallel_size 4, pipeline_model_parallel_size 4. Good: 16 GPUs.
+    Fix: Make the GPUs a multiple of expert x expert tensor x pipeline parallelism.
+    """
+    run.require_plain_gpus()
+    sizes = (run.expert_model_parallel_size, _expert_tensor_parallel_size(run), run.pipeline_model_parallel_size)
+    expert, tensor, pipeline = sizes
+    if run.world_size % (expert * tensor * pipeline):
+        found = (
+            f"{expert} x expert tensor parallelism {tensor} x pipeline parallelism {pipeline} on {run.world_size} GPUs"
+        )
+        yield wrong(_EXPERT_SIZE, found, "sizes whose product divides the GPUs")
+
+
+@rule("BP829", ERROR, "core/transformer/moe/moe_layer.py:629-633", when=HAS_EXPERTS, noticed=FIRST_STEP)
+def experts_without_sequence_parallelism(run: Run) -> Found:
+    """A model with experts trains under tensor parallelism without sequence parallelism.
+
+    Why: Crash at the first step: every layer of experts refuses to train so.
+    Bad: experts, tensor_model_parallel_size 2, sequence_parallel false. Good: sequence_parallel true.
+    Fix: Set sequence_parallel to true, or tensor_model_parallel_size to 1; experts are better shared out by
+        expert_model_parallel_size.
+    """
+    if run.tensor_model_parallel_size > 1 and not run.flag("model.sequence_parallel"):
+        found = f"false with experts and tensor parallelism {run.tensor_model_parallel_size}"
+        yield wrong("model.sequence_parallel", found, "true")
+
+
+_OVERLAP, _DELAYED = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
+
+
+def _acting(run: Run, name: str) -> str:
+    """Return where the value that acts stands: what `comm_overlap` leaves out it turns off in the model.
+
+    Source: megatron/bridge/training/comm_overlap.py, _get_model_comm_overlap_cfgs.
+    """
+    return f"{'model' if run.stated('comm_overlap') is None else 'comm_overlap'}.{name}"
+
+
+def _acts(run: Run, name: str) -> bool:
+    return run.stated(_acting(run, name)) is True
+
+
+@rule("BP830", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+def expert_overlap_without_what_it_needs(run: Run) -> Found:
+    """Communication of experts is to overlap with computation, and the run lacks what that needs.
+
+    Bad: overlap_moe_expert_parallel_comm true, expert_model_parallel_size 1. Good: no overlap.
+    Fix: Set overlap_moe_expert_parallel_comm to false in model and comm_overlap.
+    Source: core/transformer/transformer_config.py:2669-2747; bridge/training/comm_overlap.py, the same checks earlier
+    """
+    if _acts(run, _OVERLAP):
+        for found, allowed in _lacking(run):
+            yield wrong(_acting(run, _OVERLAP), f"true with {found}", allowed)
+
+
+def _lacking(run: Run) -> Iterator[tuple[str, str]]:
+    is_early = run.stated("comm_overlap") is not None
+    dispatcher, modules = run.text_or_none(_DISPATCHER), run.items("model.recompute_modules")
+    if run.expert_model_parallel_size == 1 or (is_early and (run.integer_or_none(_EXPERTS) or 0) < 2):
+        yield "one rank or one expert", "expert_model_parallel_size above 1 and several experts"
+    is_laid_out = run.is_set("model.pipeline_model_parallel_layout") and not is_early
+    virtual = run.stated_integer("model.virtual_pipeline_model_parallel_size")
+    if run.pipeline_model_parallel_size > 1 and virtual is None and not is_laid_out:
+        yield "pipeline stages that are not virtual", "virtual_pipeline_model_parallel_size set"
+    if dispatcher not in ("alltoall", "flex"):
+        yield f"moe_token_dispatcher_type {dispatcher}", "alltoall or flex"
+    granularity = run.stated("model.recompute_granularity")
+    is_recomputed = run.is_set("model.recompute_method") or run.is_set("model.recompute_num_layers")
+    if granularity == "full" or is_recomputed or "moe" in modules:
+        yield "whole layers or experts recomputed", "selective recomputation of other modules"
+    if run.is_on("model.moe_shared_expert_overlap"):
+        yield "moe_shared_expert_overlap true", "false"
+    if run.num_mtp_layers > 1:
+        yield f"mtp_num_layers {run.num_mtp_layers}", "at most 1"
+    capture = graph_capture(run)
+    if capture.impl == "transformer_engine" and {"moe", "mlp"} & set(capture.modules):
+        yield "CUDA graphs of moe or mlp", "graphs of other modules"
+
+
+@rule("BP831", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+def part_of_expert_overlap_without_it(run: Run) -> Found:
+    """An option that belongs to the overlap of the experts' communication is on without it, or one that excludes it.
+
+    Bad: delay_wgrad_compute true, overlap_moe_expert_parallel_comm false. Good: both false.
+    Fix: Set delay_wgrad_compute and ep_overlap_early_attn_memory_release to false without the overlap, and
+        overlap_dispatch_backward_with_experts_wgrad with it.
+    Source: core/transformer/transformer_config.py:2749-2776; bridge/training/comm_overlap.py
+    """
+    overlaps, delayed = _acts(run, _OVERLAP), _acting(run, _DELAYED)
+    for path in (delayed, "model.ep_overlap_early_attn_memory_release"):
+        if run.is_on(path) and not overlaps:
+            yield wrong(path, f"true without {_OVERLAP}", "false", to=False, because="it is a part of that overlap")
+    path, rivals = "model.overlap_dispatch_backward_with_experts_wgrad", (_OVERLAP, _DELAYED)
+    with_it = [name for name in rivals if _acts(run, name)]
+    if run.is_on(path) and with_it:
+        yield wrong(path, f"true with {with_it[0]} true", "false", to=False, because="they exclude each other")
+
+
+#: Kinds of balancing that a capacity goes with, and backends that know a capacity for each rank.
+_BALANCED = frozenset({"aux_loss", "seq_aux_loss", "global_aux_loss", "none"})
+_WITH_RANK_CAPACITY = ("hybridep", "ncclep")
+
+
+@rule("BP832", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+def expert_capacity_without_what_it_needs(run: Run) -> Found:
+    """How many tokens an expert takes is limited in a way that its router or dispatcher cannot keep to.
+
+    Bad: moe_pad_expert_input_to_capacity true, moe_expert_capacity_factor not set. Good: factor 1.0.
+    Fix: Set moe_expert_capacity_factor with moe_pad_expert_input_to_capacity, balance by aux_loss, seq_aux_loss,
+        global_aux_loss or none, and set moe_expert_rank_capacity_factor for hybridep or ncclep only.
+    Source: core/transformer/transformer_config.py:1600-1606,1660-1707
+    """
+    factor, pads = run.number_or_none("model.moe_expert_capacity_factor"), "model.moe_pad_expert_input_to_capacity"
+    balancing, backend = "model.moe_router_load_balancing_type", run.text_or_none(_BACKEND)
+    odd = [str(kind) for kind in run.items(balancing) if kind not in _BALANCED]
+    if factor is not None and odd:
+        yield wrong(balancing, f"{odd[0]} with moe_expert_capacity_factor {factor}", ", ".join(sorted(_BALANCED)))
+    if run.is_on(pads):
+        if factor is None or factor < 0:
+            yield wrong(pads, "true without moe_expert_capacity_factor", "false", to=False)
+        elif run.text_or_none(_DISPATCHER) == "flex" and backend == "deepep":
+            yield wrong(pads, "true with deepep", "false", to=False)
+    rank_factor = "model.moe_expert_rank_capacity_factor"
+    if run.is_set(rank_factor):
+        if backend not in _WITH_RANK_CAPACITY:
+            yield wrong(rank_factor, f"set with moe_flex_dispatcher_backend {backend}", "None", to=None)
+        elif backend == "hybridep" and not run.is_on("model.use_transformer_engine_op_fuser"):
+            yield wrong(rank_factor, "set with hybridep without use_transformer_engine_op_fuser", "None", to=None)
+
+
+@rule("BP833", ERROR, "core/transformer/transformer_config.py:1612,1645-1649", noticed=VALIDATE, evidence=EXECUTED)
+def dispatcher_without_what_is_asked(run: Run) -> Found:
+    """The dispatcher of tokens cannot do what other settings ask of it.
+
+    Bad: moe_shared_expert_overlap true, shared experts, allgather. Good: alltoall.
+    Fix: Set moe_token_dispatcher_type to alltoall, or to flex where a backend of it is named.
+    """
+    dispatcher = run.text_or_none(_DISPATCHER)
+    overlaps = run.is_on("model.moe_shared_expert_overlap") and run.is_set("model.moe_shared_expert_intermediate_size")
+    if overlaps and dispatcher not in ("alltoall", "flex"):
+        found = f"{dispatcher} with moe_shared_expert_overlap true"
+        yield wrong(_DISPATCHER, found, "alltoall or flex", to="alltoall")
+    if dispatcher != "flex" and run.text_or_none(_BACKEND) == "ncclep":
+        yield wrong(_DISPATCHER, f"{dispatcher} with ncclep", "flex", to="flex")

@@ -1,0 +1,288 @@
+"""Rules on how layers and heads are shared out or recomputed, and on what sharded parameters and checkpoints need."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bridgepack.rules.engine.context import CannotJudgeError
+from bridgepack.rules.engine.rule import ERROR, EXECUTED, VALIDATE, Found, rule, wrong
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.run.reading import switches_on
+
+_TENSOR = "model.tensor_model_parallel_size"
+_PIPELINE = "model.pipeline_model_parallel_size"
+_VIRTUAL = "model.virtual_pipeline_model_parallel_size"
+_LAYOUT = "model.pipeline_model_parallel_layout"
+_PATTERN = "model.hybrid_layer_pattern"
+_ENDS = ("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage")
+_ACCOUNTS = ("model.account_for_embedding_in_pipeline_split", "model.account_for_loss_in_pipeline_split")
+#: Stages for which the class lays out its 19 layers by itself.
+#: Source: megatron/bridge/models/sarvam/sarvam_provider.py:40.
+_LAID_OUT_BY_CLASS: Mapping[str, tuple[int, ...]] = {"SarvamMoEModelProvider": (2, 4, 8)}
+
+
+@rule("BP819", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+def heads_not_divided(run: Run) -> Found:
+    """Tensor parallelism does not share out the heads of attention evenly.
+
+    Bad: num_attention_heads 32, tensor_model_parallel_size 3. Good: tensor_model_parallel_size 4.
+    Fix: Choose a tensor_model_parallel_size that divides the heads, and that divides the query groups or is a multiple
+        of them. Linear attention (gated_delta_net) needs heads for tensor x context parallelism.
+    Source: core/transformer/transformer_config.py:1323,1339,1374-1383
+    """
+    tensor, heads = run.tensor_model_parallel_size, run.integer_or_none("model.num_attention_heads")
+    if heads is None:
+        return
+    groups = run.integer("model.num_query_groups", default=heads)
+    if heads % tensor:
+        yield wrong(_TENSOR, f"{tensor} with {heads} attention heads", f"a divisor of {heads}")
+    elif groups % tensor and tensor % groups:
+        yield wrong(_TENSOR, f"{tensor} with {groups} query groups", f"a divisor or a multiple of {groups}")
+    if run.stated("model.experimental_attention_variant") == "gated_delta_net":
+        share = tensor * run.context_parallel_size
+        for name in ("linear_num_key_heads", "linear_num_value_heads"):
+            number = run.integer(f"model.{name}")
+            if number % share:
+                found = f"{tensor} x context parallelism {run.context_parallel_size} with {name} {number}"
+                yield wrong(_TENSOR, found, f"sizes whose product divides {number}")
+
+
+def _ends(run: Run) -> dict[str, int]:
+    sizes = {path: run.stated_integer(path) for path in _ENDS}
+    return {path: size for path, size in sizes.items() if size is not None}
+
+
+def _accounts(run: Run) -> list[str]:
+    return [path for path in _ACCOUNTS if run.is_on(path)]
+
+
+def _chunks(run: Run) -> int:
+    return run.stated_integer(_VIRTUAL) or 1
+
+
+def _spread(run: Run, layers: str, over: str) -> tuple[str, str]:
+    chunks = f" of {_chunks(run)} virtual stages each" if _chunks(run) > 1 else ""
+    return f"{layers} over {over}{chunks}", "sizes over which the layers spread evenly"
+
+
+@rule("BP820", ERROR, noticed="model build", evidence="read in megatron-core 0.19.2")
+def uneven_pipeline_stages(run: Run) -> Found:
+    """The layers do not spread evenly over the pipeline stages.
+
+    Why: Crash when the model is built, on every rank, minutes after the start.
+    Bad: 28 layers, pipeline_model_parallel_size 8. Good: pipeline_model_parallel_size 4.
+    Fix: Choose pipeline_model_parallel_size x virtual stages so that it divides the layers, or say what each stage
+        holds in model.pipeline_model_parallel_layout; hybrid models say it by | in model.hybrid_layer_pattern.
+    Source: core/transformer/transformer_block.py:70-182; core/models/hybrid/hybrid_layer_allocation.py:372-464
+    """
+    stages = run.pipeline_model_parallel_size
+    is_laid_out = run.is_set(_LAYOUT) or bool(_ends(run)) or bool(_accounts(run))
+    if stages == 1 or is_laid_out or stages in _LAID_OUT_BY_CLASS.get(run.class_name("model") or "", ()):
+        return
+    if run.is_on("model.is_hybrid_model"):
+        yield from _uneven_pattern(run, stages)
+        return
+    layers = run.integer_or_none("model.num_layers")
+    if layers is not None and layers % (stages * _chunks(run)):
+        yield wrong(_PIPELINE, *_spread(run, f"{layers} layers", f"{stages} stages"))
+
+
+def _uneven_pattern(run: Run, stages: int) -> Found:
+    """Yield what is wrong with the stages of a hybrid model, whose pattern may lay them out: `M*M-|M*M-`.
+
+    Source: megatron/core/models/hybrid/hybrid_layer_allocation.py:372-464.
+    """
+    pattern = run.stated(_PATTERN) or run.stated("model.hybrid_override_pattern")
+    if not isinstance(pattern, str):
+        return
+    first, *others = pattern.partition("/")[0].split("|")
+    if not others and _chunks(run) > 1:
+        yield wrong(_VIRTUAL, f"{_chunks(run)} with a pattern of layers that has no |", "not set, or | between stages")
+    number, parts = (len(others) + 1, "parts between |") if others else (len(first), "layers")
+    if number % stages:
+        yield wrong(_PIPELINE, f"{stages} for a pattern of {number} {parts}", f"a divisor of {number}")
+
+
+@rule("BP821", ERROR, "core/transformer/transformer_config.py:1923-1933,1988-2100", noticed=VALIDATE, evidence=EXECUTED)
+def stage_sizes_that_do_not_add_up(run: Run) -> Found:
+    """The stated sizes of the first or last pipeline stage, or the layers counted with them, do not fit the model.
+
+    Bad: 32 layers, 4 stages, num_layers_in_first_pipeline_stage 4: 28 do not spread over 3. Good: 5 in the first stage.
+    Fix: Let what remains spread evenly over the other stages and their virtual stages. Sizes of the first or last stage
+        and account_for_embedding_in_pipeline_split or account_for_loss_in_pipeline_split exclude each other.
+    """
+    ends, accounts = _ends(run), _accounts(run)
+    stages, chunks = run.pipeline_model_parallel_size, _chunks(run)
+    if ends and accounts:
+        yield wrong(accounts[0], f"true with {', '.join(ends)}", "one of the two")
+    if not (ends or accounts) or run.is_set(_LAYOUT):
+        return
+    for path, size in ends.items():
+        if size < 1 or size % chunks:
+            yield wrong(path, str(size), f"a multiple of {chunks}, 1 and more")
+    layers, middle = run.integer("model.num_layers") + len(accounts) - sum(ends.values()), stages - len(ends)
+    if bool(layers) != bool(middle) or (middle and layers % (middle * chunks)):
+        beside = "beside the first and last stage" if ends else "with embedding or loss"
+        yield wrong((*ends, *accounts)[0], *_spread(run, f"{layers} layers {beside}", f"{middle} stages"))
+
+
+_LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
+_REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+
+
+def _stages_of(layout: Any) -> list[list[str]]:
+    """Return the kinds of layers in each stage: `Et*2|tL` -> `[[embedding, decoder, decoder], [decoder, loss]]`.
+
+    Source: megatron/core/transformer/pipeline_parallel_layer_layout.py of 0.19.2.
+    """
+    if isinstance(layout, str):
+        text = layout.replace(",", "")
+        for pattern in _REPEATED:
+            text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+        return [[_LETTERS.get(letter, letter) for letter in stage] for stage in text.split("|")]
+    if isinstance(layout, list) and all(isinstance(stage, list) for stage in layout):
+        names = [[kind.get("_name_") if isinstance(kind, Mapping) else kind for kind in stage] for stage in layout]
+        return [[str(name).strip().lower() for name in stage] for stage in names]
+    raise CannotJudgeError(f"{_LAYOUT} is {layout!r}, neither a text nor a list of lists")
+
+
+@rule("BP822", ERROR, noticed=VALIDATE, evidence=EXECUTED)
+def layout_contradicts_stages(run: Run) -> Found:
+    """The layout of the pipeline is for other stages or other layers than the model has.
+
+    Bad: 16 layers on 2 stages, layout "Et*8|t*7L". Good: "Et*8|t*8L".
+    Fix: Lay out as many stages as pipeline x virtual parallelism, one E first, one L last, and as many t as the model
+        has layers; leave out num_layers_in_first_pipeline_stage and its like.
+    Source: core/transformer/transformer_config.py:1935-1986; core/transformer/pipeline_parallel_layer_layout.py
+    """
+    if not run.is_set(_LAYOUT):
+        return
+    others = [*_ends(run), *_accounts(run)]
+    if others:
+        yield wrong(_LAYOUT, f"set with {', '.join(others)}", "the layout alone")
+    stages, size = _stages_of(run.value(_LAYOUT)), run.pipeline_model_parallel_size
+    chunks, rest = divmod(len(stages), size)
+    if rest:
+        yield wrong(_LAYOUT, f"{len(stages)} stages", f"a multiple of pipeline_model_parallel_size {size}")
+    elif run.is_set(_VIRTUAL) and _chunks(run) != chunks:
+        yield wrong(
+            _VIRTUAL, f"{_chunks(run)} with a layout of {len(stages)} stages on {size}", f"{chunks}, or not set"
+        )
+    else:
+        yield from _misplaced_layers(run, stages, first_of_last_chunks=len(stages) - size)
+
+
+def _misplaced_layers(run: Run, stages: list[list[str]], *, first_of_last_chunks: int) -> Found:
+    kinds = [kind for stage in stages for kind in stage]
+    unknown = sorted(set(kinds) - set(_LETTERS.values()))
+    if unknown:
+        yield wrong(_LAYOUT, f"layers {', '.join(map(repr, unknown))}", "embedding (E), decoder (t), mtp (m), loss (L)")
+    elif kinds[:1] + kinds[-1:] != ["embedding", "loss"] or kinds.count("embedding") + kinds.count("loss") != 2:
+        yield wrong(
+            _LAYOUT,
+            "embedding or loss elsewhere, or not once",
+            "embedding (E) once at its beginning, loss (L) once at its end",
+        )
+    wanted = {"decoder": run.integer("model.num_layers"), "mtp": run.num_mtp_layers}
+    for kind, number in wanted.items():
+        if kinds.count(kind) != number:
+            yield wrong(_LAYOUT, f"{kinds.count(kind)} {kind} layers", f"{number}, as the model has")
+    holders = [index for index, stage in enumerate(stages) if "mtp" in stage]
+    if holders and (len(holders) > 1 or holders[0] < first_of_last_chunks or "decoder" in kinds[kinds.index("mtp") :]):
+        yield wrong(
+            _LAYOUT, "mtp layers apart, or before decoders", "all in one of the last virtual stages, after them"
+        )
+
+
+_RECOMPUTED = "model.recompute_granularity"
+_METHODS = ("block", "uniform")
+
+
+@rule("BP834", ERROR, "core/transformer/transformer_config.py:1721-1763", noticed=VALIDATE, evidence=EXECUTED)
+def recomputation_half_described(run: Run) -> Found:
+    """Activations are to be recomputed, and how is not said, or said for another way.
+
+    Bad: recompute_granularity full, recompute_method not set. Good: full, uniform, recompute_num_layers 1.
+    Fix: With full set recompute_method to uniform or block and recompute_num_layers; with selective leave
+        recompute_num_layers out.
+    """
+    granularity, method = run.stated(_RECOMPUTED), run.stated("model.recompute_method")
+    if granularity is None:
+        return
+    if granularity not in ("full", "selective"):
+        yield wrong(_RECOMPUTED, repr(granularity), "full, selective or None")
+    if method not in _METHODS and (method is not None or granularity != "selective"):
+        yield wrong("model.recompute_method", f"{method} with {granularity}", " or ".join(_METHODS))
+    layers = run.stated("model.recompute_num_layers")
+    if (layers is None) != (granularity == "selective"):
+        allowed = "None" if granularity == "selective" else "a number of layers"
+        yield wrong("model.recompute_num_layers", f"{layers} with {granularity}", allowed)
+    if run.is_on("model.distribute_saved_activations") and run.splits_sequence:
+        yield wrong("model.distribute_saved_activations", "true with sequence_parallel true", "false", to=False)
+
+
+_FORMAT = "checkpoint.ckpt_format"
+_SHARDED_FORMAT = "fsdp_dtensor"
+_HASHES = "train.check_weight_hash_across_dp_replicas_interval"
+_MEGATRON_FSDP = ("dist.use_megatron_fsdp", "ddp.use_megatron_fsdp")
+
+
+def _keeps_checkpoints(run: Run) -> bool:
+    return run.is_set("checkpoint.save") or run.is_set("checkpoint.load")
+
+
+@rule("BP823", ERROR, "bridge/training/config.py:1065-1116,1341-1346,1390", noticed=VALIDATE, evidence=EXECUTED)
+def sharded_parameters_contradicted(run: Run) -> Found:
+    """Fully sharded data parallelism is set together with what it cannot run with, or its checkpoints without it.
+
+    Bad: use_megatron_fsdp true, checkpoint.save set, ckpt_format torch_dist. Good: ckpt_format fsdp_dtensor.
+    Fix: With Megatron-FSDP write checkpoints as fsdp_dtensor, and leave use_torch_fsdp2, use_tp_pp_dp_mapping and
+        fsdp_manual_registration (without nccl_ub) off; without it use torch_dist.
+    """
+    switched_on, is_saved_so = switches_on(run, *_MEGATRON_FSDP), run.stated(_FORMAT) == _SHARDED_FORMAT
+    if not switched_on:
+        if is_saved_so and _keeps_checkpoints(run):
+            yield wrong(_FORMAT, "fsdp_dtensor without Megatron-FSDP", "torch_dist", to="torch_dist")
+        return
+    if _keeps_checkpoints(run) and not is_saved_so:
+        found = f"{run.stated(_FORMAT)} with {switched_on[0]} true"
+        yield wrong(
+            _FORMAT, found, _SHARDED_FORMAT, to=_SHARDED_FORMAT, because="Megatron-FSDP has checkpoints of its own"
+        )
+    if run.is_on("dist.use_torch_fsdp2") and (_MEGATRON_FSDP[0] in switched_on or _keeps_checkpoints(run)):
+        yield wrong("dist.use_torch_fsdp2", f"true with {switched_on[0]} true", "one of the two")
+    if run.is_on("ddp.fsdp_manual_registration") and not run.is_on("ddp.nccl_ub"):
+        yield wrong("ddp.fsdp_manual_registration", "true without ddp.nccl_ub", "false, or with nccl_ub")
+    if run.stated("ddp.data_parallel_sharding_strategy") == "optim_grads_params" and run.is_set(_HASHES):
+        yield wrong(_HASHES, f"{run.value(_HASHES)} with sharding optim_grads_params", "None")
+    if run.is_on("dist.use_tp_pp_dp_mapping"):
+        yield wrong("dist.use_tp_pp_dp_mapping", f"true with {switched_on[0]} true", "false", to=False)
+
+
+@rule("BP824", ERROR, "bridge/training/config.py:600,1397,1412,1419-1426", noticed=VALIDATE, evidence=EXECUTED)
+def checkpoints_without_their_groups(run: Run) -> Found:
+    """Process groups or the format of checkpoints do not go with how they are written.
+
+    Bad: use_gloo_process_groups false, a distributed optimizer, ckpt_format torch. Good: ckpt_format torch_dist.
+    Fix: Write checkpoints as torch_dist where they are written asynchronously, or where a distributed optimizer runs
+        without gloo; turn use_gloo_process_groups off with use_decentralized_pg.
+    """
+    gloo = "dist.use_gloo_process_groups"
+    if run.is_on("dist.use_decentralized_pg") and run.is_on(gloo):
+        yield wrong(
+            gloo, "true with use_decentralized_pg true", "false", to=False, because="such groups are NCCL's alone"
+        )
+    if run.is_on("checkpoint.async_save") and not run.is_set("checkpoint.save"):
+        yield wrong(
+            "checkpoint.async_save", "true without checkpoint.save", "false", to=False, because="nothing is saved"
+        )
+    if run.stated(_FORMAT) in (None, "torch_dist", _SHARDED_FORMAT):
+        return
+    is_sharded = switches_on(
+        run, "optimizer.use_distributed_optimizer", "ddp.use_distributed_optimizer", *_MEGATRON_FSDP
+    )
+    reasons = ["async_save true"] * run.is_on("checkpoint.async_save")
+    reasons += ["a distributed optimizer and no gloo"] * (run.stated(gloo) is False and bool(is_sharded))
+    if reasons:
+        found = f"{run.value(_FORMAT)} with {' and '.join(reasons)}"
+        yield wrong(_FORMAT, found, "torch_dist or fsdp_dtensor", to="torch_dist", because="it is written in parallel")
