@@ -11,6 +11,7 @@ from typing import TypeGuard
 from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data import output as staging
+from bridgepack.data.files import nearest_folder
 from bridgepack.data.identity import fingerprint, library_versions
 from bridgepack.data.reading.hashing import hashing
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
@@ -104,7 +105,9 @@ def planned_build(
             preload(TOKENISING)
         workers = stack.enter_context(WorkerPool()) if options.num_workers > 0 else InThisProcess()
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
-        scratch = TemporaryDirectory(prefix=".bridgepack-", dir=_shared_place(named) if options.ray else None)
+        # All nodes must see data sets that are written out first.
+        shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
+        scratch = TemporaryDirectory(prefix=".bridgepack-", dir=shared)
         files = _find_files(recipe, Path(stack.enter_context(scratch)))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
@@ -139,12 +142,6 @@ def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
     """Return the folder that is named for an artifact, here or in the recipe; None where a URL is, or nothing."""
     named = recipe.artifact if output is None or _is_url(output) else output
     return None if named is None else Path(named)
-
-
-def _shared_place(output: Path | None) -> Path:
-    """Return where data sets that are written out first can be seen by all nodes."""
-    place = (output or Path(DEFAULT_FOLDER)).absolute()
-    return next(folder for folder in place.parents if folder.is_dir())
 
 
 def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:

@@ -46,6 +46,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def nearest_folder(place: Path) -> Path:
+    """Return a place, or of what lies around it the nearest that exists."""
+    return next(path for path in (place, *place.parents) if path.exists())
+
+
 def make_folders(folder: Path) -> None:
     """Make a folder and those around it; their entries are durable afterwards."""
     if not folder.is_dir():

@@ -11,7 +11,7 @@ from pathlib import Path
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.data.artifact.contents import PLAN_FOLDER, REPORT_FILE
 from bridgepack.data.artifact.manifest import MANIFEST_FILE, is_manifest, read_manifest
-from bridgepack.data.files import TEMPORARY_SUFFIX, sync_folder, write_text
+from bridgepack.data.files import TEMPORARY_SUFFIX, nearest_folder, sync_folder, write_text
 from bridgepack.errors import ArtifactError, ArtifactInUseError, BridgepackError, StoreError
 from bridgepack.records import SPLITS, Manifest
 
@@ -107,7 +107,7 @@ def refuse_unwritable(output: Path, store: Path) -> None:
 
 
 def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> None:
-    place = next(path for path in (folder, *folder.parents) if path.exists())
+    place = nearest_folder(folder)
     try:
         with tempfile.TemporaryFile(dir=place) as stream:
             stream.write(b"x")

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from bridgepack.data.files import nearest_folder
 from bridgepack.data.reading.forecast import BYTES_PER_TOKEN, json_bytes
 from bridgepack.data.reading.inputs import InputFile
 from bridgepack.data.stages.finish import RangeResult
@@ -21,7 +22,7 @@ class SpaceWatch:
     """Compares what a build of some files takes, in the folders of its artifact and its store, with what is free."""
 
     def __init__(self, output: Path, store: Path, files: Iterable[InputFile]) -> None:
-        self._store, self._output = _existing(store), _existing(output.absolute().parent)
+        self._store, self._output = nearest_folder(store), nearest_folder(output.absolute().parent)
         self._num_input_bytes = sum(map(json_bytes, files))
         self._done_bytes = self._token_bytes = 0
 
@@ -61,12 +62,6 @@ class SpaceWatch:
                     f"{str(place)!r} has {_gigabytes(free)} free; this build takes {accuracy}{_gigabytes(num_bytes)} "
                     f"more there. What is finished is kept. Free space, or choose another {option}."
                 )
-
-
-def _existing(place: Path) -> Path:
-    while not place.exists():
-        place = place.parent
-    return place
 
 
 def _gigabytes(num_bytes: float) -> str:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,9 @@ class _Place:
         entry = self.found.get(name)
         if entry is None or int(entry["size"]) != path.stat().st_size:
             return False
-        stated = {str(entry.get(key, "")).strip('"').lower() for key in ("ETag", "etag")} | {_google_md5(entry)}
+        stated = {str(entry.get(key, "")).strip('"').lower() for key in ("ETag", "etag")}
+        with suppress(ValueError):  # Google's store tells an MD5 in base 64
+            stated.add(base64.b64decode(str(entry.get("md5Hash", ""))).hex())
         if not stated.isdisjoint(_hashes(path)):
             return True
         there = CloudFile(url=f"{self._url}/{name}", num_bytes=int(entry["size"]))
@@ -133,14 +136,6 @@ class _Place:
             for name in sorted(self.found.keys() & names):
                 self._filesystem.rm_file(self._prefix + name)
                 del self.found[name]
-
-
-def _google_md5(entry: Mapping[str, Any]) -> str:
-    """Return the MD5 that Google's store tells, hexadecimal as S3's."""
-    try:
-        return base64.b64decode(str(entry.get("md5Hash", ""))).hex()
-    except ValueError:
-        return ""
 
 
 def _hashes(path: Path) -> set[str]:

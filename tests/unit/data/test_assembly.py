@@ -10,7 +10,7 @@ from bridgepack.data.shards import assembly
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.row_groups import iter_row_groups
 from bridgepack.data.shards.write import write_shard
-from bridgepack.data.store.token_file import TokenFiles, write_token_file
+from bridgepack.data.store.token_file import write_token_file
 from bridgepack.records import RowBatch
 from tests.support.packed_rows import token_batch
 
@@ -48,11 +48,11 @@ def _rows(batches: Seq[RowBatch]) -> Rows:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> TokenFiles:
+def tokens(tmp_path: Path) -> list[Path]:
     """Return A, B in the first file and C in the second."""
     _write(tmp_path / "0", A, B)
     _write(tmp_path / "1", C)
-    return TokenFiles([tmp_path / "0", tmp_path / "1"])
+    return [tmp_path / "0", tmp_path / "1"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def tokens(tmp_path: Path) -> TokenFiles:
     ids=["worked example", "aligned with EOS", "one needs no padding"],
 )
 def test_rows_by_hand(
-    tokens: TokenFiles, multiple: int, size: int, packs: list[list[tuple[int, int, int]]], rows: Rows
+    tokens: list[Path], multiple: int, size: int, packs: list[list[tuple[int, int, int]]], rows: Rows
 ) -> None:
     (batch,) = assemble_rows(_plan(packs, multiple=multiple, size=size), tokens, rows_per_group=2)
 
@@ -90,12 +90,12 @@ def test_a_mask_does_not_reach_into_the_sequence_before(tmp_path: Path) -> None:
     _write(tmp_path / "0", ([5, 6], [1, 1]), ([7, 8], [1, 0]))
     plan = _plan([[(0, 0, 2), (0, 1, 2)], [(0, 1, 2)]], multiple=1, size=2)
 
-    (batch,) = assemble_rows(plan, TokenFiles([tmp_path / "0"]), rows_per_group=2)
+    (batch,) = assemble_rows(plan, [tmp_path / "0"], rows_per_group=2)
 
     assert _rows([batch]) == [([5, 6, 7, 8], [1, 0, 0, 0], [0, 2]), ([7, 8], [0, 0], [0])]
 
 
-def test_batches_do_not_change_rows(tokens: TokenFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_do_not_change_rows(tokens: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packs = [[(1, 0, 2)], [(0, 1, 3), (1, 0, 2)], [(0, 0, 4)], [(0, 0, 4), (0, 1, 3)], [(1, 0, 2)]]
     plan = _plan(packs, multiple=1, size=6)
     whole = list(assemble_rows(plan, tokens, rows_per_group=2))

@@ -36,6 +36,9 @@ module.TokenizedEncoder.prepare = poisoned
 """
 
 
+RAY_HERE = "Ray is started on this machine and stopped at the end"
+
+
 class Panic(BaseException):
     """What Rust code raises when it panics."""
 
@@ -87,7 +90,16 @@ def test_what_all_rows_bring_about_stops_the_build(
         build(tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
 
 
-def test_rows_that_end_workers_are_found_and_dropped(tmp_path: Path, chatml_tokenizer: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "errors"),
+    [
+        ("local", ""),
+        pytest.param("ray", f"no --ray-address: {RAY_HERE}\n", marks=pytest.mark.full),
+    ],
+)
+def test_rows_that_end_workers_are_found_and_dropped(
+    tmp_path: Path, chatml_tokenizer: Path, engine: str, errors: str
+) -> None:
     poison = [tokenized_row(111, 5), tokenized_row(112, 5), tokenized_row(5, 111)]
     _write(tmp_path / "a.jsonl", [*ROWS[:9], poison[0], *ROWS[9:30], poison[1], *ROWS[30:], poison[2]])
     recipe = tokenized_recipe(tmp_path / "a.jsonl", chatml_tokenizer)
@@ -97,9 +109,10 @@ def test_rows_that_end_workers_are_found_and_dropped(tmp_path: Path, chatml_toke
     (site / "sitecustomize.py").write_text(SITE)
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
 
-    ran = run_cli(tmp_path, "build", "recipe.yaml", "--output", "out", "--workers", "2", PYTHONPATH=path)
+    arguments = ("--output", "out", "--workers", "2", "--engine", engine)
+    ran = run_cli(tmp_path, "build", "recipe.yaml", *arguments, PYTHONPATH=path, RAY_ADDRESS="local")
 
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (0, errors)
     assert dropped(tmp_path / "out") == [(row, "tokenizer_failed") for row in (10, 32, 63)]
     assert "the process ended with SIGABRT" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
 

@@ -6,10 +6,9 @@ import pytest
 
 from bridgepack.data.store import token_file as token_files
 from bridgepack.data.store.token_file import (
-    TokenFiles,
     check_token_file,
-    count_tokens,
     read_token_index,
+    token_arrays,
     write_token_file,
 )
 from bridgepack.errors import StoreError
@@ -32,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_tokens_and_index_come_back(path: Path) -> None:
     index = read_token_index(path)
-    arrays = TokenFiles([path]).arrays(0)
+    arrays = token_arrays(path)
 
     assert arrays.input_ids.tolist() == [*A[0], *B[0], *C[0]]
     assert arrays.loss_mask.tolist() == [*A[1], *B[1], *C[1]]
@@ -44,7 +43,6 @@ def test_tokens_and_index_come_back(path: Path) -> None:
     assert (index.drop_rows.tolist(), index.drop_kinds.tolist()) == ([2, 5], [0, 0])
     assert index.kinds == (("too_short", "1 token"),)
     assert (index.num_rows, index.num_blank_lines) == (5, 2)
-    assert count_tokens(path) == (3, 9)
     check_token_file(path)
 
 
@@ -53,20 +51,14 @@ def test_file_without_sequences(tmp_path: Path) -> None:
         writer.add(token_batch([], num_blank_lines=7), EOS)
 
     assert read_token_index(tmp_path / "a").num_blank_lines == 7
-    assert TokenFiles([tmp_path / "a"]).arrays(0).offsets.tolist() == [0]
+    assert token_arrays(tmp_path / "a").offsets.tolist() == [0]
     check_token_file(tmp_path / "a")
 
 
-def test_sequences_are_found_again_across_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_files, "_MAX_OPEN_FILES", 1)
-    for number, sequences in enumerate(([A, B], [C], [B, C, A])):
-        with write_token_file(tmp_path / str(number)) as writer:
-            writer.add(token_batch(sequences), EOS)
-    files = TokenFiles([tmp_path / str(number) for number in range(3)])
-
-    found = [files.tokens(*place) for place in ((2, 0), (0, 0), (1, 0), (2, 2), (0, 1))]
-
-    assert [(ids.tolist(), mask.tolist()) for ids, mask in found] == [B, A, C, A, B]
+def test_a_sequence_is_found_by_its_position(path: Path) -> None:
+    arrays = token_arrays(path)
+    found = [arrays.sequence(index) for index in (1, 0, 2)]
+    assert [(ids.tolist(), mask.tolist()) for ids, mask in found] == [B, A, C]
 
 
 def test_every_changed_byte_and_every_cut_is_seen(path: Path) -> None:

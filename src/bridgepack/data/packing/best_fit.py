@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.data.packing.order import seeded_order
+from bridgepack.data.packing.order import seeded_labels, seeded_order
 from bridgepack.geometry import IntArray
 
 #: Lengths up to here fit 16 bits, which numpy sorts by counting.
@@ -19,13 +19,8 @@ def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tu
     """Return (sequence indices pack after pack, offsets of the packs).
 
     The longest sequence goes first, each into the fullest pack with room for it; of packs with equal room into one
-    with the fewest sequences. The seed chooses among sequences of equal length, and the order of the packs.
-
-    Args:
-        lengths: shape [num_sequences], runtime.
-        size: runtime tokens of a pack.
-        cap: most sequences of a pack.
-        seed: of all random choices.
+    with the fewest sequences. The seed chooses among sequences of equal length, and the order of the packs. Lengths are
+    runtime, shape [num_sequences]; a pack takes `size` tokens, and `cap` sequences at most.
     """
     order = _longest_first(lengths, size, seed)
     counts = np.bincount(lengths, minlength=1)
@@ -117,9 +112,7 @@ def _laid_out(order: IntArray, steps: IntArray, seed: int) -> tuple[IntArray, In
     pack += np.repeat(first, placed)
     slot += np.repeat(already, placed)
     num_packs = int((first + -(-placed // per_pack)).max(initial=0))
-    label = np.empty(num_packs, dtype=narrow)
-    label[seeded_order(num_packs, seed + 1)] = np.arange(num_packs, dtype=narrow)
-    pack = label[pack]
+    pack = seeded_labels(num_packs, seed).astype(narrow)[pack]
     offsets = np.zeros(num_packs + 1, dtype=np.int64)
     np.cumsum(np.bincount(pack, minlength=num_packs), out=offsets[1:])
     slot += offsets[:-1].astype(narrow)[pack]

@@ -17,6 +17,13 @@ def seeded_order(num_items: int, seed: int) -> IntArray:
     return np.argsort(upper_bits(np.arange(num_items, dtype=np.uint64), seed), kind="stable")
 
 
+def seeded_labels(num_packs: int, seed: int) -> IntArray:
+    """Return the position that each pack gets in a random order of them."""
+    labels = np.empty(num_packs, dtype=np.int64)
+    labels[seeded_order(num_packs, seed + 1)] = np.arange(num_packs)
+    return labels
+
+
 def seeded_hash(values: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
     """Return a well-mixed 64-bit hash of each value; same shape, uint64.
 

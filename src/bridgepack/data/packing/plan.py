@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from bridgepack.data.packing.best_fit import best_fit_decreasing
-from bridgepack.data.packing.order import seeded_order
+from bridgepack.data.packing.order import seeded_labels, seeded_order
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
 
@@ -43,7 +43,8 @@ def plan_packs(
     else:
         shuffled = seeded_order(len(runtime_lengths), seed)
         order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
-        bins = _shuffled_labels(_first_fit(runtime_lengths[order], packed_sequence_size, cap), seed)
+        bins = _first_fit(runtime_lengths[order], packed_sequence_size, cap)
+        bins = seeded_labels(int(bins.max(initial=-1)) + 1, seed)[bins]
     return _plan(order, bins, packed_sequence_size)
 
 
@@ -53,13 +54,6 @@ def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPla
     offsets = np.zeros(num_bins + 1, dtype=np.int64)
     np.cumsum(np.bincount(bins, minlength=num_bins), out=offsets[1:])
     return PackPlan(sequence_order=order[by_bin], pack_offsets=offsets, packed_sequence_size=packed_sequence_size)
-
-
-def _shuffled_labels(bins: IntArray, seed: int) -> IntArray:
-    num_bins = int(bins.max(initial=-1)) + 1
-    labels = np.empty(num_bins, dtype=np.int64)
-    labels[seeded_order(num_bins, seed + 1)] = np.arange(num_bins)
-    return labels[bins]
 
 
 def _runs(lengths: IntArray) -> list[tuple[int, int, int]]:

@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from bridgepack.data.reading.columns import arrow_table, parquet_cursor
@@ -62,14 +62,8 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
     """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
     chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()
-    rows = [_first_rows(files[index], index, max_row_bytes) for index in sorted(chosen)]
-    while rows:
-        for of_file in list(rows):
-            row = next(of_file, None)
-            if row is None:
-                rows.remove(of_file)
-            else:
-                yield row
+    in_turn = zip_longest(*(_first_rows(files[index], index, max_row_bytes) for index in sorted(chosen)))
+    yield from (row for group in in_turn for row in group if row is not None)
 
 
 def _first_rows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[RowRead]:

@@ -1,19 +1,25 @@
 """PackPlan + token store -> packed rows: gather, pad to the multiple, roll the mask. No Python list of tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bridgepack.data.store.token_file import TokenFiles
+from bridgepack.data.store.token_file import TokenArrays, token_arrays
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
 from bridgepack.records import MaskArray, RowBatch, TokenArray
 
 #: Stored tokens of a batch of rows; bounds memory.
 _BATCH_TOKENS = 1 << 20
+#: Token files kept open at once; below the usual limit of 1024 open files of a process.
+_MAX_OPEN_FILES = 640
+
+#: Position of a token file -> its arrays.
+_Opened = Callable[[int], TokenArrays]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,21 +37,22 @@ class ShardPlan:
     packed_sequence_size: int  #: runtime tokens a pack can hold
 
 
-def assemble_rows(plan: ShardPlan, tokens: TokenFiles, *, rows_per_group: int) -> Iterator[RowBatch]:
-    """Yield the shard's rows in order, in batches of whole row groups."""
+def assemble_rows(plan: ShardPlan, token_files: Sequence[Path], *, rows_per_group: int) -> Iterator[RowBatch]:
+    """Yield the shard's rows in order, in batches of whole row groups; the token files used last stay open."""
+    arrays = lru_cache(maxsize=_MAX_OPEN_FILES)(lambda file: token_arrays(token_files[file]))
     rows_per_batch = max(1, _BATCH_TOKENS // (plan.packed_sequence_size * rows_per_group)) * rows_per_group
     num_packs = len(plan.pack_offsets) - 1
     for first in range(0, num_packs, rows_per_batch):
-        yield _assemble(plan, tokens, first, min(first + rows_per_batch, num_packs))
+        yield _assemble(plan, arrays, first, min(first + rows_per_batch, num_packs))
 
 
-def _assemble(plan: ShardPlan, tokens: TokenFiles, first: int, stop: int) -> RowBatch:
+def _assemble(plan: ShardPlan, arrays: _Opened, first: int, stop: int) -> RowBatch:
     start, end = int(plan.pack_offsets[first]), int(plan.pack_offsets[stop])
     stored = plan.stored_lengths[start:end]
     physical = aligned_runtime_lengths(stored - 1, plan.pad_seq_to_mult) + 1
     sequence_ends = np.cumsum(physical)
     sequence_starts = sequence_ends - physical
-    ids, flat_mask = _gathered(plan, tokens, slice(start, end), physical - stored)
+    ids, flat_mask = _gathered(plan, arrays, slice(start, end), physical - stored)
     in_pack = plan.pack_offsets[first : stop + 1] - start
     token_offsets = np.concatenate(([0], sequence_ends))[in_pack]
     row_of_sequence = np.repeat(np.arange(stop - first), np.diff(in_pack))
@@ -61,7 +68,7 @@ def _assemble(plan: ShardPlan, tokens: TokenFiles, first: int, stop: int) -> Row
     )
 
 
-def _gathered(plan: ShardPlan, tokens: TokenFiles, members: slice, padding: IntArray) -> tuple[TokenArray, MaskArray]:
+def _gathered(plan: ShardPlan, arrays: _Opened, members: slice, padding: IntArray) -> tuple[TokenArray, MaskArray]:
     """Return ids and token-aligned masks of consecutive sequences, each with its padding behind it; read-only.
 
     Joining memory views takes half the time of `numpy.concatenate`: most of it is what each piece costs.
@@ -70,10 +77,10 @@ def _gathered(plan: ShardPlan, tokens: TokenFiles, members: slice, padding: IntA
     starts = np.empty(len(files), dtype=np.int64)
     ids, masks = {}, {}
     for file in np.unique(files).tolist():
-        arrays = tokens.arrays(file)
+        found = arrays(file)
         chosen = files == file
-        starts[chosen] = arrays.offsets[indices[chosen]]
-        ids[file], masks[file] = memoryview(arrays.input_ids), memoryview(arrays.loss_mask)
+        starts[chosen] = found.offsets[indices[chosen]]
+        ids[file], masks[file] = memoryview(found.input_ids), memoryview(found.loss_mask)
     stops = (starts + plan.stored_lengths[members]).tolist()
     places = list(zip(files.tolist(), starts.tolist(), stops, strict=True))
     pad_ids = np.full(padding.max(initial=0), plan.pad_token_id, dtype=np.int32)

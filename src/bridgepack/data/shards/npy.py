@@ -71,12 +71,7 @@ def read_npy_facts(path: Path, name: str, sha256: str | None) -> ShardFacts:
 
 
 def iter_npy_batches(path: Path, name: str, *, max_tokens: int) -> Iterator[RowBatch]:
-    """Yield a file's rows in order, about `max_tokens` tokens each; what was yielded is let go of.
-
-    Args:
-        path: of the file.
-        name: what the batches call it.
-        max_tokens: bound on the stored tokens of a batch; a single row may exceed it.
+    """Yield a file's rows as `iter_row_groups` does; what was yielded is let go of.
 
     Raises:
         ArtifactError: the file cannot be read to its end, or a row is no dict of lists of numbers.

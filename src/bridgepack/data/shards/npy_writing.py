@@ -5,16 +5,16 @@ row after row instead; what reads it gives the same array.
 """
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy_format
 
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.errors import ArtifactError
-from bridgepack.records import ROW_COLUMNS, PackedRow, RowBatch
+from bridgepack.records import ROW_COLUMNS, RowBatch
 
 #: The newest without frames, whose parts can stand one after the other.
 _PROTOCOL = 3
@@ -25,14 +25,9 @@ _STATE_VERSION = 1
 
 
 def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> None:
-    """Write rows as one file, whole or not at all.
+    """Write rows as one file, whole or not at all; the file's head says how many, and only one batch is held.
 
     Each is a dict of three lists of integers, `input_ids`, `loss_mask` and `seq_start_id`, as in Parquet.
-
-    Args:
-        path: of the file.
-        batches: the rows in order; only one batch is held.
-        num_rows: of all batches, which the file's head says.
 
     Raises:
         ArtifactError: there are more or fewer.
@@ -41,36 +36,22 @@ def write_npy_rows(path: Path, batches: Iterable[RowBatch], num_rows: int) -> No
     with replaced_when_whole(path) as temporary, temporary.open("wb") as stream:
         header = {"descr": npy_format.dtype_to_descr(np.dtype(object)), "fortran_order": False, "shape": (num_rows,)}
         npy_format.write_array_header_1_0(stream, header)
-        for part in _head(num_rows):
-            stream.write(part)
+        stream.write(_head(num_rows))
         for batch in batches:
-            _write_rows(stream, batch)
+            rows = map(batch.row, range(batch.num_rows))
+            parts = [_pickled({name: getattr(row, name).tolist() for name in ROW_COLUMNS}) for row in rows]
+            stream.write(b"".join([pickle.MARK, *parts, pickle.APPENDS]))
             written += batch.num_rows
         stream.write(pickle.TUPLE + pickle.BUILD + pickle.STOP)
         if written != num_rows:
             raise ArtifactError(f"{path.name}: {written} rows; {num_rows} are announced. Build the artifact again.")
 
 
-def _head(num_rows: int) -> Iterator[bytes]:
-    """Yield the pickle of an object array up to its empty list of elements."""
-    yield pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT
-    yield _pickled((np.ndarray, (0,), b"b")) + pickle.REDUCE + pickle.MARK
-    for value in (_STATE_VERSION, (num_rows,), np.dtype(object), False):
-        yield _pickled(value)
-    yield pickle.EMPTY_LIST
-
-
-def _write_rows(stream: IO[bytes], batch: RowBatch) -> None:
-    """Append a batch to the list that is open."""
-    stream.write(pickle.MARK)
-    for index in range(batch.num_rows):
-        stream.write(_pickled(_as_dict(batch.row(index))))
-    stream.write(pickle.APPENDS)
-
-
-def _as_dict(row: PackedRow) -> dict[str, list[int]]:
-    """Return a row with plain lists: the host joins `seq_start_id` with another list."""
-    return {name: getattr(row, name).tolist() for name in ROW_COLUMNS}
+def _head(num_rows: int) -> bytes:
+    """Return the pickle of an object array up to its empty list of elements."""
+    begin = pickle.PROTO + bytes([_PROTOCOL]) + _RECONSTRUCT + _pickled((np.ndarray, (0,), b"b"))
+    state = map(_pickled, (_STATE_VERSION, (num_rows,), np.dtype(object), False))
+    return begin + pickle.REDUCE + pickle.MARK + b"".join(state) + pickle.EMPTY_LIST
 
 
 def _pickled(value: Any) -> bytes:

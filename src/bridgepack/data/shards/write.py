@@ -43,12 +43,7 @@ def write_shard(path: Path, batches: Iterator[RowBatch], *, packed_sequence_size
     """Write one shard and return its number of rows; the file appears under its name when it is whole.
 
     The same rows give the same bytes, whatever the batches, under the same version of pyarrow: int32 ids and starts,
-    int8 mask. Only one batch is held.
-
-    Args:
-        path: of the shard.
-        batches: its rows in order, each batch but the last of whole row groups.
-        packed_sequence_size: runtime tokens that a row can hold.
+    int8 mask. Each batch but the last is of whole row groups, and only one is held.
     """
     group_rows = rows_per_group(packed_sequence_size)
     num_rows = 0
@@ -65,10 +60,7 @@ def write_shard(path: Path, batches: Iterator[RowBatch], *, packed_sequence_size
 
 
 def _table(batch: RowBatch) -> Any:
-    columns = (
-        (batch.input_ids, batch.token_offsets),
-        (batch.loss_mask, batch.mask_offsets),
-        (batch.seq_start_id, batch.start_offsets),
-    )
-    arrays = [arrow_lists(*column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    values = (batch.input_ids, batch.loss_mask, batch.seq_start_id)
+    offsets = (batch.token_offsets, batch.mask_offsets, batch.start_offsets)
+    arrays = list(map(arrow_lists, values, offsets, _SCHEMA.types))
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)

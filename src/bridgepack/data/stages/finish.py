@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
 from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
-from bridgepack.data.store.token_file import Int32Array, TokenFiles, TokenIndex, read_token_index, write_token_file
+from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind, MaskArray, TokenArray
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
@@ -166,9 +166,9 @@ def _cut(
     policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
 ) -> tuple[dict[int, tuple[TokenArray, MaskArray]], list[RowDrop]]:
     """Return position -> ids and mask of sequences after cutting, and those of which nothing can be trained on."""
-    cut, drops, files = {}, [], TokenFiles([token_file])
+    cut, drops, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
-        result = policy.cut(*files.tokens(0, position), int(index.num_context[position]))
+        result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
         if isinstance(result, RowError):
             drops.append(RowDrop(int(index.row_offsets[position]), str(result.reason), result.detail))
         else:

@@ -12,7 +12,6 @@ from bridgepack.data.reading.inputs import hash_file
 from bridgepack.data.shards.assembly import ShardPlan, assemble_rows
 from bridgepack.data.shards.write import rows_per_group, write_shard
 from bridgepack.data.store.keys import code_digest
-from bridgepack.data.store.token_file import TokenFiles
 from bridgepack.data.tasks import Beat
 from bridgepack.errors import DataError
 from bridgepack.records import ShardRecord
@@ -42,7 +41,7 @@ def write_planned_shard(task: WriteTask, _: Beat) -> WrittenShard:
     if found is not None:
         return WrittenShard(record=found, was_there=True)
     group_rows = rows_per_group(plan.packed_sequence_size)
-    rows = assemble_rows(plan, TokenFiles(task.token_files), rows_per_group=group_rows)
+    rows = assemble_rows(plan, task.token_files, rows_per_group=group_rows)
     num_rows = write_shard(plan.path, rows, packed_sequence_size=plan.packed_sequence_size)
     size, sha256 = plan.path.stat().st_size, hash_file(plan.path)
     record = ShardRecord(path=plan.name, num_rows=num_rows, num_bytes=size, sha256=sha256)

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,8 +32,6 @@ from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch, token
 TOKEN_FILE_VERSION = 3
 _MARK = b"bptoken%d" % TOKEN_FILE_VERSION
 _TRAILER_BYTES = hashlib.sha256().digest_size + len(_MARK)
-#: Files kept open at once; below the usual limit of 1024 open files of a process.
-_MAX_OPEN_FILES = 640
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -80,6 +77,11 @@ class TokenArrays:
     loss_mask: MaskArray  #: shape [num_tokens], int8, token-aligned: 1 where this token is trained as a target
     offsets: IntArray  #: shape [num_sequences + 1], int64, stored
 
+    def sequence(self, index: int) -> tuple[TokenArray, MaskArray]:
+        """Return ids and token-aligned mask of one sequence, without copying."""
+        chosen = slice(self.offsets[index], self.offsets[index + 1])
+        return self.input_ids[chosen], self.loss_mask[chosen]
+
 
 class TokenFileWriter:
     """Takes a range's sequences and drops in row order; ids wait in a spool file, so that memory stays small."""
@@ -121,8 +123,8 @@ class TokenFileWriter:
         """Write the file."""
         self._spool.flush()
         ids = np.memmap(self._spool, np.int32, "r") if self._num_tokens else np.empty(0, np.int32)
-        arrays = {INPUT_IDS: ids, LOSS_MASK: _joined(self._masks, np.int8)}
-        arrays |= {name: _joined(parts, np.int32) for name, parts in self._index.items()}
+        arrays = {INPUT_IDS: ids, LOSS_MASK: np.concatenate([np.empty(0, np.int8), *self._masks])}
+        arrays |= {name: np.concatenate([np.empty(0, np.int32), *parts]) for name, parts in self._index.items()}
         lists = [
             arrow_lists(values, np.array([0, len(values)]), _SCHEMA.field(name).type) for name, values in arrays.items()
         ]
@@ -159,16 +161,6 @@ def read_token_index(path: Path) -> TokenIndex:
     )
 
 
-def count_tokens(path: Path) -> tuple[int, int]:
-    """Return (sequences, stored tokens) of a file, without reading them.
-
-    Raises:
-        StoreError: when the file is not whole.
-    """
-    row = _mapped(path)
-    return len(row.column("stored_lengths").values), len(row.column(INPUT_IDS).values)
-
-
 def check_token_file(path: Path) -> None:
     """Read a whole file and compare it with its hash.
 
@@ -180,29 +172,12 @@ def check_token_file(path: Path) -> None:
         raise _broken(path, "its checksum is another")
 
 
-class TokenFiles:
-    """Random access to the sequences of several files; keeps the most recently used ones mapped."""
+def token_arrays(path: Path) -> TokenArrays:
+    """Return the memory-mapped arrays of a file, without copying tokens.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self._mapped = lru_cache(maxsize=_MAX_OPEN_FILES)(_token_arrays)
-
-    def arrays(self, position: int) -> TokenArrays:
-        """Return the mapped arrays of the file at a position of the list, without copying tokens.
-
-        Raises:
-            StoreError: when the file is not whole.
-        """
-        return self._mapped(self._paths[position])
-
-    def tokens(self, position: int, index: int) -> tuple[TokenArray, MaskArray]:
-        """Return ids and token-aligned mask of one sequence of the file at a position, without copying."""
-        arrays = self.arrays(position)
-        start, stop = arrays.offsets[index], arrays.offsets[index + 1]
-        return arrays.input_ids[start:stop], arrays.loss_mask[start:stop]
-
-
-def _token_arrays(path: Path) -> TokenArrays:
+    Raises:
+        StoreError: when the file is not whole.
+    """
     row = _mapped(path)
     ids, mask, lengths = (numpy_array(row.column(name).values) for name in (INPUT_IDS, LOSS_MASK, "stored_lengths"))
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -240,10 +215,6 @@ def _parts(path: Path) -> tuple[Any, bytes]:
     if size < 0 or not trailer.endswith(_MARK):
         raise _broken(path, f"it is cut off, or no token file of version {TOKEN_FILE_VERSION}")
     return content[:size], trailer[: -len(_MARK)]
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype=dtype), *parts])
 
 
 def _broken(path: Path, reason: str) -> StoreError:

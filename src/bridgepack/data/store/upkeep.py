@@ -18,7 +18,7 @@ from bridgepack.data.store.store import (
     existing_store,
     store_at,
 )
-from bridgepack.data.store.token_file import check_token_file, count_tokens
+from bridgepack.data.store.token_file import check_token_file, token_arrays
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.data.workers.pool import plain_runner
 from bridgepack.errors import StoreError
@@ -204,8 +204,8 @@ def _entry(folder: Path) -> TokenizationEntry:
         last_used_s = max(last_used_s, status.st_mtime)
         found.update(ranges=1, bytes=status.st_size)
         try:
-            num_sequences, num_tokens = count_tokens(path)
-            found.update(sequences=num_sequences, tokens=num_tokens)
+            arrays = token_arrays(path)
+            found.update(sequences=len(arrays.offsets) - 1, tokens=len(arrays.input_ids))
         except StoreError:
             found.update(broken=1)
     return TokenizationEntry(

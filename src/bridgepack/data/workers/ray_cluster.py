@@ -58,13 +58,7 @@ def ray_settings(address: str | None, num_workers: int | None = None) -> RaySett
 
 @contextmanager
 def ray_runner(settings: RaySettings, setup: WorkerSetup, here: Runner, progress: Progress) -> Iterator[RayRunner]:
-    """Give a runner on the cluster; what was started here is stopped at the end.
-
-    Args:
-        settings: which cluster.
-        setup: what processes need before they run tasks.
-        here: runs tasks on this machine.
-        progress: told how many nodes there are.
+    """Give a runner on the cluster; what was started here is stopped at the end. `here` is of this machine.
 
     Raises:
         ConfigError: when the cluster cannot be reached.

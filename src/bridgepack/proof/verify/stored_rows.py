@@ -17,7 +17,7 @@ from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.store.keys import tokenization_key
 from bridgepack.data.store.records import BuildRecord, RangeRecord, find_build_record, iter_build_records
 from bridgepack.data.store.store import IDENTITY_FILE, TokenStore, default_store, existing_store
-from bridgepack.data.store.token_file import TokenFiles, check_token_file, read_token_index
+from bridgepack.data.store.token_file import check_token_file, read_token_index, token_arrays
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError
 from bridgepack.proof.packs import split_record
@@ -62,13 +62,13 @@ class StoredRows:
         self, path: Path, first_row: int, rows: Sequence[int]
     ) -> Iterator[tuple[int, TokenSequence | RowError]]:
         check_token_file(path)
-        index, files = read_token_index(path), TokenFiles([path])
+        index, arrays = read_token_index(path), token_arrays(path)
         places = {int(offset): place for place, offset in enumerate(index.row_offsets)}
         drops = dict(zip(index.drop_rows.tolist(), index.drop_kinds.tolist(), strict=True))
         for row in rows:
             offset = row - first_row
             if offset in places:
-                ids, mask = files.tokens(0, places[offset])
+                ids, mask = arrays.sequence(places[offset])
                 yield row, finished_sequence(self.policy, ids, mask, int(index.num_context[places[offset]]))
             elif offset in drops:
                 yield row, RowError(*index.kinds[drops[offset]])
