@@ -12,7 +12,7 @@ from bridgepack.config.load import load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.schema import recipe_schema
 from bridgepack.config.write import TOML_HEADER, YAML_HEADER
-from tests.support.small_builds import Command
+from tests.support.small_builds import Command, write_json_lines
 
 NAME = "qwen3_8b_sft_4gpu_h100_bf16_recipe"
 NEW = ("recipes", "new", "mine", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096")
@@ -131,8 +131,12 @@ def test_mistakes(command: Command, arguments: list[str], message: str) -> None:
 
 def test_new_writes_a_recipe_that_checks_clean(command: Command) -> None:
     ran = command(*NEW)
+    early = command("check", "mine.yaml", "--strict")
+    write_json_lines(Path("data/chats.jsonl"), [])
     checked = command("check", "mine.yaml", "--strict")
 
+    assert early.code == 1
+    assert "error[BP225]: input-not-there\n  --> mine.yaml:7: data.train\n" in early.output
     assert (ran.code, ran.output, ran.errors) == (0, "wrote mine.yaml\nnext: bridgepack check mine.yaml\n", "")
     assert (checked.code, checked.errors) == (0, "")
     assert Path("mine.yaml").read_text(encoding="utf-8").startswith(f"{YAML_HEADER}\n")

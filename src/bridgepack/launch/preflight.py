@@ -152,6 +152,8 @@ def trained_target(task: Any, executor: Executor, *, target: str | None, options
     if value is None:
         raise ConfigError(f"PreflightPlugin cannot see what {_name(task)} trains. Say it: {_line(words)}")
     found = load_target(value, artifact=options.artifact)
+    if found.config is not None:  # a run reads packs; where it is built its inputs are, which may be elsewhere
+        found = replace(found, config=replace(found.config, inputs=()))
     if found.kind == "artifact":
         raise ConfigError(
             f"target is {target!r}, an artifact. Give a recipe or a config as target, and artifact=FOLDER."
