@@ -38,3 +38,15 @@ def test_neither_does_it_under_nohup() -> None:
     )
 
     assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout
+
+
+def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
+    late = (
+        "import os, signal, sys\nfrom bridgepack.cli import main\nsys.argv = ['bridgepack', 'rules']\n"
+        "try:\n    main()\nfinally:\n    for one in ('INT', 'TERM', 'HUP'):\n"
+        "        os.kill(os.getpid(), getattr(signal, 'SIG' + one))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "BP101" in ended.stdout

@@ -115,4 +115,6 @@ def main(arguments: list[str] | None = None) -> None:
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
         code = stop.code
+    if arguments is None:  # otherwise the process goes on
+        stop.ignore()
     sys.exit(code)

@@ -61,6 +61,12 @@ class StopSignals:
                 if signal.getsignal(number) == signal.SIG_DFL:
                     signal.signal(number, self._interrupt)
 
+    def ignore(self) -> None:
+        """Let nothing stop this process any more: all is done, and Python is slow to end."""
+        if current_thread() is main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         self.code = 128 + number
         raise KeyboardInterrupt

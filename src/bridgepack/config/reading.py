@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import importlib.util
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from bridgepack.config.errors import config_error, did_you_mean, nearest_name, s
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
+#: Values of a YAML file, which aliases multiply.
+_MAX_VALUES = 100_000
 RECIPE_SUFFIX = "_recipe"
 FORMS = "FILE.yaml, FILE.toml, FILE.py:FUNCTION, package.module:FUNCTION or a name that `bridgepack recipes list` has"
 
@@ -74,6 +77,8 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
         ConfigError: when it cannot be read, or holds no sections.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError("it is a pipe or a device")
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path)}") from None
@@ -100,10 +105,22 @@ def _parse_yaml(text: str, where: str) -> Any:
     from ruamel.yaml.error import YAMLError
 
     try:
+        if "*" in text and _num_values(YAML(typ="safe", pure=True).compose(text), {}) > _MAX_VALUES:
+            raise ValueError(f"its aliases repeat more than {_MAX_VALUES:,} values, or themselves")
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, KeyError, RecursionError) as error:
         message = " ".join(str(error).split())
         raise ConfigError(f"{where} is not YAML: {message[:300]}. Correct it.") from None
+
+
+def _num_values(node: Any, known: dict[int, float]) -> float:
+    """Return how many values a composed node holds, those of an alias counted each time; without end in a circle."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until its own parts are counted
+        parts = node.value if node is not None and not isinstance(node.value, str) else ()
+        nodes = (inner for part in parts for inner in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_num_values(inner, known) for inner in nodes)
+    return known[id(node)]
 
 
 def load_module(path: Path) -> ModuleType:

@@ -149,6 +149,10 @@ def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     if recipe.data.validation is not None:
         sources = as_sources(recipe.data.validation)
         files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
+    for split, members in files.items():
+        if not any(file.num_bytes for file in members):
+            names = ", ".join(file.label for file in members[:3])
+            raise DataError(f"the {split} split has no rows ({names}). Check the files.")
     return files
 
 

@@ -72,8 +72,10 @@ def refuse_foreign_folder(output: Path) -> None:
     """Make sure that there is an artifact at `output`, or nothing.
 
     Raises:
-        ArtifactError: when it is a file, the current folder, or a folder with something in it that is no artifact.
+        ArtifactError: when its name is not UTF-8, or it is a file, the current folder, or a folder with something in it
+            that is no artifact.
     """
+    _refuse_name(output, ArtifactError, "output is")
     if output.exists() and not output.is_dir():
         raise ArtifactError(f"output is {str(output)!r}, which is a file. Choose a folder.")
     if Path.cwd().is_relative_to(output.resolve()):
@@ -102,8 +104,17 @@ def refuse_unwritable(output: Path, store: Path) -> None:
     Raises:
         ArtifactError, StoreError: when not.
     """
+    _refuse_name(output, ArtifactError, "output is")
+    _refuse_name(store, StoreError, "the token store is")
     _try(output.absolute().parent, ArtifactError, f"output is {str(output)!r}", "--output")
     _try(store.absolute(), StoreError, f"the token store is {str(store)!r}", "--store")
+
+
+def _refuse_name(path: Path, kind: type[BridgepackError], what: str) -> None:
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise kind(f"{what} {str(path)!r}, whose name is not UTF-8. Choose another one.") from None
 
 
 def _try(folder: Path, kind: type[BridgepackError], what: str, option: str) -> None:

@@ -1,5 +1,6 @@
 """Recipes from files and functions, and what is said where there is none."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,31 @@ def test_set_that_is_no_path_and_value(item: str, message: str) -> None:
         parse_overrides((item,))
 
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "train: [{}]",
+        "role_aliases: {{<<: [{}]}}",
+    ],
+)
+def test_aliases_that_multiply_values_are_refused(tmp_path: Path, field: str) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{level}: &a{level} [" + ", ".join([f"*a{level - 1}"] * 10) + "]" for level in range(1, 12)]
+    (tmp_path / "bomb.yaml").write_text("\n".join([*lines, "name: bomb", "data:", f"  {field.format('*a11')}"]))
+    (tmp_path / "circle.yaml").write_text("name: circle\ndata: &a\n  train: [*a]\n")
+
+    num_refused = 0
+    for name in ("bomb", "circle"):
+        with pytest.raises(ConfigError, match=r"its aliases repeat more than 100,000 values, or themselves"):
+            load_recipe(tmp_path / f"{name}.yaml")
+        num_refused += 1
+    assert num_refused == 2
+
+
+def test_a_pipe_is_no_recipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "recipe.yaml")
+
+    with pytest.raises(ConfigError, match="it cannot be read: it is a pipe or a device"):
+        load_recipe(tmp_path / "recipe.yaml")

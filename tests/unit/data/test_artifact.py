@@ -1,6 +1,7 @@
 """Artifacts read back, ours and folders of shards that another tool wrote."""
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -87,3 +88,15 @@ def test_folder_without_a_manifest_has_the_splits_that_are_found(folder: Path, i
     assert artifact.unlisted_files() == artifact.shard_facts("none") == ()
     batches = list(artifact.iter_shard_batches(facts.path, max_tokens=1 << 20))
     assert sum(batch.num_rows for batch in batches) == facts.num_rows != 0
+
+
+def test_a_pipe_is_no_artifact(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    num_refused = 0
+    for path in (tmp_path / "packed.parquet", tmp_path / "folder" / "a.parquet", tmp_path / "folder" / "manifest.json"):
+        os.mkfifo(path)
+        with pytest.raises(ArtifactError, match=r"neither a file nor a folder|no manifest|no regular file"):
+            ArtifactOnDisk(path if path.parent == tmp_path else path.parent)
+        num_refused += 1
+
+    assert num_refused == 3

@@ -293,3 +293,11 @@ def test_plan_of_a_build_writes_nothing(tmp_path: Path, recipe: SFTRecipe) -> No
         assert plan.summary()["replaces"] is None
 
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_split_of_empty_files_is_refused_in_a_dry_run_too(tmp_path: Path, recipe: SFTRecipe) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    changed = recipe.override({"data.validation": str(tmp_path / "empty.jsonl")})
+
+    with pytest.raises(DataError, match="the validation split has no rows"), build_module.planned_build(changed):
+        pass

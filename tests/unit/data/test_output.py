@@ -11,10 +11,17 @@ import pytest
 
 from bridgepack.data.artifact.manifest import is_manifest
 from bridgepack.data.files import replaced_when_whole, write_text
-from bridgepack.data.output import move_into_place, refuse_foreign_folder, remove_leftovers, staging, staging_folder
+from bridgepack.data.output import (
+    move_into_place,
+    refuse_foreign_folder,
+    refuse_unwritable,
+    remove_leftovers,
+    staging,
+    staging_folder,
+)
 from bridgepack.data.results import Kept
 from bridgepack.data.workplace import kept_on_errors
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, StoreError
 from tests.support.small_builds import file_bytes
 
 MANIFEST = json.dumps({"format_version": 1, "fingerprint": "f"})
@@ -263,3 +270,17 @@ def test_place_that_is_full_is_named(tmp_path: Path, full: str) -> None:
         raise sent
 
     assert list(folder.iterdir()) == []
+
+
+def test_name_that_is_not_utf_8_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    output = tmp_path / "caf\udce9" / "out"
+    num_refused = 0
+    for refuse in (lambda: refuse_foreign_folder(output), lambda: refuse_unwritable(output, tmp_path / "tokens")):
+        with pytest.raises(ArtifactError, match="whose name is not UTF-8"):
+            refuse()
+        num_refused += 1
+
+    assert num_refused == 2
+    with pytest.raises(StoreError, match=r"the token store is .* whose name is not UTF-8"):
+        refuse_unwritable(tmp_path / "out", output)
+    assert list(tmp_path.iterdir()) == []

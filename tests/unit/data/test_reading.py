@@ -436,7 +436,7 @@ def test_large_elements_of_an_array_are_told_by_their_size(
     ("name", "content"),
     [
         ("a.jsonl.gz", gzip.compress(b"x" * (1 << 24), mtime=0)),
-        ("a.jsonl.zst", zstandard.compress(b"\n" * (1 << 24))),
+        ("a.jsonl.zst", zstandard.compress(b"{}\n" * (1 << 23))),
     ],
 )
 def test_file_that_grows_beyond_measure_when_it_is_uncompressed(
@@ -512,3 +512,16 @@ def test_any_row_comes_back(columns: dict[str, Any], is_ascii: bool) -> None:
     assert isinstance(found, (Example, RowError))
     if isinstance(found, Example):
         assert repr(dict(found.columns)) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_file_that_goes_on_with_blank_lines_is_refused(tmp_path: Path, name: str) -> None:
+    def num_rows(num_blank: int) -> int:
+        content = b'{"a": 1}\n' + b"\n" * num_blank
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        (file,) = find_inputs((str(tmp_path / name),), "data.train", "training", tmp_path)
+        return sum(part.num_rows for part in ranges.iter_ranges(file, 0, sha256="", max_row_bytes=1 << 30))
+
+    assert num_rows(200_000) == 200_001
+    with pytest.raises(DataError, match=r"1,048,576 bytes of blank lines from row \d+ on. Remove them"):
+        num_rows(3 << 20)

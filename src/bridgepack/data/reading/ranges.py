@@ -12,7 +12,8 @@ from bridgepack.data.reading.columns import arrow_table, parquet_file
 from bridgepack.data.reading.decompression import open_stream, stream_of
 from bridgepack.data.reading.inputs import ARROW, JSON_ARRAY, PARQUET, InputFile
 from bridgepack.data.reading.json_arrays import iter_array_lines
-from bridgepack.data.reading.lines import iter_line_blocks
+from bridgepack.data.reading.lines import MIN_BLOCK_BYTES, iter_line_blocks
+from bridgepack.errors import DataError
 
 #: Uncompressed bytes of a range of rows of a columnar file.
 _MIN_COLUMNS_BYTES, _MAX_COLUMNS_BYTES = 1 << 21, 1 << 25
@@ -41,7 +42,7 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
     A row of more than `max_row_bytes` is a range of its own, and is not read; `sha256` is of the file's bytes.
 
     Raises:
-        DataError: when the file cannot be read.
+        DataError: when the file cannot be read, or goes on with blank lines.
     """
     if is_table(file):
         yield from _table_ranges(file, file_index, sha256, max_row_bytes)
@@ -50,6 +51,8 @@ def iter_ranges(file: InputFile, file_index: int, *, sha256: str, max_row_bytes:
     with open_stream(file.path, file.compression) as stream:
         lines = stream_of(iter_array_lines(stream, file.label)) if file.kind == JSON_ARRAY else stream
         for start, stop, content in iter_line_blocks(lines, max_row_bytes):
+            if content is not None and len(content) >= MIN_BLOCK_BYTES and content.isspace():
+                raise DataError(f"{file.label}: {len(content):,} bytes of blank lines from row {row} on. Remove them.")
             num_rows = 1 if content is None else content.count(b"\n") + (not content.endswith(b"\n"))
             yield InputRange(
                 file_index=file_index,
