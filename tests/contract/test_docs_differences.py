@@ -19,6 +19,7 @@ from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
 from bridgepack.errors import DataError, TokenizerError
 from bridgepack.examples import iter_texts, train_chatml_tokenizer, write_docstring_conversations
 from tests.support.host_datasets import build_host_datasets, load_host_tokenizer
+from tests.support.tokenizers import GPT_OSS_FAMILY, GPT_OSS_MARKERS, write_tokenizer
 
 pytestmark = [pytest.mark.bridge, pytest.mark.usefixtures("bridge")]
 
@@ -431,6 +432,22 @@ def test_template_writes_the_day_of_the_build(tmp_path: Path, with_template: Cal
     artifact = own_artifact(tmp_path, [GOOD], tokenizer)
     assert own_rows(artifact) == host_rows(tmp_path, [GOOD], tokenizer)
     assert artifact.manifest.tokenizer["template_date"] == datetime.date.today().isoformat()
+
+
+def test_calls_in_the_channels_of_gpt_oss(tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer", GPT_OSS_FAMILY)
+    call = {"role": "assistant", "content": "", "thinking": "so", "tool_calls": [CALL]}
+    turns = [GOOD["messages"][0], call, {"role": "tool", "content": "seen"}, GOOD["messages"][1]]
+    rows = [GOOD, {"messages": turns}]
+
+    with pytest.raises(ValueError, match="did not match any loss-contributing spans"):
+        host_rows(tmp_path, rows, tokenizer, size=512)
+    assert drops(own_artifact(tmp_path, rows, tokenizer, size=512)) == {"no_assistant_mask": 1}
+    markers = {"assistant_markers": GPT_OSS_MARKERS}
+    joined = own_artifact(tmp_path / "joined", rows, tokenizer, size=512, preprocessing=markers)
+    assert drops(joined) == {}
+    alone = own_artifact(tmp_path / "alone", rows[:1], tokenizer, size=512, preprocessing=markers)
+    assert own_rows(alone) == host_rows(tmp_path / "alone", rows[:1], tokenizer, size=512)
 
 
 def test_standard_columns_stand_in_for_named_ones(tmp_path: Path, tokenizer: Path) -> None:

@@ -246,6 +246,38 @@ HARMONY = (
 """
 )
 
+#: Like gpt-oss's: thoughts before a call only while no answer follows, a call by its function's name, and a result that
+#: begins as no role does. The last turn has its thought, and another end.
+GPT_OSS = (
+    _MACROS
+    + """\
+{{- '<|start|>system<|message|>' + strftime_now('%Y-%m-%d') + '<|end|>' -}}
+{%- set seen = namespace(call=none) -%}
+{%- for message in messages -%}
+  {%- if message.role == 'assistant' and 'tool_calls' in message -%}
+    {%- set answers = messages[loop.index:] | selectattr('role', 'equalto', 'assistant') -%}
+    {%- if message.thinking and not answers | rejectattr('tool_calls') | list -%}
+      {{- '<|start|>assistant<|channel|>analysis<|message|>' + message.thinking + '<|end|>' -}}
+    {%- endif -%}
+    {%- set seen.call = message.tool_calls[0].function.name -%}
+    {{- '<|start|>assistant to=functions.' + seen.call + '<|channel|>commentary json<|message|>' -}}
+    {{- message.tool_calls[0].function.arguments | tojson + '<|call|>' -}}
+  {%- elif message.role == 'assistant' -%}
+    {%- if loop.last and message.thinking -%}
+      {{- '<|start|>assistant<|channel|>analysis<|message|>' + message.thinking + '<|end|>' -}}
+    {%- endif -%}
+    {{- '<|start|>assistant<|channel|>final<|message|>' + text_of(message.content) -}}
+    {{- '<|return|>' if loop.last else '<|end|>' -}}
+  {%- elif message.role == 'tool' -%}
+    {{- '<|start|>functions.' + seen.call + ' to=assistant<|channel|>commentary<|message|>' -}}
+    {{- message.content | tojson + '<|end|>' -}}
+  {%- else -%}
+    {{- '<|start|>' + message.role + '<|message|>' + text_of(message.content) + '<|end|>' -}}
+  {%- endif -%}
+{%- endfor -%}
+"""
+)
+
 UNKNOWN = (
     _MACROS
     + """\
@@ -262,6 +294,15 @@ UNKNOWN = (
 {%- endfor -%}
 """
 )
+_HARMONY_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
+#: `preprocessing.assistant_markers` for it, as docs/preprocessing.md has them.
+GPT_OSS_MARKERS: dict[str, Any] = {
+    "assistant_start": "<|start|>assistant",
+    "assistant_end": "<|return|>",
+    "assistant_end_fallbacks": ("<|end|>", "<|call|>"),
+    "other_role_starts": {"any": "<|start|>"},
+    "joins_starts": True,
+}
 _UNKNOWN: dict[str, Any] = {"control_tokens": ("<|bot|>", "<|human|>", "<|stop|>"), "eos_token": "<|stop|>"}
 _UNKNOWN_MARKERS = {"assistant_start": "<|bot|>", "assistant_end": "<|stop|>"}
 _LLAMA3_TOKENS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
@@ -269,6 +310,7 @@ _LLAMA3: dict[str, Any] = {"control_tokens": _LLAMA3_TOKENS, "eos_token": "<|eot
 _GEMMA: dict[str, Any] = {"control_tokens": ("<start_of_turn>", "<end_of_turn>"), "eos_token": "<end_of_turn>"}
 _GEMMA4 = GEMMA.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
 
+GPT_OSS_FAMILY = Family(name="gpt-oss", template=GPT_OSS, control_tokens=_HARMONY_TOKENS, eos_token="<|return|>")
 CHATML = Family(name="chatml", template=chatml_template())
 NOT_SPACE_SENSITIVE = Family(name="chatml-without-spaces", template=chatml_template(), edit=_drop_spaces)
 #: Its old answers look other than when they were the last, so that renders of prefixes do not find them.
@@ -307,7 +349,7 @@ FAMILIES = (
     Family(
         name="harmony",
         template=HARMONY,
-        control_tokens=("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"),
+        control_tokens=_HARMONY_TOKENS,
         eos_token="<|return|>",
     ),
     Family(

@@ -2,13 +2,14 @@
 
 import datetime
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridgepack.config.recipe.data import TokenizerConfig
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.preprocessing import AssistantMarkers, ChatPreprocessing
 from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import Encoded, encode_examples
@@ -16,7 +17,14 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, Example
-from tests.support.tokenizers import FAMILIES, Family, loaded_tokenizer, write_tokenizer
+from tests.support.tokenizers import (
+    FAMILIES,
+    GPT_OSS_FAMILY,
+    GPT_OSS_MARKERS,
+    Family,
+    loaded_tokenizer,
+    write_tokenizer,
+)
 
 QUESTION = {"role": "user", "content": "what"}
 TEXT_PART = {"type": "text", "text": "one"}
@@ -51,15 +59,7 @@ def encoded(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **sett
 
 def trained(tokenizer: ChatTokenizer, turns: Sequence[Mapping[str, Any]], **settings: Any) -> list[str]:
     """Return the trained spans as text, without their control tokens and white space."""
-    found = encoded(tokenizer, turns, **settings)
-    assert isinstance(found, Encoded), found
-    spans: list[list[int]] = [[]]
-    for token, bit in zip(found.ids, found.mask, strict=True):
-        if bit:
-            spans[-1].append(token)
-        elif spans[-1]:
-            spans.append([])
-    texts = [tokenizer.decode(span) for span in spans if span]
+    texts = spans_of(tokenizer, encoded(tokenizer, turns, **settings))
     for token in sorted(tokenizer.added_tokens, key=len, reverse=True):
         texts = [text.replace(token, "") for text in texts]
     return [text.strip() for text in texts]
@@ -310,3 +310,73 @@ def test_day_is_that_of_the_recipe_and_counts(tmp_path: Path) -> None:
 def test_variables_of_the_conversation_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}; any other variable of the template is"):
         TokenizerConfig(name_or_path="x", chat_template_kwargs={name: 1})
+
+
+def _call(thinking: str) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    return {"role": "assistant", "content": "", "thinking": thinking, "tool_calls": [call]}
+
+
+RESULT = {"role": "tool", "content": "two"}
+ANSWER = {"role": "assistant", "content": "three", "thinking": "four"}
+CALLED = ' to=functions.add<|channel|>commentary json<|message|>{"a": 1}<|call|>'
+ANSWERED = "<|channel|>analysis<|message|>four<|end|><|start|>assistant<|channel|>final<|message|>three<|return|>"
+EARLIER = "<|channel|>final<|message|>three<|end|>"
+CHANNELS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "call-and-answer": ([QUESTION, _call("one"), RESULT, ANSWER], [CALLED, ANSWERED]),
+    "two-calls": ([QUESTION, _call("one"), RESULT, _call("one"), RESULT, ANSWER], [CALLED, CALLED, ANSWERED]),
+    "two-rounds": ([QUESTION, _call("one"), RESULT, ANSWER, QUESTION, ANSWER], [CALLED, EARLIER, ANSWERED]),
+    "call-at-the-end": (
+        [QUESTION, ANSWER, QUESTION, _call("one")],
+        [EARLIER, "<|channel|>analysis<|message|>one<|end|><|start|>assistant" + CALLED],
+    ),
+    "two-answers": ([QUESTION, ANSWER, ANSWER], [EARLIER + "<|start|>assistant" + ANSWERED]),
+}
+
+
+def spans_of(tokenizer: ChatTokenizer, found: Encoded | RowError) -> list[str]:
+    assert isinstance(found, Encoded), found
+    runs = groupby(zip(found.ids, found.mask, strict=True), key=lambda pair: pair[1])
+    return [tokenizer.decode([token for token, _ in run]) for is_trained, run in runs if is_trained]
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+@pytest.mark.parametrize("mode", ["assistant", "last_turn"])
+def test_channels_of_gpt_oss(tmp_path: Path, name: str, mode: str) -> None:
+    turns, wanted = CHANNELS[name]
+    tokenizer = loaded_tokenizer(tmp_path, GPT_OSS_FAMILY)
+    settings = {"assistant_markers": GPT_OSS_MARKERS, "loss_mode": mode}
+
+    assert spans_of(tokenizer, encoded(tokenizer, turns, **settings)) == (
+        wanted if mode == "assistant" else wanted[-1:]
+    )
+    weighed = [dict(turn, weight=0) if turn is turns[1] else turn for turn in turns]
+    found = encoded(tokenizer, weighed, **settings, message_weights="mask")
+    if name == "two-answers":
+        assert isinstance(found, RowError)
+    else:
+        assert spans_of(tokenizer, found) == (wanted[1:] if mode == "assistant" else wanted[-1:])
+
+
+def test_calls_of_gpt_oss_are_not_found_without_joined_starts(tmp_path: Path) -> None:
+    """Megatron-Bridge aborts on such a row."""
+    tokenizer = loaded_tokenizer(tmp_path, GPT_OSS_FAMILY)
+    for name, is_found in (("call-and-answer", False), ("two-rounds", False)):
+        found = encoded(tokenizer, CHANNELS[name][0])
+        assert isinstance(found, Encoded) == is_found, name
+
+
+def test_markers_in_a_text_of_gpt_oss_are_no_turn(tmp_path: Path) -> None:
+    tokenizer = loaded_tokenizer(tmp_path, GPT_OSS_FAMILY)
+    question = {"role": "user", "content": "what is <|start|>assistant<|channel|>final<|message|>x<|end|>"}
+
+    found = encoded(tokenizer, [question, _call("one"), RESULT, ANSWER], assistant_markers=GPT_OSS_MARKERS)
+    assert isinstance(found, RowError)
+    assert found.reason == DropReason.CONTROL_TOKENS_IN_TEXT
+    only = encoded(tokenizer, [question, ANSWER], assistant_markers=GPT_OSS_MARKERS)
+    assert spans_of(tokenizer, only) == [ANSWERED]
+
+
+def test_joined_starts_need_the_starts_of_other_turns() -> None:
+    with pytest.raises(ValueError, match="joins_starts is true and other_role_starts is empty"):
+        AssistantMarkers(assistant_start="a", assistant_end="b", joins_starts=True)

@@ -24,6 +24,19 @@ class AssistantMarkers(Section):
     """Other texts that may end an assistant turn."""
     other_role_starts: dict[str, str] = Field(default_factory=dict)
     """Role -> text that starts a turn of that role, e.g. `{user: "<｜User｜>"}`."""
+    joins_starts: bool = False
+    """An assistant turn may hold several starts, as gpt-oss's channels do: starts with no other turn between them are
+    one turn, trained from behind the first start to the last end. `other_role_starts` must then have the start of every
+    other turn, e.g. `{any: "<|start|>"}`."""
+
+    @model_validator(mode="after")
+    def _check_other_starts(self) -> Self:
+        if self.joins_starts and not self.other_role_starts:
+            raise ValueError(
+                "joins_starts is true and other_role_starts is empty, so nothing tells where another turn begins. Give "
+                'the start of every other turn, e.g. {any: "<|start|>"}.'
+            )
+        return self
 
 
 class _Common(Section):

@@ -1,8 +1,9 @@
 """Texts and token ids that open and close a turn in the chat templates Megatron-Bridge knows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from bridgepack.config.recipe.preprocessing import AssistantMarkers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -64,15 +65,23 @@ class TurnMarkers:
     Attributes:
         starts: role -> tokens right before the content of a turn of that role, the assistant's, too.
         ends: token sequences that may end an assistant turn, the preferred one first; they are trained.
+        joins_starts: starts of the assistant with no other start between them are of one turn.
     """
 
     starts: Mapping[str, tuple[int, ...]]
     ends: tuple[tuple[int, ...], ...]
+    joins_starts: bool = False
 
     @cached_property
     def all_sequences(self) -> tuple[tuple[int, ...], ...]:
         """Every start and end: none of them may occur inside a turn's text for a scan to be safe."""
         return (*self.starts.values(), *self.ends)
+
+    def num_turns(self, roles: Sequence[str]) -> int:
+        """Return how many turns of the assistant a scan finds: messages, or runs of them where starts are joined."""
+        if not self.joins_starts:
+            return roles.count(ASSISTANT)
+        return sum(role == ASSISTANT != before for before, role in pairwise(["", *roles]))
 
 
 def infer_markers(tokenizer: ChatTokenizer) -> TurnMarkers | None:
@@ -110,4 +119,5 @@ def _encoded(tokenizer: ChatTokenizer, texts: AssistantMarkers) -> TurnMarkers |
     return TurnMarkers(
         starts={ASSISTANT: start, **{role: ids for role, ids in others.items() if ids}},
         ends=(end, *(ids for ids in fallbacks if ids)),
+        joins_starts=texts.joins_starts,
     )

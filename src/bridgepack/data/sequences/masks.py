@@ -63,7 +63,8 @@ class ChatMasks:
         kept = self._without_untrained(mask, chat.conversation, prefixes) if chat.conversation.untrained else mask
         if self._settings.loss_mode != "last_turn":
             return kept
-        start = _last_turn_start(mask, chat.conversation, prefixes)
+        is_last_span = self._markers is not None and self._markers.joins_starts
+        start = _last_span_start(mask) if is_last_span else _last_turn_start(mask, chat.conversation, prefixes)
         return [bit if index >= start else 0 for index, bit in enumerate(kept)]
 
     def has_markers_in_text(self, conversation: Conversation) -> bool:
@@ -107,9 +108,12 @@ class ChatMasks:
                 raise RowError(DropReason.NO_ASSISTANT_MASK, "the template's generation blocks gave no mask")
             return own
         has_own = own is not None and any(own)
-        found = prefixes.assistant_mask(self._markers, includes_content=not has_own)
+        scan_is_first = self._markers.joins_starts
+        found = None if scan_is_first else prefixes.assistant_mask(self._markers, includes_content=not has_own)
         if found is None and not self.has_markers_in_text(conversation):
             found = scanned if own is None else self._scanned(conversation, ids, includes_content=not has_own)
+        if found is None and scan_is_first:
+            found = prefixes.assistant_mask(self._markers, includes_content=not has_own)
         masks = [mask for mask in (own, found) if mask is not None]
         if not masks:
             raise self._no_mask(conversation)
@@ -138,7 +142,7 @@ class ChatMasks:
 
     def _scanned(self, conversation: Conversation, ids: list[int], *, includes_content: bool) -> list[int] | None:
         assert self._markers is not None
-        num_turns = sum(message["role"] == ASSISTANT for message in conversation.messages)
+        num_turns = self._markers.num_turns([message["role"] for message in conversation.messages])
         turns = scan_turns(joined([ids]), self._markers, np.array([num_turns]), includes_content=includes_content)
         return turns.mask.tolist() if turns.is_found[0] else None
 
@@ -175,6 +179,10 @@ def _last_turn_start(mask: list[int], conversation: Conversation, prefixes: Pref
         start = prefixes.required_length(turns[-1])
         if any(mask[start:]):
             return start
+    return _last_span_start(mask)
+
+
+def _last_span_start(mask: list[int]) -> int:
     begins = [index for index, bit in enumerate(mask) if bit and (index == 0 or not mask[index - 1])]
     return begins[-1] if begins else 0
 

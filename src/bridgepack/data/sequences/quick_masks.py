@@ -2,7 +2,7 @@
 
 Megatron-Bridge looks for each assistant turn between two renders of the conversation's beginning, and scans for markers
 only where it loses a turn that way. Two kinds of conversations need no such renders, provided that no turn's text holds
-a marker and the scan finds every turn:
+a marker and the scan finds every turn. Markers whose starts are joined are looked for by scanning first. Else:
 
 - Its only answer is its last turn. Between the renders lies the rest of the text, in which the answer's marker and one
   end marker stand once: either the very span that the scan finds comes out, or none, and then the scan counts.
@@ -37,12 +37,12 @@ class QuickMasks:
     def masks(self, chats: Sequence[RenderedChat], flat: FlatIds) -> tuple[MaskArray, BoolArray, BoolArray]:
         """Return a mask over all tokens; for each conversation, whether it was found, and is certain."""
         roles = [[message["role"] for message in chat.conversation.messages] for chat in chats]
-        counts = np.fromiter((turns.count(ASSISTANT) for turns in roles), dtype=np.int64, count=len(roles))
+        counts = np.fromiter((self._markers.num_turns(turns) for turns in roles), dtype=np.int64, count=len(roles))
         scanned = scan_turns(flat, self._markers, counts)
         is_decided = np.zeros(len(roles), dtype=np.bool_)
         for index in np.flatnonzero(scanned.is_found).tolist():
             is_only = counts[index] == 1 and roles[index][-1] == ASSISTANT
-            is_settled = scanned.ends_with_only_answer[index] if is_only else False
+            is_settled = self._markers.joins_starts or (is_only and scanned.ends_with_only_answer[index])
             is_decided[index] = (
                 not chats[index].conversation.untrained
                 and (is_settled or self._loses_first_answer(chats[index], roles[index]))

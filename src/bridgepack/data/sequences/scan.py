@@ -48,10 +48,13 @@ def scan_turns(
     ids, offsets = flat
     num_texts = len(offsets) - 1
     starts = _find_starts(ids, offsets, markers)
+    if markers.joins_starts:
+        starts = _joined_starts(starts)
     turn = np.flatnonzero(starts.is_assistant)
     text = starts.text[turn]
     count = np.bincount(text, minlength=num_texts)
-    first, after, num_ends = _ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
+    find_ends = _last_ends if markers.joins_starts else _ends
+    first, after, num_ends = find_ends(ids, markers, starts.content[turn], _limits(starts, offsets)[turn])
     is_ambiguous = np.bincount(text[num_ends > 1], minlength=num_texts) > 0
     has_turn = np.bincount(text[num_ends == 1], minlength=num_texts) > 0
     is_found = (count == num_assistant_turns) & (count > 0) & ~is_ambiguous & has_turn
@@ -97,6 +100,18 @@ def _find_starts(ids: TokenArray, offsets: IntArray, markers: TurnMarkers) -> _S
     )
 
 
+def _joined_starts(starts: _Starts) -> _Starts:
+    """Return starts without those of the assistant that follow another of its starts."""
+    is_again = np.zeros(len(starts.position), dtype=np.bool_)
+    is_again[1:] = starts.is_assistant[1:] & starts.is_assistant[:-1] & (starts.text[1:] == starts.text[:-1])
+    return _Starts(
+        position=starts.position[~is_again],
+        content=starts.content[~is_again],
+        text=starts.text[~is_again],
+        is_assistant=starts.is_assistant[~is_again],
+    )
+
+
 def _not_overlapping(positions: IntArray, marker: Sequence[int]) -> IntArray:
     """Return positions without those inside a marker that begins before: [0, 2] -> [0] for [1, 2, 1] in 1 2 1 2 1."""
     if not any(marker[:size] == marker[-size:] for size in range(1, len(marker))):
@@ -134,6 +149,20 @@ def _ends(
         num_ends[is_other | (num > 1)] += 2
         first[is_new], after[is_new] = place[is_new], place[is_new] + len(marker)
     return first, after, np.minimum(num_ends, 2)
+
+
+def _last_ends(
+    ids: TokenArray, markers: TurnMarkers, content: IntArray, limit: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return for each turn where its last end marker is, where that ends, and 1; 2 where there is none."""
+    last = np.full(len(content), -1, dtype=np.int64)
+    after = np.full(len(content), -1, dtype=np.int64)
+    for marker in markers.ends:
+        found = np.concatenate(([-1], find_all(ids, marker)))
+        place = found[np.searchsorted(found, limit - len(marker), side="right") - 1]
+        is_later = (place >= content) & (place > last)
+        last[is_later], after[is_later] = place[is_later], place[is_later] + len(marker)
+    return last, after, np.where(last >= 0, 1, 2)
 
 
 def _spans_to_mask(starts: IntArray, stops: IntArray, num_tokens: int) -> MaskArray:
