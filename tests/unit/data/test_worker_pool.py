@@ -115,7 +115,8 @@ def _remembered(value: list[int], _: int) -> int:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
     """Return two workers with 400 MiB between them, beyond what this module and its imports take."""
-    with WorkerPool(2, memory_bytes=400 << 20, warm_up=partial(_load, "warm")) as found:
+    with WorkerPool() as found:
+        found.widen(2, 400 << 20, partial(_load, "warm"))
         yield found
 
 
