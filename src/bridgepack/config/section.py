@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -49,11 +49,13 @@ class Section(BaseModel):
 
 @cache
 def meanings_of(section: type[BaseModel]) -> Mapping[str, str]:
-    """Return what each field of a section means: the text that stands below it in the section's code."""
+    """Return what each field of a section means: the text that stands below it in the code; a single `kind` says it."""
     if section in (BaseModel, Section):
         return {}
+    kinds = get_args(section.model_fields["kind"].annotation) if "kind" in section.model_fields else ()
+    kind = {"kind": f"`{kinds[0]}`"} if len(kinds) == 1 else {}
     inherited = [meanings_of(base) for base in reversed(section.__bases__) if issubclass(base, BaseModel)]
-    return {name: meaning for known in (*inherited, _own_meanings(section)) for name, meaning in known.items()}
+    return {name: meaning for known in (kind, *inherited, _own_meanings(section)) for name, meaning in known.items()}
 
 
 def _own_meanings(section: type[BaseModel]) -> dict[str, str]:

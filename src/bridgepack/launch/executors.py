@@ -20,10 +20,9 @@ from bridgepack.config.cluster.executors import LOCAL_KINDS, Executor
 from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.config.cluster.launchers import PROCESS_LAUNCHERS, NoLauncher
 from bridgepack.config.cluster.processes import Processes
-from bridgepack.config.cluster.references import hide_secrets, resolve_references
+from bridgepack.config.cluster.references import REFERENCE, hide_secrets, resolve_references
 from bridgepack.config.cluster.slurm import SlurmExecutor
 from bridgepack.errors import ConfigError
-from bridgepack.launch.exports import exported
 from bridgepack.launch.signatures import checked_executor, field_names, find_executor
 
 #: Kinds of packagers, launchers and tunnels -> their classes.
@@ -41,6 +40,9 @@ _PARTS: Mapping[str, Any] = {
 _NO_LAUNCHER: Mapping[str, Any] = NoLauncher(kind="none").model_dump(mode="json")
 #: A job that a file names by its id alone, as nemo-run's handles name it.
 _JOB_HANDLE = "slurm_tunnel://nemo_run/{}"
+#: Text that a shell takes as one word; `$` is kept, so that `$HOME` and nemo-run's macros mean what they say.
+_ONE_WORD = re.compile(r"[\w@%+=:,./$~{}^-]*", re.ASCII)
+_SPECIAL = re.compile(r'([\\"`])')
 #: How srun is told the cores of a process.
 _CORES = re.compile(r"--cpus-per-task\b|-c")
 
@@ -131,6 +133,31 @@ def _resolved(values: dict[str, Any], section: Executor, *, for_display: bool) -
         if section.facts.exports_env_vars
         else resolve_references(env_vars, os.environ, "executor.env_vars"),
     }
+
+
+def exported(env_vars: Mapping[str, str], environment: Mapping[str, str] | None) -> dict[str, str]:
+    """Return variables as `export NAME=VALUE` takes them: `--a --b` becomes `"--a --b"`, `$HOME` stays.
+
+    `${env:NAME}` is looked up in `environment`, and means itself, its `$` too; None leaves references.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    return {name: _quoted(value, environment, f"executor.env_vars.{name}") for name, value in env_vars.items()}
+
+
+def _quoted(value: str, environment: Mapping[str, str] | None, where: str) -> str:
+    pieces = []
+    for index, piece in enumerate(re.split(f"({REFERENCE.pattern})", value)):
+        if index % 2 == 0:
+            pieces.append(_SPECIAL.sub(r"\\\1", piece))
+        elif environment is None:
+            pieces.append(piece)
+        else:
+            resolved: str = resolve_references(piece, environment, where)
+            pieces.append(_SPECIAL.sub(r"\\\1", resolved).replace("$", "\\$"))
+    text = "".join(pieces)
+    return text if _ONE_WORD.fullmatch(text) else f'"{text}"'
 
 
 def _process_values(section: Executor, processes: Processes) -> dict[str, Any]:

@@ -119,7 +119,13 @@ class _Launch:
         self.experiment = make_experiment(plan)
         self.interruption = Interruption()
         self.is_here = partial(is_on_this_machine, plan.cluster)
-        self.watch = Watch(self.experiment, listener, self.interruption, is_here=self.is_here, follows_logs=follow)
+        self.watch = Watch(
+            experiment=self.experiment,
+            listener=listener,
+            interruption=self.interruption,
+            is_here=self.is_here,
+            follows_logs=follow,
+        )
         self.is_detached = False
 
     def run(self, *, detach: bool) -> LaunchResult:

@@ -43,20 +43,12 @@ class Interruption:
         _handle(self._note)
 
     def catch(self) -> None:
-        """Let every signal raise KeyboardInterrupt.
-
-        Raises:
-            KeyboardInterrupt: one has come before.
-        """
+        """Let every signal raise KeyboardInterrupt, as one does that has come before."""
         _handle(self._raise)
         self.check()
 
     def check(self) -> None:
-        """Return where no signal has come.
-
-        Raises:
-            KeyboardInterrupt: one has.
-        """
+        """Raise KeyboardInterrupt where a signal has come."""
         if self.has_come:
             raise KeyboardInterrupt
 

@@ -14,11 +14,6 @@ from bridgepack.launch.executors import make_executor
 from bridgepack.launch.plan import DEFAULT_PYTHON, LaunchPlan
 from bridgepack.running.assignment import OPTION, encode
 
-MODULES = {
-    "build": "bridgepack.running.build",
-    "check": "bridgepack.running.check",
-    "train": "bridgepack.running.train",
-}
 #: Environment variable by which the processes of a run on this machine are found.
 RUN_VARIABLE = "BRIDGEPACK_RUN"
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
@@ -68,7 +63,9 @@ def _script(plan: LaunchPlan, task: Task, word: str) -> run.Script:
         # With another entry point nemo-run makes torchrun execute the script itself, by its first line.
         entry_point = DEFAULT_PYTHON if cluster.processes(task).has_process_launcher else cluster.python
         return run.Script(path=cluster.train_script, entrypoint=entry_point, args=arguments, env=variables)
-    return run.Script(path=MODULES[task], m=True, entrypoint=cluster.python, args=arguments, env=variables)
+    return run.Script(
+        path=f"bridgepack.running.{task}", m=True, entrypoint=cluster.python, args=arguments, env=variables
+    )
 
 
 def _local_variables(plan: LaunchPlan, task: Task) -> dict[str, str]:

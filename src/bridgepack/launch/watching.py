@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import nemo_run as run
@@ -33,35 +34,23 @@ class TaskFailedError(Exception):
     """A task did not succeed; those after it are not to start."""
 
 
+@dataclass(kw_only=True, slots=True)
 class Watch:
     """Waits for jobs in place of nemo-run's own waiting, which cannot be interrupted and goes on after a failure.
 
     Source: nemo_run/run/experiment.py, `_run_dag` and `_wait_for_jobs`: they wait in threads that only the end of a job
     ends, and start the next task whatever became of the one before.
-
-    Attributes:
-        states: task -> the last state that was seen.
-        seconds: task -> how long it took, once it has ended.
     """
 
-    def __init__(
-        self,
-        experiment: Any,
-        listener: Listener,
-        interruption: Interruption,
-        *,
-        is_here: Callable[[str], bool],
-        follows_logs: bool,
-    ) -> None:
-        self.states: dict[str, State] = {}
-        self.seconds: dict[str, float] = {}
-        self._experiment = experiment
-        self._listener = listener
-        self._interruption = interruption
-        self._is_here = is_here
-        self._follows_logs = follows_logs
-        self._readers: dict[str, threading.Thread] = {}
-        self._cancelled: set[str] = set()
+    experiment: Any  #: of nemo-run
+    listener: Listener  #: told of every change of a state
+    interruption: Interruption  #: by signals
+    is_here: Callable[[str], bool]  #: whether a task is on this machine
+    follows_logs: bool  #: whether logs are printed as they grow
+    states: dict[str, State] = field(default_factory=dict)  #: task -> the last state that was seen
+    seconds: dict[str, float] = field(default_factory=dict)  #: task -> how long it took, once it has ended
+    _readers: dict[str, threading.Thread] = field(default_factory=dict)
+    _cancelled: set[str] = field(default_factory=set)
 
     def wait(self, jobs: Sequence[Any]) -> None:
         """Wait until jobs have ended; nemo-run calls this once they are submitted.
@@ -70,21 +59,21 @@ class Watch:
             TaskFailedError: one of them did not succeed; those that wait for it are cancelled.
             KeyboardInterrupt: a signal asked to stop.
         """
-        self._interruption.catch()
+        self.interruption.catch()
         try:
             self._wait(jobs)
         finally:
-            self._interruption.note()
+            self.interruption.note()
 
     def _wait(self, jobs: Sequence[Any]) -> None:
         started_s = time.monotonic()
         pending = [job for job in jobs if job.launched and job.handle]
         seen_s = {job.id: started_s for job in pending}
-        interval_s = _POLL_HERE_S if all(self._is_here(job.id) for job in pending) else _POLL_ELSEWHERE_S
+        interval_s = _POLL_HERE_S if all(self.is_here(job.id) for job in pending) else _POLL_ELSEWHERE_S
         while pending:
             for job in list(pending):
                 state = self._look(job)
-                self._interruption.check()
+                self.interruption.check()
                 now_s = time.monotonic()
                 if state != AppState.UNKNOWN:
                     seen_s[job.id] = now_s
@@ -96,19 +85,19 @@ class Watch:
                 for job in pending:  # they wait for the one that failed
                     if job.dependencies and job.id not in self._cancelled:
                         self._cancelled.add(job.id)
-                        self._experiment.cancel(job.id)
+                        self.experiment.cancel(job.id)
             if pending:
                 time.sleep(interval_s)
         if any(self.states.get(job.id) != "succeeded" for job in jobs):
             raise TaskFailedError
 
     def _look(self, job: Any) -> AppState:
-        state = array_state(job) if is_array(job) else job.status(runner=self._experiment._runner)
+        state = array_state(job) if is_array(job) else job.status(runner=self.experiment._runner)
         name = state_name(state)
         if self.states.get(job.id) != name:
             self.states[job.id] = name
-            self._listener(job.id, name)
-        if self._follows_logs and state not in {AppState.UNKNOWN, AppState.SUBMITTED, AppState.PENDING}:
+            self.listener(job.id, name)
+        if self.follows_logs and state not in {AppState.UNKNOWN, AppState.SUBMITTED, AppState.PENDING}:
             self._read_log(job)
         return state
 
@@ -123,7 +112,7 @@ class Watch:
         """Print the log of a job as it grows, in a thread that ends with the job."""
         if job.id in self._readers or is_array(job):  # nemo-run finds no logs of an array
             return
-        reader = threading.Thread(target=_follow, args=(job.handle, self._experiment._runner), daemon=True)
+        reader = threading.Thread(target=_follow, args=(job.handle, self.experiment._runner), daemon=True)
         self._readers[job.id] = reader
         reader.start()
 

@@ -13,9 +13,9 @@ SUCCEEDED, FINDINGS, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 def exit_code_of(step: Callable[[], int]) -> int:
-    """Return what a task's step returns, or the exit code of the mistake or interruption that ended it.
+    """Return what a task's step returns, or the exit code of the mistake, Ctrl-C or SIGTERM that ended it.
 
-    SIGTERM, by which schedulers end a job, interrupts as Ctrl-C does, so that nothing half-written is left.
+    Schedulers end a job by SIGTERM; it interrupts the step, so that nothing half-written is left.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -129,6 +129,7 @@ def test_saved_megatron_bridge_configuration() -> None:
         ("a:\n- 1 # c\n", ("a", 2), "comments stand inside its old value"),
         ("a: [1, # c\n 2]\n", ("a", 2), "comments stand inside its old value"),
         ("? a\n: b: 1\n", ("c", 1), "line 3: .* or the layout is in the way"),
+        ("? a\n: b: 1", ("a", 1), "line 2: .* or the layout is in the way"),
         ("a: |+\n  x\n\n\n# c\n", ("b", 1), "line 3: .* or the layout is in the way"),
         ("a: &x 1\nb: *x # c\n", ("b", 2), "an anchor"),
         ("a: {x, y: , }\n", ("a.x", 1), "its key has no value"),

@@ -38,7 +38,6 @@ class LocalExecutor(LocalFields):
     FACTS: ClassVar[Facts] = replace(_FACTS, title="one process on this machine")
 
     kind: Literal["local"]
-    """`local`"""
 
 
 class TorchrunExecutor(LocalFields):
@@ -47,9 +46,7 @@ class TorchrunExecutor(LocalFields):
     FACTS: ClassVar[Facts] = replace(_FACTS, launchers=("torchrun", "fault_tolerance"))
 
     kind: Literal["torchrun"]
-    """`torchrun`"""
     launcher: Launcher = TorchrunLauncher(kind="torchrun")
-    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
 
 
 class DockerExecutor(ExecutorSection):
@@ -63,9 +60,7 @@ class DockerExecutor(ExecutorSection):
     )
 
     kind: Literal["docker"]
-    """`docker`"""
     launcher: Launcher = TorchrunLauncher(kind="torchrun")
-    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
     container_image: Text
     """Image of the container."""
     ntasks_per_node: Count | None = None

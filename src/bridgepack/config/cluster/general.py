@@ -92,7 +92,6 @@ class NemoRunExecutor(ExecutorSection):
         "`mypackage.MyExecutor`.",
     )
     launcher: Launcher = TorchrunLauncher(kind="torchrun")
-    """What starts the processes of the training task. `build` and `check` are one process without a launcher."""
 
     @property
     def facts(self) -> Facts:

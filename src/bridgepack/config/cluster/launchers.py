@@ -35,14 +35,12 @@ class NoLauncher(LauncherSection):
     """The executor starts the command itself: srun one process for each task, the others one on each node."""
 
     kind: Literal["none"]
-    """`none`"""
 
 
 class TorchrunLauncher(LauncherSection):
     """torchrun starts the processes of a node."""
 
     kind: Literal["torchrun"]
-    """`torchrun`"""
     rdzv_backend: Text = "c10d"
     """How the nodes find each other."""
     rdzv_port: Port = 29500
@@ -55,7 +53,6 @@ class FaultToleranceLauncher(LauncherSection):
     """ft_launcher of nvidia-resiliency-ext: torchrun that watches the ranks and starts them again."""
 
     kind: Literal["fault_tolerance"]
-    """`fault_tolerance`"""
     rdzv_backend: Text = "c10d"
     """How the nodes find each other."""
     rdzv_port: Port = 29500
@@ -80,7 +77,6 @@ class SlurmTemplateLauncher(LauncherSection):
     """A Jinja template wraps the command. Only on Slurm."""
 
     kind: Literal["slurm_template"]
-    """`slurm_template`"""
     template_path: Text | None = None
     """File with the template: an absolute path, or the name of one that nemo-run brings."""
     template_inline: Text | None = None
@@ -100,7 +96,6 @@ class SlurmRayLauncher(LauncherSection):
     """A Ray cluster on the nodes of a Slurm job; the command runs on its head alone. For `build`, not for training."""
 
     kind: Literal["slurm_ray"]
-    """`slurm_ray`"""
     gcs_server_port: Port = 6379
     """Port of Ray's head."""
     dashboard_port: Port = 8265

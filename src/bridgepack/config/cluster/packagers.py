@@ -25,14 +25,12 @@ class NoPackager(PackagerSection):
     """Nothing is sent; the image or the environment on the nodes has the code."""
 
     kind: Literal["none"]
-    """`none`"""
 
 
 class GitArchivePackager(PackagerSection):
     """What is committed in the git repository of the current folder; changes that are not committed stay behind."""
 
     kind: Literal["git_archive"]
-    """`git_archive`"""
     basepath: MaybeEmpty = ""
     """Repository to package; by default that of the current folder."""
     subpath: MaybeEmpty = ""
@@ -61,7 +59,6 @@ class PatternPackager(PackagerSection):
     """Files that match patterns."""
 
     kind: Literal["pattern"]
-    """`pattern`"""
     include_pattern: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
     """What `find` is given: best an absolute path; or a list of these."""
     relative_path: Text | Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -77,7 +74,6 @@ class HybridPackager(PackagerSection):
     """Several packagers in one package."""
 
     kind: Literal["hybrid"]
-    """`hybrid`"""
     sub_packagers: Annotated[dict[Text, SubPackager], Field(min_length=1)]
     """Folder in the package -> the packager that fills it."""
     extract_at_root: Switch = False

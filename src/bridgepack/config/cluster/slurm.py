@@ -29,7 +29,6 @@ class LocalTunnel(Section):
     """The launching machine is a login node: sbatch is called on it."""
 
     kind: Literal["local"]
-    """`local`"""
     job_dir: MaybeAbsolutePath = ""
     """Folder of the jobs that all nodes see, absolute; by default `$NEMORUN_HOME/experiments`."""
 
@@ -38,7 +37,6 @@ class SSHTunnel(Section):
     """Slurm's commands are called over SSH on another machine."""
 
     kind: Literal["ssh"]
-    """`ssh`"""
     host: Text
     """Login node."""
     user: Text
@@ -86,7 +84,6 @@ class SlurmExecutor(ExecutorSection):
     )
 
     kind: Literal["slurm"]
-    """`slurm`"""
     account: Text
     """Account that the jobs are charged to."""
     partition: Text | None = None

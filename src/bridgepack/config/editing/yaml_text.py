@@ -83,7 +83,7 @@ def _with_value(text: str, edit: Edit, key: Node, old: Node, value: Any) -> str:
     if start == end:  # the value is left out
         return f"{text[: colon.end()]} {new}{text[colon.end() :]}"
     if isinstance(old, CollectionNode) and not old.flow_style:  # it begins on the next line
-        start, end = text.index("\n", colon.end()), _end(text, old)
+        start, end = f"{text}\n".index("\n", colon.end()), _end(text, old)
         check_no_comment(edit, text[start:end])
         return f"{text[: colon.end()]} {new}{text[colon.end() : start]}{text[end:]}"
     end = _end(text, old) if style in {"|", ">"} else end

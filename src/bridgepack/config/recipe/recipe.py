@@ -152,7 +152,12 @@ class SFTRecipe(Document):
         multiple = self._derived_multiple()
         size = self.packing.packed_sequence_size
         if size % multiple.value:
-            raise ConfigError(_misaligned_size(size, multiple))
+            lower = geometry.floor_to_multiple(size, multiple.value)
+            upper = geometry.ceil_to_multiple(size, multiple.value)
+            raise ConfigError(
+                f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
+                f"({multiple.because}). Set it to {f'{lower} or {upper}' if lower else upper}."
+            )
         field = "packing.max_sequence_length" if self.packing.max_sequence_length else "packing.packed_sequence_size"
         longest = self.packing.max_sequence_length or size
         whole = geometry.floor_to_multiple(longest, multiple.value)
@@ -191,13 +196,3 @@ class SFTRecipe(Document):
                 f"Remove it, or set it to {nearest}."
             )
         return Derived(value=pinned, because="packing.pad_seq_to_mult is set in the recipe")
-
-
-def _misaligned_size(size: int, multiple: Derived) -> str:
-    lower = geometry.floor_to_multiple(size, multiple.value)
-    upper = geometry.ceil_to_multiple(size, multiple.value)
-    nearest = f"{lower} or {upper}" if lower else str(upper)
-    return (
-        f"packing.packed_sequence_size is {size}; allowed: multiples of pad_seq_to_mult, {multiple.value} "
-        f"({multiple.because}). Set it to {nearest}."
-    )

@@ -33,7 +33,6 @@ class FullMethod(Section):
     """Every weight is trained."""
 
     kind: Literal["full"] = "full"
-    """`full`"""
 
 
 class AdapterMethod(Section):

@@ -73,13 +73,17 @@ def starting_recipe(entries: Sequence[CatalogueEntry], wish: Wish) -> tuple[str,
             "catalogue. Start there, and change the file where the model takes more."
         )
     enough = {name: one for name, one in same.items() if one.packing.packed_sequence_size >= wish.seq_length}
-    fitting = {name: recipe for name, recipe in enough.items() if _divides(recipe, wish)}
+    fitting = [
+        (recipe.packing.packed_sequence_size, recipe.parallelism.ranks_of_copy, name)
+        for name, recipe in enough.items()
+        if wish.num_gpus >= (recipe.parallelism.num_gpus or 1)
+        and wish.num_gpus % _unit(recipe) == 0
+        and wish.seq_length % recipe.resolve().pad_seq_to_mult.value == 0
+    ]
     if not fitting:
         raise ConfigError(_does_not_divide(wish, method, list(enough.values())))
-    return min(
-        fitting.items(),
-        key=lambda item: (item[1].packing.packed_sequence_size, item[1].parallelism.ranks_of_copy, item[0]),
-    )
+    name = min(fitting)[2]
+    return name, enough[name]
 
 
 def name_words(name: str) -> tuple[str, ...]:
@@ -119,11 +123,6 @@ def _stem(name: str) -> str:
 
 def _contains(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     return any(words[index : index + len(wanted)] == wanted for index in range(len(words) - len(wanted) + 1))
-
-
-def _divides(recipe: SFTRecipe, wish: Wish) -> bool:
-    is_enough = wish.num_gpus >= (recipe.parallelism.num_gpus or 1) and wish.num_gpus % _unit(recipe) == 0
-    return is_enough and wish.seq_length % recipe.resolve().pad_seq_to_mult.value == 0
 
 
 def _unit(recipe: SFTRecipe) -> int:

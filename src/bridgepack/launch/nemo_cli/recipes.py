@@ -1,7 +1,6 @@
 """Recipes as nemo-run's configs: trees of plain fields that dotted overrides reach, validated when they are built."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,9 @@ def register_factories() -> None:
 
 
 def _factory(name: str) -> Callable[[], run.Config[SFTRecipe]]:
-    made = partial(as_config, name)
-
     def factory() -> run.Config[SFTRecipe]:
         """Return the recipe."""
-        return made()
+        return as_config(name)
 
     factory.__name__ = factory.__qualname__ = name
     return factory

@@ -154,12 +154,9 @@ class Guard:
         self._tell_watched()
 
     def failed_in_loss(self, error: Exception, output: Any, number: int) -> None:
-        """Tell what a loss function raised on: a loss that is not finite is an alarm.
+        """Tell what a loss function raised on: GuardViolationError for a loss that is not finite.
 
         Only this rank knows: the others wait for it in the middle of the step.
-
-        Raises:
-            GuardViolationError: the loss is not finite.
         """
         if not is_not_finite(error, output):
             self.failed(error)
@@ -168,11 +165,7 @@ class Guard:
         self._judge_alone(own, number, error)
 
     def failed_in_forward(self, error: Exception, number: int) -> None:
-        """Tell that the forward step raised: where it had computed packed rows without boundaries, that is an alarm.
-
-        Raises:
-            GuardViolationError: it had.
-        """
+        """Tell that the forward step raised: GuardViolationError where packed rows had no boundaries."""
         if self.watch is not None and self._run is not None and self._run.is_packed:
             self._judge_alone(facts_without_reading(self.watch, place=self._place), number, error)
         self.failed(error)

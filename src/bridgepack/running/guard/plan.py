@@ -73,7 +73,7 @@ class Planner:
         predicted = predict_batch([self._row(pack) for pack in packs], self._collate)
         is_trained = predicted.loss_mask != 0
         return PlannedStep(
-            packs=tuple(" + ".join(map(_pack_text, batch)) for batch in batches),
+            packs=tuple(" + ".join("filler" if pack == FILLER else str(pack) for pack in batch) for batch in batches),
             boundaries=tuple(
                 Boundaries.of_offsets(physical.astype(np.int64), logical.astype(np.int64))
                 for physical, logical in zip(predicted.physical_offsets, predicted.cu_seqlens, strict=True)
@@ -114,7 +114,3 @@ def _collate_settings(dataset: Mapping[str, Any], manifest: Manifest, artifact: 
         pad_cu_seqlens=pads_offsets,
         metadata=CollateMetadata.from_entries(entries) if entries else None,
     )
-
-
-def _pack_text(pack: int) -> str:
-    return "filler" if pack == FILLER else str(pack)
