@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridgepack.checking.check import check_target
+from bridgepack.checking.options import CheckOptions
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.sequences.conversation import ConversationReader
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import infer_markers
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
-from bridgepack.errors import RowError
+from bridgepack.errors import DataError, RowError
 from bridgepack.records import LostKind
+from bridgepack.report.terminal import describe_build
+from tests.support.small_builds import build, dropped, small_recipe, with_changes, write_json_lines
 from tests.support.tokenizers import CHATML, loaded_tokenizer
 
 OPENED = "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}"
@@ -92,6 +97,7 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
     ("ignores calls", _chat(QUESTION, name=None, weight=1, tool_calls=None), None, set()),
     ("calls as JSON", _turns(LOOKUP), [SCHEMA], set()),
     ("calls as JSON", _turns(EMPTY), [SCHEMA], set()),
+    ("calls as JSON", _chat(QUESTION, function_call=LOOKUP["function"]), None, {"tool_call"}),
     ("calls as JSON", _turns(AS_TEXT), [SCHEMA], {"double_encoded"}),
     ("calls as JSON", _turns(LOOKUP, result="None"), None, set()),
     ("calls as Python", _turns(LOOKUP), None, {"tool_arguments"}),
@@ -200,3 +206,87 @@ def test_real_rows_lose_nothing_but_what_deepseek_leaves_out(reference_data: Pat
     is_losing = (tokenizer, name) == ("deepseek_v3", "glaive_toolcall_demo.json")
     assert found == ({"tool_call": 153, "tools": 191} if is_losing else {})
     assert len(rows) >= 300
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path) -> SFTRecipe:
+    """A template that ignores calls, and rows 2 and 4 that lose one; row 4 is too long for a pack."""
+    (tmp_path / "template").write_text(TEMPLATES["ignores calls"])
+    rows = [[QUESTION, ANSWER], _turns(LOOKUP, ""), _chat(QUESTION, thinking="Think."), _turns(LOOKUP, "word " * 400)]
+    return small_recipe(
+        write_json_lines(tmp_path / "a.jsonl", [{"messages": turns} for turns in rows]),
+        chatml_tokenizer,
+        preprocessing={"kind": "chat"},
+        packing={"packed_sequence_size": 256},
+    ).override({"tokenizer.chat_template": str(tmp_path / "template")})
+
+
+def _ledger(output: Path) -> list[tuple[int, str]]:
+    lines = (output / "plan" / "lost_content.jsonl").read_text().splitlines()
+    return [(line["row"], line["kind"]) for line in map(json.loads, lines)]
+
+
+def test_losses_of_a_build_are_counted_listed_shown_and_errors_of_check(tmp_path: Path, recipe: SFTRecipe) -> None:
+    result = build(recipe, tmp_path / "out")
+    (split,) = result.manifest.splits
+
+    assert split.lost_content == {"tool_call": 1, "reasoning": 1}
+    assert [(lost.row, lost.kind) for lost in split.lost_examples] == _ledger(tmp_path / "out")
+    assert _ledger(tmp_path / "out") == [(2, "tool_call"), (3, "reasoning")]
+    shown = describe_build(result)
+    assert "a.jsonl row 2: turn 2 (assistant): the call of 'lookup' is not in the text" in shown
+    assert "to mend it: set preprocessing.null_content to empty" in shown
+    report = check_target(str(tmp_path / "out"), CheckOptions())
+    codes = {finding.code: finding for finding in report.findings}
+    assert {"BP540", "BP541"} <= set(codes)
+    assert "BP542" not in codes
+
+
+def test_losses_are_the_same_from_the_store_and_from_workers(tmp_path: Path, recipe: SFTRecipe) -> None:
+    results = [build(recipe, tmp_path / "one", store=tmp_path / "tokens")]
+    results += [build(recipe, tmp_path / "again", store=tmp_path / "tokens")]
+    results += [build(recipe, tmp_path / "workers", store=tmp_path / "others", num_workers=2)]
+
+    assert [result.kept.num_ranges_found for result in results] == [0, 1, 0]
+    assert len({json.dumps(str(result.manifest.splits)) for result in results}) == 1
+    ledgers = {(result.output / "plan" / "lost_content.jsonl").read_bytes() for result in results}
+    assert len(ledgers) == 1
+
+
+def test_rows_that_lose_something_are_dropped_or_stop_the_build(tmp_path: Path, recipe: SFTRecipe) -> None:
+    result = build(with_changes(recipe, {"preprocessing__on_lost_content": "drop"}), tmp_path / "out")
+
+    assert dropped(tmp_path / "out") == [(2, "lost_content"), (4, "lost_content")]
+    assert result.manifest.splits[0].lost_content == {"reasoning": 1}
+    with pytest.raises(DataError, match=r"a\.jsonl row 2: lost_content: tool_call: turn 2 .*on_lost_content to keep"):
+        build(with_changes(recipe, {"preprocessing__on_lost_content": "error"}), tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "cure"),
+    [
+        ({"question": "Who?", "answer": "I."}, "chat", "set preprocessing.prompt_column to question and completion_c"),
+        ({"instruction": "Say.", "input": "", "output": "I."}, "prompt_completion", "prompt_column to instruction"),
+        ({"dialog": [{"from": "human", "value": "Who?"}]}, "chat", "conversation_column to dialog"),
+        ({"dialog": [{"role": "user", "content": "Who?"}]}, "prompt_completion", "preprocessing.kind to chat"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named_with_what_reads_them(
+    tmp_path: Path, chatml_tokenizer: Path, row: dict[str, Any], kind: str, cure: str
+) -> None:
+    rows = write_json_lines(tmp_path / "a.jsonl", [row])
+    with pytest.raises(DataError, match=cure):
+        build(small_recipe(rows, chatml_tokenizer, preprocessing={"kind": kind}), tmp_path / "out")
+
+
+def test_dropping_a_quarter_of_the_rows_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    rows = [{"prompt": "a", "completion": "b"}] * 3 + [{"question": "a", "answer": "b"}]
+    recipe = small_recipe(
+        write_json_lines(tmp_path / "a.jsonl", rows), chatml_tokenizer, preprocessing={"kind": "prompt_completion"}
+    )
+    build(recipe, tmp_path / "out")
+
+    findings = {finding.code: finding for finding in check_target(str(tmp_path / "out"), CheckOptions()).findings}
+    assert {"BP519", "BP543"} <= set(findings)
+    assert "row 4: prompt is missing" in findings["BP543"].found
+    assert "prompt_column to question" in findings["BP543"].found

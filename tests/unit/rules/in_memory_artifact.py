@@ -167,7 +167,7 @@ def _disk(shards: Mapping[str, Mapping[str, list[Row]]], *, size: int, multiple:
             **{"format_version": 4, "fingerprint": "f" * 64, "resolved": {}, "versions": {}},
             "splits": {
                 split: {
-                    **{"name": split, "inputs": (), "drop_examples": (), "drops": {"over_long": 1}},
+                    **{"name": split, "inputs": (), "drop_examples": (), "drops": {}},
                     "shards": [_record(path, rows) for path, rows in group.items()],
                     "statistics": statistics[split],
                 }
@@ -201,7 +201,7 @@ def _statistics(rows: list[Row]) -> dict[str, Any]:
     lengths = [end - start - 1 for ids, _, starts in rows for start, end in pairwise([*starts, len(ids)])]
     widths = [len(ids) - len(starts) for ids, _, starts in rows]
     return {
-        **{"num_rows_in": len(lengths) + 1, "num_blank_lines": 0, "num_truncated": 0, "num_alignment_tokens": 0},
+        **{"num_rows_in": len(lengths), "num_blank_lines": 0, "num_truncated": 0, "num_alignment_tokens": 0},
         **{"num_sequences": len(lengths), "num_packs": len(rows), "num_tokens": sum(lengths)},
         "num_trained_tokens": sum(int(value) for _, mask, _ in rows for value in mask),
         "max_runtime_length": max(lengths, default=0),

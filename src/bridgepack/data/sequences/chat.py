@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import Conversation, ConversationReader
-from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, mask_out
+from bridgepack.data.sequences.conversation import CONVERSATION_COLUMNS, Conversation, ConversationReader
+from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, columns_hint, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
@@ -43,7 +43,11 @@ class ChatEncoder:
         Raises:
             RowError: when there is none, the template refuses it, or loses what the recipe wants kept.
         """
-        conversation = self._read(columns)
+        try:
+            conversation = self._read(columns)
+        except RowError as error:
+            has_turns = any(columns.get(name) is not None for name in CONVERSATION_COLUMNS)
+            raise RowError(error.reason, error.detail + ("" if has_turns else columns_hint(columns))) from None
         if self._settings.control_tokens == "drop":
             self._refuse_control_tokens(conversation)
         try:

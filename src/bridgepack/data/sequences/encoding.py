@@ -11,13 +11,11 @@ from bridgepack.errors import RowError
 from bridgepack.geometry import IntArray
 from bridgepack.records import Example, MaskArray, TokenArray
 
-
-class Encoded(NamedTuple):
-    """Ids and token-aligned mask of one example."""
-
-    ids: list[int]  #: shape [stored_length]
-    mask: list[int]  #: shape [stored_length], 1 where the token is trained as a target
-    num_context: int = -1  #: leading tokens before the completion; -1 where that has no meaning
+#: Columns with a prompt and its completion in data sets that many use.
+_KNOWN_PAIRS = (
+    *(("question", "answer"), ("instruction", "output"), ("instruction", "response")),
+    *(("input", "output"), ("query", "response")),
+)
 
 
 class Loss(NamedTuple):
@@ -25,6 +23,15 @@ class Loss(NamedTuple):
 
     kind: str  #: value of a `LostKind`
     detail: str
+
+
+class Encoded(NamedTuple):
+    """Ids and token-aligned mask of one example."""
+
+    ids: list[int]  #: shape [stored_length]
+    mask: list[int]  #: shape [stored_length], 1 where the token is trained as a target
+    num_context: int = -1  #: leading tokens before the completion; -1 where that has no meaning
+    losses: tuple[Loss, ...] = ()  #: what its text lacks or garbles, one of a kind
 
 
 class Prepared(NamedTuple):
@@ -69,17 +76,35 @@ def encode_examples(encoder: Encoder, examples: Sequence[Example]) -> list[Encod
     prepared = []
     for example in examples:
         try:
-            prepared.append(encoder.prepare(example.columns).value)
+            prepared.append(encoder.prepare(example.columns))
             results.append(None)
         except RowError as error:
             results.append(error)
-    batch = encoder.encode(prepared)
+    batch = encoder.encode([item.value for item in prepared])
     ids, mask, offsets = batch.input_ids.tolist(), batch.loss_mask.tolist(), batch.offsets.tolist()
     made = (
-        batch.errors.get(index) or Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]))
+        batch.errors.get(index)
+        or Encoded(ids[start:stop], mask[start:stop], int(batch.num_context[index]), prepared[index].losses)
         for index, (start, stop) in enumerate(pairwise(offsets))
     )
     return [next(made) if result is None else result for result in results]
+
+
+def columns_hint(columns: Mapping[str, Any]) -> str:
+    """Return what would read a row that lacks the recipe's columns: `; set ...`, or nothing where that is not plain."""
+    for prompt, completion in _KNOWN_PAIRS:
+        if isinstance(columns.get(prompt), str) and isinstance(columns.get(completion), str):
+            return f"; set preprocessing.prompt_column to {prompt} and completion_column to {completion}"
+    for name, turns in columns.items():
+        if isinstance(turns, list) and turns and all(map(_is_turn, turns)):
+            return f"; set preprocessing.kind to chat, and conversation_column to {name}"
+    return ""
+
+
+def _is_turn(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(
+        names <= value.keys() for names in ({"role", "content"}, {"from", "value"})
+    )
 
 
 def mask_out(mask: MaskArray, input_ids: TokenArray, never_trained_ids: Sequence[int]) -> None:

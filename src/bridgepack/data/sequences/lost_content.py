@@ -12,6 +12,7 @@ from bridgepack.data.sequences.conversation import Conversation
 from bridgepack.data.sequences.encoding import Loss
 from bridgepack.data.sequences.marked_text import (
     END_OF_THOUGHTS,
+    OLD_CALL,
     REASONING,
     TOOL,
     MarkedChat,
@@ -27,6 +28,7 @@ Messages = Sequence[dict[str, Any]]
 
 #: Characters that a template may write between two texts before the quick look gives up.
 _REACH = 256
+#: Characters of a control token that a text is searched for.
 _HINT = 4
 #: Role and content.
 _PLAIN_FIELDS = 2
@@ -72,7 +74,7 @@ class LostContentFinder:
                 for hint in self._hints:
                     if hint in content:
                         return False
-            if len(message) > 2:
+            if len(message) > _PLAIN_FIELDS:
                 place = _after_thoughts(messages, index, text, place)
                 if place < 0:
                     return False
@@ -83,7 +85,7 @@ class LostContentFinder:
                 if found < 0:
                     return False
             place = found + len(content)
-            if len(message) > 2:
+            if len(message) > _PLAIN_FIELDS:
                 place = _after_calls(message, text, place)
                 if place < 0:
                     return False
@@ -174,7 +176,7 @@ def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> in
 
 def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
     """Return where the calls of a turn end in a text that goes on at `place`, or -1 where one is not there."""
-    if None in message.values() and "None" in text:
+    if message.get(OLD_CALL) or (None in message.values() and "None" in text):
         return -1
     for call in message.get("tool_calls") or ():
         function = function_of(call)

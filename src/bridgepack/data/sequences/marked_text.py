@@ -13,6 +13,8 @@ from bridgepack.data.sequences.markers import ASSISTANT
 from bridgepack.records import LostKind
 
 REASONING = ("reasoning_content", "reasoning", "thinking")
+#: Where calls stood before there were several in a turn.
+OLD_CALL = "function_call"
 END_OF_THOUGHTS = "</think>"
 TOOL = "tool"
 _SHOWN = 60
@@ -80,6 +82,8 @@ class MarkedChat:
         for name in REASONING:
             if isinstance(message.get(name), str) and is_due:
                 marked[name] = self._with_mark(message[name], LostKind.REASONING, f"{where} {name}")
+        if message.get(OLD_CALL):
+            marked[OLD_CALL] = self._call(message[OLD_CALL], where)
         if isinstance(message.get("tool_calls"), list):
             marked["tool_calls"] = [self._call(call, where) for call in message["tool_calls"]]
         return marked

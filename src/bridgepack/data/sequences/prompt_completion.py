@@ -7,7 +7,7 @@ import numpy as np
 
 from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
 from bridgepack.data.sequences.conversation import CONVERSATION_COLUMNS
-from bridgepack.data.sequences.encoding import FlatBatch, Prepared, mask_out
+from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
@@ -90,6 +90,10 @@ class PromptCompletionEncoder:
         has_names = all(name in columns for name in names)
         if not has_names and all(name in columns for name in STANDARD_COLUMNS):
             names = STANDARD_COLUMNS
+        if all(columns.get(name) is None for name in names):
+            found = ", ".join(sorted(map(str, columns)))[:200] or "no fields"
+            detail = f"{names[0]} is missing; it has: {found}{columns_hint(columns)}"
+            raise RowError(DropReason.MISSING_FIELD, detail)
         return _text(columns, names[0]), _text(columns, names[1])
 
 

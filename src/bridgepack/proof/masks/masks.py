@@ -1,7 +1,7 @@
 """Compares the masks of a recipe's rows, or an artifact's, with independent derivations of them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bridgepack.proof.masks.records import DerivationCount, MaskFinding, MaskRep
 from bridgepack.proof.packs import drawn_of_each, opened_artifact
 from bridgepack.proof.runs import recorded_recipe
 from bridgepack.proof.sources import encoded_rows, found_sources, num_rows_of, stage_tokenizer
-from bridgepack.records import TRAIN, VALIDATION
+from bridgepack.records import LOSS_CURES, TRAIN, VALIDATION
 
 DEFAULT_SAMPLE, DEFAULT_SEED, DEFAULT_LIMIT = 1000, 0, 10
 _MADE_ANEW = "masks were made anew from the sources; `bridgepack verify` compares them with what the artifact stores"
@@ -90,6 +90,8 @@ class _Comparison:
         self._silent: Counter[str] = Counter()
         self._reasons: dict[str, Counter[str]] = {name: Counter() for name in judge.names}
         self._findings: list[MaskFinding] = []
+        self._lost: Counter[str] = Counter()
+        self._first_lost: dict[str, str] = {}
 
     def run(self, inputs: list[tuple[str, int, InputFile]]) -> None:
         """Judge every row, or those of the sample."""
@@ -115,6 +117,9 @@ class _Comparison:
             if isinstance(encoded, RowError):
                 self._drops[str(encoded.reason)] += 1
             else:
+                for kind, detail in encoded.losses:
+                    self._lost[kind] += 1
+                    self._first_lost.setdefault(kind, f"{file.label} row {row}: {detail}; {LOSS_CURES[kind]}")
                 self._note(split, file.label, row, self._judge.judge(columns, encoded))
 
     def _note(self, split: str, file: str, row: int, verdict: RowVerdict) -> None:
@@ -159,5 +164,10 @@ class _Comparison:
             ),
             kinds=dict(sorted(self._kinds.items())),
             findings=tuple(self._findings),
-            notes=notes,
+            notes=(*notes, *self._lost_notes()),
         )
+
+    def _lost_notes(self) -> Iterator[str]:
+        """Yield what the chat template loses, which is no matter of masks; a kind each, the most frequent first."""
+        for kind, count in self._lost.most_common():
+            yield f"lost content, {kind} of {count:,} sequences, e.g. {self._first_lost[kind]}"

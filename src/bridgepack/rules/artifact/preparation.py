@@ -3,26 +3,41 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, SplitRecord
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, Drop, DropReason, LostContent, LostKind, SplitRecord
 from bridgepack.rules.engine.context import CannotJudgeError, known, section
 from bridgepack.rules.engine.facts import MANIFEST_FILE, ArtifactFacts
 from bridgepack.rules.engine.rule import DATASET_BUILD, ERROR, EXECUTED, WARNING, Found, artifact_rule, wrong
 
-#: Fewest input rows of which a share says something.
+#: Fewest input rows of which a share of cut rows says something.
 MIN_ROWS = 100
-#: Share of a split's input rows, 0-1, from which rows that are lost or cut are reported.
-OVER_LONG_FRACTION = 0.05
-REFUSED_FRACTION = 0.01
+#: Share of a split's input rows, 0-1, from which cut rows are reported, and above which dropped ones are.
+DROPPED_FRACTION = 0.01
 CUT_FRACTION = 0.01
+CUT_CHATS_FRACTION = 0.05
+#: Share of a split's input rows, 0-1, above which dropping them is an error.
+MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
-_REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK, DropReason.NO_TRAINED_TOKEN))
+_REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK))
+
+#: What mends the most frequent reasons of drops.
+_CURE = "the drop ledger has every row; correct the data or the recipe"
+_CURES: Mapping[str, str] = {
+    DropReason.MISSING_FIELD: "set the columns in preprocessing to those that the data has",
+    DropReason.UNKNOWN_ROLE: "name the role in data.role_aliases",
+    DropReason.TEMPLATE_ERROR: "set preprocessing.null_content to empty where content is null, or another template",
+    DropReason.CONTROL_TOKENS_IN_TEXT: "clean the texts",
+    DropReason.LOST_CONTENT: "mend what the example names, or set preprocessing.on_lost_content to keep",
+    DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or another template",
+    DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate",
+    DropReason.NO_TRAINED_TOKEN: "look whether the rows have answers",
+}
 
 
 @artifact_rule("BP508", WARNING, "PSB508; bridge/data/datasets/utils.py:957", noticed=DATASET_BUILD)
 def many_chats_without_mask(facts: ArtifactFacts) -> Found:
-    """At least 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
+    """More than 1% of a split's rows were dropped because it cannot be told what the assistant wrote.
 
     Why: Silent here: their answers are missing. The host's own preparation stops at the first such row.
     Bad: 110 rows read, 10 dropped as no_assistant_mask.
@@ -30,12 +45,12 @@ def many_chats_without_mask(facts: ArtifactFacts) -> Found:
     Fix: Give the chat template `{% generation %}` blocks, or set preprocessing.assistant_markers.
     Evidence: read in the source.
     """
-    return _shares(facts, _num_dropped(*_NO_MASK), REFUSED_FRACTION, "rows without an assistant mask")
+    return _dropped(facts, _NO_MASK, DROPPED_FRACTION, "without an assistant mask")
 
 
 @artifact_rule("BP510", WARNING, "PSB510; bridge/data/packing/algorithms.py:167", evidence=EXECUTED)
 def many_rows_over_long(facts: ArtifactFacts) -> Found:
-    """At least 5% of a split's rows were dropped or cut because they are over-long.
+    """More than 1% of a split's rows were dropped because they are over-long, or 5% of 100 or more dropped or cut.
 
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long.
@@ -43,8 +58,8 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
     Noticed: never; the host writes a log line.
     """
-    num_dropped = _num_dropped(*_OVER_LONG)
-    return _shares(facts, lambda split: num_dropped(split) + _num_cut(split), OVER_LONG_FRACTION, "over-long rows")
+    yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
+    yield from _shares(facts, _num_cut_alone, CUT_CHATS_FRACTION, "over-long rows, dropped or cut")
 
 
 @artifact_rule("BP511", WARNING, "PSB511; bridge/data/sft_processing.py:445", noticed="never")
@@ -80,7 +95,7 @@ def prompts_lose_their_end(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP519", WARNING, "PSB518, PSB519; bridge/data/sft_processing.py:177", noticed=DATASET_BUILD)
 def many_rows_refused(facts: ArtifactFacts) -> Found:
-    """At least 1% of a split's rows were dropped because they are not what the recipe says they are.
+    """More than 1% of a split's rows were dropped because they are not what the recipe says they are.
 
     Why: Silent here: part of the data is missing. The host's own preparation stops at the first such row: a missing
         column, two schemas at once, fewer than two tokens.
@@ -89,7 +104,20 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
     Fix: Look at the drop ledger; correct the recipe's columns or the data, and build again.
     Evidence: read in the source.
     """
-    return _shares(facts, _num_dropped(*_REFUSED), REFUSED_FRACTION, "rows that could not be used")
+    return _dropped(facts, _REFUSED, DROPPED_FRACTION, "that could not be used")
+
+
+@artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never")
+def most_rows_dropped(facts: ArtifactFacts) -> Found:
+    """More than 20% of a split's rows were dropped, for whatever reasons.
+
+    Why: Silent here: a large part of the data is missing, most often because the recipe's columns are not the data's.
+    Bad: 4 rows read, 1 dropped as missing_field.
+    Good: 4 rows read, none dropped.
+    Fix: As the finding says for the most frequent reason; the drop ledger has every row.
+    Evidence: read in the source.
+    """
+    return _dropped(facts, tuple(DropReason), MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
@@ -156,10 +184,8 @@ def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
             count = split.lost_content.get(kind, 0)
             if count:
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
-                file = split.inputs[first.file_index].path if first and first.file_index < len(split.inputs) else ""
-                example = f", e.g. {file} row {first.row}: {first.detail}" if first else ""
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                found = f"{count} of {split.statistics.num_sequences} sequences{example}"
+                found = f"{count} of {split.statistics.num_sequences} sequences{_example(split, first)}"
                 yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
 
 
@@ -171,8 +197,14 @@ def _prompt_completion(facts: ArtifactFacts) -> Mapping[str, Any]:
     return preprocessing
 
 
-def _num_dropped(*reasons: DropReason) -> Callable[[SplitRecord], int]:
-    return lambda split: sum(split.drops.get(reason.value, 0) for reason in reasons)
+def _num_dropped(split: SplitRecord, reasons: Sequence[DropReason]) -> int:
+    return sum(split.drops.get(reason, 0) for reason in reasons)
+
+
+def _num_cut_alone(split: SplitRecord) -> int:
+    """Return over-long rows, dropped or cut; 0 where so many are dropped that these are reported anyhow."""
+    num_dropped = _num_dropped(split, _OVER_LONG)
+    return 0 if num_dropped > DROPPED_FRACTION * split.statistics.num_rows_in else num_dropped + _num_cut(split)
 
 
 def _num_cut(split: SplitRecord) -> int:
@@ -185,3 +217,21 @@ def _shares(facts: ArtifactFacts, count: Callable[[SplitRecord], int], limit: fl
         if num_all >= MIN_ROWS and num_rows >= limit * num_all:
             found = f"{num_rows} of {num_all} rows: {what}"
             yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"less than {limit:.0%}")
+
+
+def _dropped(facts: ArtifactFacts, reasons: Sequence[DropReason], limit: float, what: str) -> Found:
+    """Yield splits that lost such a share of their rows for some reasons, with the most frequent, and what mends it."""
+    for split in facts.require_manifest().splits:
+        num_rows, num_all = _num_dropped(split, reasons), split.statistics.num_rows_in
+        if num_rows <= limit * num_all:
+            continue
+        reason = max(reasons, key=lambda reason: split.drops.get(reason, 0))
+        first = next((drop for drop in split.drop_examples if drop.reason == reason), None)
+        found = f"{num_rows} of {num_all} rows {what}; {split.drops[reason]} as {reason}{_example(split, first)}"
+        yield wrong(f"{MANIFEST_FILE} {split.name}", found, f"at most {limit:.0%}; {_CURES.get(reason, _CURE)}")
+
+
+def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
+    if example is None or example.file_index >= len(split.inputs):
+        return ""
+    return f", e.g. {split.inputs[example.file_index].path} row {example.row}: {example.detail}"

@@ -34,7 +34,7 @@ def tokenizer_without_eos(run: Run) -> Found:
         yield wrong("tokenizer.tokenizer_type", str(kind), "HuggingFaceTokenizer")
 
 
-@rule("BP543", ERROR, "transformers 5.12, tokenization_utils_base.py", noticed="never")
+@rule("BP544", ERROR, "transformers 5.12, tokenization_utils_base.py", noticed="never")
 def tokenizer_without_vocabulary(run: Run) -> Found:
     """The folder of the tokenizer has no file that holds a vocabulary.
 
