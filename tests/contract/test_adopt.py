@@ -44,12 +44,14 @@ NOT_PACKED = {
 }
 #: The shipped recipe itself leaves the data for the user to fill in.
 LEFT_TO_THE_USER = {"qwen3_vl_8b_peft_1gpu_h100_bf16_energon_config"}
+#: Faults of a shipped recipe's topology that no safe change mends.
+FAULTY = {"qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config": {"BP829"}}
 #: What packed rows, or the class of the dataset, need otherwise than a shipped recipe has it.
 CORRECTED = re.compile(
     r"dataset(\..*)?$|model\.(mtp_num_layers|pipeline_model_parallel_layout|calculate_per_token_loss|seq_length"
     r"|attention_backend|hf_model_id|sequence_parallel|expert_tensor_parallel_size)$|ddp\.average_in_collective$"
     r"|comm_overlap\.(overlap_moe_expert_parallel_comm|delay_wgrad_compute)$|tokenizer\.(tokenizer_type|tokenizer_model"
-    r"|vocab_size)$|scheduler\.lr_decay_iters$|train\.eval_(iters|interval)$|validation\.eval_.*$"
+    r"|vocab_size)$|checkpoint\.ckpt_format$|scheduler\.lr_decay_iters$|train\.eval_(iters|interval)$|validation\.eval_.*$"
 )
 
 
@@ -213,8 +215,8 @@ def test_every_shipped_recipe_is_packed_or_refused(
                 continue
             verdict = validate(packed.config, world_size)
         assert differences(config, before) == {}
-        assert errors_and_warnings(packed.config, world_size) == set()
-        assert packed.findings == ()
+        assert errors_and_warnings(packed.config, world_size) == FAULTY.get(short, set())
+        assert {finding.code for finding in packed.findings} == FAULTY.get(short, set())
         assert verdict is None or short in LEFT_TO_THE_USER or _reads_no_files(verdict), (short, verdict)
         assert _is_packed(packed.config)
         _check_changes(before, packed)
