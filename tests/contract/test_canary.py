@@ -20,6 +20,7 @@ from bridgepack.canary.report_records import CanaryReport
 from bridgepack.errors import ConfigError
 from tests.support.canaries import build_artifact, canary_recipe, compare, write_inputs
 from tests.support.hub_configs import model_configs
+from tests.support.traced_artifacts import restate
 
 pytestmark = [pytest.mark.bridge, pytest.mark.full]
 
@@ -172,6 +173,7 @@ def test_stale_metadata_is_found(host: HostProcess, work: Path) -> None:
     path = artifact / "bridge_metadata.json"
     entries = json.loads(path.read_text())
     path.write_text(json.dumps([{**entry, "dataset_max_seqlen": 3, "min_packed_seqlen": 10**6} for entry in entries]))
+    restate(artifact)
     fixed = {"dataset": {"offline_packing_specs": {"pad_cu_seqlens": True}}}
 
     report = compare(host, work / "stale", artifact, [Layout()], bridge_overrides=fixed)
