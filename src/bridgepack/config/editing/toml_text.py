@@ -68,9 +68,10 @@ def _add(document: tomlkit.TOMLDocument, table: Any, name: str, value: Any) -> N
         start = "" if place.trail.endswith("\n") else "\n"
         place.trail += start + place.indent + tomlkit.dumps({name: _inline(value)})
     else:
-        table[name] = _inline(value)
-        if isinstance(table, InlineTable) and len(table) > 1:
-            table[name].trivia.indent = " "
+        item = _inline(value)
+        if isinstance(table, InlineTable) and len(table):
+            item.trivia.indent = " "
+        table[name] = item
 
 
 def _last_entry(document: tomlkit.TOMLDocument, table: Any) -> Trivia | None:
