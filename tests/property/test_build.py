@@ -22,7 +22,7 @@ from tests.support.small_builds import assert_balanced, build, file_bytes, token
 EOS = 2
 Sequences = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
-#: Rows drawn here may train EOS after EOS, which is taken for padding.
+#: Rows drawn here may train EOS after EOS, which is taken for padding, and more than a fifth of them may be dropped.
 FOUND_IN_SUCH_ROWS = {"BP335", "BP543"}
 #: A build takes a fifth of a second.
 few_examples = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
