@@ -40,11 +40,15 @@ UNEVEN = {
 }
 REFUSED = ("makes images or video", "layers spread evenly")
 #: Findings that no setting mends -> family; a check reports them.
-NOT_FOR_PACKS = {"BP901": "deepseek_v4|glm45|qwen3_next", "BP903": "gemma2", "BP917": "deepseek_v4"}
+NOT_FOR_PACKS = {
+    "BP901": "deepseek_v4|glm45|qwen3_next",
+    "BP903": "gemma2",
+    "BP917": "deepseek_v4",
+    "BP829": "glm45_355b|qwen3_vl_235b",
+}
 #: What the host refuses in the recipe as it is shipped, whatever its data.
 NOT_VALID = {
     "Invalid choices for recompute_modules": "deepseek_v4",
-    "Megatron-FSDP requires the fsdp_dtensor": "qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp",
 }
 
 

@@ -18,7 +18,7 @@ SHARD_TOKENS = 4000
 
 _WORDS = ("the", "user", "asks", "a", "question", "and", "assistant", "answers", "in", "one", "line", "of", "twelve")
 _NUM_ROWS = {"training": 240, "validation": 40}
-_OVER_LONG_ROW = 7
+_OVER_LONG_ROW = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,11 +36,12 @@ class Variant:
 
 
 def write_inputs(folder: Path) -> Path:
-    """Write JSON Lines of every kind of rows for both splits, one row of each over-long, and return the folder."""
+    """Write JSON Lines of every kind of rows for both splits, one of training over-long, and return the folder."""
     rng = random.Random(1234)
     for split, num_rows in _NUM_ROWS.items():
         texts = [(f"{split} {index}: {_text(rng, 2, 8)}?", _text(rng, 2, 24)) for index in range(num_rows)]
-        texts[_OVER_LONG_ROW] = (texts[_OVER_LONG_ROW][0], _text(rng, 800, 800))
+        if split == "training":  # of fewer rows, one would be many
+            texts[_OVER_LONG_ROW] = (texts[_OVER_LONG_ROW][0], _text(rng, 800, 800))
         first_id = 5 if split == "training" else 6
         kinds = {
             "chats": [chat_row(*text) for text in texts],
