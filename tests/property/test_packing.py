@@ -79,6 +79,7 @@ def test_packs_are_those_of_the_slow_one(drawn: tuple[list[int], int], cap: int 
     """First-fit shuffle takes lengths in the order of numpy's shuffle."""
     lengths, size = drawn
     found = {name: _packs(lengths, _plan(lengths, size, name, cap, seed)) for name in ALGORITHMS}
+    assert len(found.pop("equal_cost")) == len(found["best_fit_decreasing"])
     shuffled = np.array(sorted(lengths), dtype=np.int64)
     np.random.RandomState(seed).shuffle(shuffled)
 
@@ -93,6 +94,32 @@ def test_seed_chooses_among_equals(algorithm: str) -> None:
     plans = [_plan([4] * 40, 10, algorithm, None, seed).sequence_order.tolist() for seed in (1, 1, 2)]
 
     assert plans[0] == plans[1] != plans[2]
+
+
+@pytest.mark.parametrize(("longest", "ratio"), [(1024, 1.01), (4096, 1.5)])
+def test_no_rank_waits_for_packs_of_equal_cost(longest: int, ratio: float) -> None:
+    """Of a pack, the longest sequence is an eighth or a half; eight ranks take a pack each, in random order."""
+    drawn = np.random.default_rng(7).lognormal(6.2, 1.0, size=60_000).astype(np.int64)
+    lengths = np.clip(drawn, 16, longest)
+    num_packs, stragglers = {}, {}
+    for algorithm in ("best_fit_decreasing", "equal_cost"):
+        plan = plan_packs(lengths, packed_sequence_size=8192, algorithm=algorithm)
+        costs = np.add.reduceat(lengths[plan.sequence_order] ** 2, plan.pack_offsets[:-1])
+        steps = costs[: len(costs) // 8 * 8].reshape(-1, 8)
+        num_packs[algorithm] = plan.num_packs
+        stragglers[algorithm] = steps.max(axis=1).sum() / steps.mean(axis=1).sum()
+
+    assert stragglers["equal_cost"] <= ratio < stragglers["best_fit_decreasing"]
+    assert num_packs["equal_cost"] <= num_packs["best_fit_decreasing"] * 1.001
+
+
+def test_packs_are_those_of_best_fit_where_no_even_plan_is_that_small() -> None:
+    lengths = [3277, 3276, 2730, 1639] * 500
+
+    even, best = (_plan(lengths, 8192, name, None, 3) for name in ("equal_cost", "best_fit_decreasing"))
+
+    assert even.num_packs == best.num_packs
+    assert np.diff(even.pack_offsets).min() >= 1
 
 
 def test_packs_hold_the_longest_sequence_first() -> None:

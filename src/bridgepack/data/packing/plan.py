@@ -1,15 +1,16 @@
-"""Lengths -> PackPlan: best-fit and first-fit decreasing, and Megatron-Bridge's first-fit shuffle. Pure, no I/O."""
+"""Lengths -> PackPlan, by best fit, first fit, even cost, or as Megatron-Bridge shuffles. Pure, no I/O."""
 
 from itertools import pairwise
 
 import numpy as np
 
 from bridgepack.data.packing.best_fit import best_fit_decreasing
+from bridgepack.data.packing.equal_cost import equal_cost
 from bridgepack.data.packing.order import seeded_labels, seeded_order
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
 
-ALGORITHMS = ("best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle")
+ALGORITHMS = ("best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle")
 _NO_CAP = 2**31
 
 
@@ -26,8 +27,8 @@ def plan_packs(
     Args:
         runtime_lengths: shape [num_sequences], physical: alignment padding included.
         packed_sequence_size: runtime tokens a pack can hold.
-        algorithm: one of `ALGORITHMS`. The decreasing ones choose at random, by the seed, among sequences of equal
-            length and give the packs a random order. `first_fit_shuffle` gives the rows of megatron-bridge 0.6.2
+        algorithm: one of `ALGORITHMS`. All but `first_fit_shuffle` choose at random, by the seed, among sequences of
+            equal length and give the packs a random order. `first_fit_shuffle` gives the rows of megatron-bridge 0.6.2
             for the same seed (data/packing/algorithms.py).
         max_sequences_per_pack: most sequences in one pack.
         seed: of all random choices.
@@ -41,9 +42,12 @@ def plan_packs(
     if algorithm == "first_fit_shuffle":
         order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed)
     else:
-        shuffled = seeded_order(len(runtime_lengths), seed)
-        order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
-        bins = _first_fit(runtime_lengths[order], packed_sequence_size, cap)
+        if algorithm == "equal_cost":
+            order, bins = equal_cost(runtime_lengths, packed_sequence_size, cap, seed)
+        else:
+            shuffled = seeded_order(len(runtime_lengths), seed)
+            order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
+            bins = _first_fit(runtime_lengths[order], packed_sequence_size, cap)
         bins = seeded_labels(int(bins.max(initial=-1)) + 1, seed)[bins]
     return _plan(order, bins, packed_sequence_size)
 
