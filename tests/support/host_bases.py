@@ -9,7 +9,7 @@ from typing import Any
 
 from bridgepack.bridge.container import config_of_container
 from bridgepack.bridge.plain import plain_values
-from bridgepack.bridge.shipped import import_host
+from bridgepack.bridge.shipped import import_host, shipped_recipes
 from bridgepack.bridge.writing.host_fields import named_precision
 from bridgepack.config.recipe.training import PrecisionConfig
 from tests.support.format_cases import compact
@@ -53,11 +53,13 @@ def host_bases(configs: Mapping[str, Any]) -> dict[str, Any]:
     def places(base: Mapping[str, Any]) -> list[int | None]:
         return [_place(base.get(name), usual[name], others[name]) for name in names]
 
-    here = str(Path.cwd())
+    here, own_names = str(Path.cwd()), {name: function.__name__ for name, function in shipped_recipes().items()}
     content = {
         "host": import_host("megatron.bridge").__version__.partition("+")[0],
         "sections": names,
         "recipes": {name: places(base) for name, base in bases.items()},
+        "aliases": {name: own for name, own in own_names.items() if name != own},
+        "not_made": sorted(set(own_names.values()) - set(bases)),
         "models": {name: _place(model, usual["model"], others["model"]) for name, model in models.items()},
         "common": {kind: places(base) for kind, base in plain.items()},
         "usual": usual,

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bridgepack.bridge.shipped import is_shipped_model, shipped_name
+from bridgepack.bridge.shipped import PREFIX, is_shipped_model, shipped_name
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.config.recipe.training import AdapterMethod
@@ -28,7 +28,7 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
     """
     file, model = _file(), recipe.model
     if model is not None and is_shipped_model(model):
-        places = file["recipes"].get(shipped_name(model.name))
+        places = file["recipes"].get(_own_name(model.name))
         if places is not None:
             return _sections(places)
     values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
@@ -47,10 +47,28 @@ def why_model_unknown(recipe: SFTRecipe) -> str:
         return f"model is missing; {advice}"
     if not is_shipped_model(model):
         return f"the settings of the model {model.name} are not known here; {advice}"
-    known = _file()["recipes"]
-    nearest = nearest_name(shipped_name(model.name), known)
-    hint = f"Did you mean {nearest}?" if nearest else advice
-    return f"model.name is {shown(model.name)}, which is no recipe of megatron-bridge {_file()['host']}. {hint}"
+    return f"model.name is {shown(model.name)}, whose settings are not known here; {advice}"
+
+
+def hint_for_no_recipe(recipe: SFTRecipe) -> str | None:
+    """Return what to write for a name that no recipe of the host has; None where the name may be right.
+
+    It may where the host has it, or it is an id of the hub, a folder, or a function of the user's own, `module.name`.
+    """
+    model, file = recipe.model, _file()
+    if model is None or not is_shipped_model(model) or set(".:") & set(model.name.removeprefix(PREFIX)):
+        return None
+    known = {*file["recipes"], *file["aliases"], *file["not_made"]}
+    if shipped_name(model.name) in known:
+        return None
+    nearest = nearest_name(shipped_name(model.name), sorted(known))
+    return f"Did you mean {nearest}?" if nearest else "`bridgepack recipes list` names them."
+
+
+def _own_name(name: str) -> str:
+    """Return a recipe's own name; the host has many under a shorter one, too."""
+    found: str = _file()["aliases"].get(shipped_name(name), shipped_name(name))
+    return found
 
 
 def made(name: str, **values: Any) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from typing import Any
 
 from bridgepack.bridge.adopting.corrections import corrected
 from bridgepack.bridge.artifact_paths import packs_in, paths_of_artifact
-from bridgepack.bridge.bases import as_held, base_of, made, new_section, precision_named, why_model_unknown
+from bridgepack.bridge.bases import (
+    as_held,
+    base_of,
+    hint_for_no_recipe,
+    made,
+    new_section,
+    precision_named,
+    why_model_unknown,
+)
 from bridgepack.bridge.container import ALL_SECTIONS, check_section
 from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
@@ -65,8 +73,10 @@ def config_of_recipe(
         unknown |= _put_pack_paths(values, artifact, settings)
         if packs is None and recipe.schedule.train_iters is None:
             unknown |= _without_length(values, settings)
+    hint = hint_for_no_recipe(recipe)
     config = RunConfig(
         values=values,
+        no_recipe=(recipe.model.name, hint) if recipe.model and hint else None,
         is_complete=is_newest,
         unknown=unknown if is_newest else {},
         place=place or recipe.name,

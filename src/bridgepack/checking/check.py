@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from bridgepack.rules.suppression import Suppressions, apply_suppressions
 
 _SUPPRESSION_CODES = {rule.code for rule in SUPPRESSION_RULES}
 _WHILE_TRAINING = "it judges a run while it trains, see docs/guard.md"
+#: A dotted path of a setting in a text.
+_PATH = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+\b")
 _NO_SETTINGS = "no settings were given; check a recipe or a config with --artifact"
 
 
@@ -63,8 +66,14 @@ def check_target(target: Any, options: CheckOptions, *, packs: CheckedArtifact |
         on_run = judge_run(run, options.selected(RUN_RULES), max_examples=options.max_examples)
         on_run = replace(on_run, versions=run.versions.described())
     report = _suppressed(_joined(on_packs, on_run, options), loaded.config, options)
+    rules_skipped = report.rules_skipped
+    if loaded.config is not None:
+        rules_skipped = tuple(
+            replace(rule, reason=_in_users_paths(rule.reason, loaded.config)) for rule in rules_skipped
+        )
     return replace(
         report,
+        rules_skipped=rules_skipped,
         findings=in_order(_in_users_terms(finding, loaded) for finding in report.findings),
         target=loaded.place,
         target_path=str(loaded.file or loaded.artifact or ""),
@@ -220,11 +229,24 @@ def _in_users_terms(finding: Finding, loaded: Target) -> Finding:
         return finding
     paths = [config.user_path(part.strip()) for part in finding.where.split(",")]
     changes = tuple(_user_change(change, loaded, config) for change in finding.changes)
-    finding = replace(finding, where=", ".join(dict.fromkeys(paths)), changes=changes)
+    finding = replace(
+        finding,
+        where=", ".join(dict.fromkeys(paths)),
+        found=_in_users_paths(finding.found, config),
+        allowed=_in_users_paths(finding.allowed, config),
+        why=_in_users_paths(finding.why, config),
+        fix=_in_users_paths(finding.fix, config),
+        changes=changes,
+    )
     sections = {*config.values, *(SFTRecipe.model_fields if loaded.kind == "recipe" else ())}
     if loaded.file is None or paths[0].partition(".")[0] not in sections:
         return finding
     return replace(finding, file=str(loaded.file), line=line_of(loaded.file, paths))
+
+
+def _in_users_paths(text: str, config: RunConfig) -> str:
+    """Return a text in which settings have the names that they have in the user's own file."""
+    return _PATH.sub(lambda found: config.user_path(found[0]), text)
 
 
 def _user_change(change: Change, loaded: Target, config: RunConfig) -> Change:

@@ -2,8 +2,11 @@
 
 import pytest
 
+from bridgepack.bridge.recipe import config_of_recipe
 from bridgepack.bridge.shipped import is_shipped_model, shipped_name
+from bridgepack.checking.check import CheckOptions, check_target
 from bridgepack.config.recipe.training import ModelConfig
+from tests.support.bridge_recipes import recipe_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,40 @@ def test_hub_ids_and_folders_are_no_shipped_recipes(tmp_path, monkeypatch: pytes
     assert not is_shipped_model(ModelConfig(name="Qwen/Qwen3-8B"))
     assert not is_shipped_model(ModelConfig(name="my_model"))
     assert not is_shipped_model(ModelConfig(name=str(tmp_path / "my_model")))
+
+
+def test_shorter_name_of_a_recipe_is_judged_like_its_own() -> None:
+    own, short = (config_of_recipe(recipe_of(f"qwen3_8b_{name}")) for name in ("sft_4gpu_h100_bf16", "sft"))
+
+    assert own.values["model"]["num_layers"] == 36
+    assert short == own
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("qwen3_8b_sft_4gpus_h100_bf16", "Did you mean qwen3_8b_sft_4gpu_h100_bf16_config?"),
+        ("bridge:zzz", "`bridgepack recipes list` names them."),
+    ],
+)
+def test_name_that_no_recipe_has_is_an_error(name: str, hint: str) -> None:
+    (finding,) = check_target(recipe_of(name), CheckOptions(select=("BP043",))).findings
+
+    assert (finding.where, finding.found) == ("model.name", name)
+    assert finding.allowed.endswith(hint)
+    assert check_target(recipe_of(name), CheckOptions(select=("BP043",), bridge_version="0.5.1")).findings == ()
+
+
+@pytest.mark.parametrize("name", ["mine.recipes.qwen3_sft_config", "mine.recipes:qwen3_sft", "qwen3_next_80b_a3b_peft"])
+def test_name_that_may_be_right_is_no_error(name: str) -> None:
+    report = check_target(recipe_of(name), CheckOptions(select=("BP043",)))
+
+    assert (report.findings, report.rules_skipped) == ((), ())
+
+
+def test_texts_of_findings_name_the_fields_of_the_recipe() -> None:
+    recipe = recipe_of("qwen3_8b_sft", batch__micro_batch_size=2)
+    (finding,) = check_target(recipe, CheckOptions(select=("BP004",))).findings
+
+    assert finding.where == "batch.micro_batch_size"
+    assert "Set batch.micro_batch_size to 1. To keep" in finding.fix

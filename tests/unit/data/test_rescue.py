@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bridgepack.data.sequences.encoder import TokenizedEncoder
-from tests.support.small_builds import build, dropped, run_cli, tokenized_recipe, tokenized_row, write_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.sequences.encoder import TokenizedEncoder, encoder_of, texts_of_rows
+from bridgepack.data.tokenizers import templates
+from bridgepack.data.tokenizers.load import load_tokenizer
+from bridgepack.errors import DataError, TokenizerError
+from bridgepack.records import Example
+from tests.support.small_builds import (
+    build,
+    chat_row,
+    dropped,
+    run_cli,
+    small_recipe,
+    tokenized_recipe,
+    tokenized_row,
+    write_recipe,
+)
 
 POISON = 111
 ROWS = [tokenized_row(10 + index, 20 + index, 30) for index in range(60)]
@@ -78,6 +93,70 @@ def test_rows_that_ran_out_of_memory_are_tried_again(
     assert dropped(tmp_path / "out") == [(61, "out_of_memory")]
     assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
     assert dropped(tmp_path / "again") == []
+
+
+def _slow_beyond(num_turns: int, data: Path, tokenizer: Path) -> SFTRecipe:
+    """Return a recipe whose template hardly ends with more turns: it has 10 loops over them, one in the other."""
+    loops = "{% for turn in messages %}" * 10 + "{% endfor %}" * 10
+    template = data.with_name("slow.jinja")
+    content = (tokenizer / "chat_template.jinja").read_text()
+    template.write_text(f"{{% if messages | length > {num_turns} %}}{loops}{{% endif %}}{content}")
+    recipe = small_recipe(data, tokenizer, packing={"packed_sequence_size": 256})
+    return recipe.override({"tokenizer.chat_template": str(template)})
+
+
+def _chat(num_turns: int) -> dict[str, Any]:
+    return {
+        "messages": [turn for number in range(num_turns // 2) for turn in chat_row(f"{number}?", "Yes.")["messages"]]
+    }
+
+
+def test_row_whose_text_takes_too_long_is_dropped_and_tried_again(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "MAX_ROW_S", 0.2)
+    _write(tmp_path / "a.jsonl", [_chat(2), _chat(20), _chat(4)])
+    recipe = _slow_beyond(4, tmp_path / "a.jsonl", chatml_tokenizer)
+    before = signal.getsignal(signal.SIGVTALRM)
+
+    result = build(recipe, tmp_path / "out")
+
+    assert dropped(tmp_path / "out") == [(2, "time_out")]
+    assert "takes more than 0.2 seconds of one core" in (tmp_path / "out" / "plan" / "dropped.jsonl").read_text()
+    assert result.manifest.splits[0].statistics.num_sequences == 2
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+    assert build(recipe, tmp_path / "again").kept.num_ranges_tokenized == 1
+
+
+@pytest.mark.parametrize(
+    ("num_turns", "num_rows", "error"),
+    [(4, 3, DataError), (4, 30, DataError), (1, 3, TokenizerError)],
+    ids=["every-row", "many-rows", "any-conversation"],
+)
+def test_template_that_takes_too_long_stops_the_build(
+    tmp_path: Path,
+    chatml_tokenizer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    num_turns: int,
+    num_rows: int,
+    error: type[Exception],
+) -> None:
+    monkeypatch.setattr(templates, "MAX_ROW_S", 0.05)
+    _write(tmp_path / "a.jsonl", [_chat(20)] * num_rows)
+
+    with pytest.raises(error, match=r"time_out|takes more than 0\.05 seconds of one core"):
+        build(_slow_beyond(num_turns, tmp_path / "a.jsonl", chatml_tokenizer), tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_long_row_is_probed_by_its_beginning(chatml_tokenizer: Path) -> None:
+    recipe = small_recipe("a.jsonl", chatml_tokenizer)
+    encoder = encoder_of(recipe.resolve(), load_tokenizer(recipe.tokenizer))
+    rows = [(0, Example(file_index=0, row=0, columns=chat_row("long", "word " * 1000)))]
+
+    assert [len(text) for text in texts_of_rows(encoder, rows, max_characters=100)] == [100]
 
 
 def test_what_all_rows_bring_about_stops_the_build(

@@ -6,6 +6,7 @@ A case is a mapping with, all optional:
   `{"_path_": "..."}` stands for a `pathlib.Path`.
 - `recipe`: true for settings that are not complete: only what `set` says is stated.
 - `place`: what the user named; `world_size`: number of GPUs, 8 by default, null for not known.
+- `no_recipe`: a model's name that is no recipe, and the hint that goes with it.
 - `versions`: distribution -> version that the run is judged for.
 - `environment`: `{"versions": {...}, "python": "3.12.4", "has_gpu": true}`.
 - `files`: path -> number of lines, or `"folder"`; `modified`: path -> seconds; `read_only`: folders.
@@ -70,6 +71,7 @@ def subject_of(case: Mapping[str, Any]) -> Run:
             values=values,
             is_complete=not case.get("recipe", False),
             place=case.get("place", "my_run.yaml"),
+            no_recipe=tuple(case["no_recipe"]) if "no_recipe" in case else None,
             inputs=tuple((field, path) for field, path in case.get("inputs", {}).items()),
         ),
         versions=Versions(

@@ -7,12 +7,15 @@ import numpy as np
 
 from bridgepack.data.reading.rows import RowRead
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch
-from bridgepack.errors import RowError
+from bridgepack.data.tokenizers.templates import TimeLimit
+from bridgepack.errors import DataError, RowError
 from bridgepack.records import DropReason, Example
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
 #: Rows that are encoded together at most; more gain nothing.
 _BATCH_ROWS = 1024
+#: Rows of one range that may take too long; where there are more, the rows are not what is wrong.
+_MAX_SLOW_ROWS = 10
 
 
 def iter_token_batches(
@@ -29,18 +32,27 @@ def iter_token_batches(
         rows: as `read_range` gives them.
         first_row: number of the range's first row.
         max_text_bytes: text that is encoded together, roughly; a row with more is encoded alone.
+
+    Raises:
+        DataError: many rows take too long.
     """
-    batch = _Pending()
-    for row, item in rows:
-        if item is None:
-            batch.num_blank_lines += 1
-            continue
-        batch.add(encoder, row - first_row, item)
-        if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
+    batch, num_slow = _Pending(), 0
+    with TimeLimit() as limit:
+        for row, item in rows:
+            if item is None:
+                batch.num_blank_lines += 1
+                continue
+            num_slow += batch.add(encoder, row - first_row, item, limit) == DropReason.TIME_OUT
+            if num_slow > _MAX_SLOW_ROWS:
+                raise DataError(
+                    f"{num_slow} rows up to row {row + 1} were dropped for time ({batch.drops[-1].detail}), so it is "
+                    "not the rows. Correct the template, or set tokenizer.chat_template to another."
+                )
+            if batch.num_rows >= _BATCH_ROWS or batch.num_characters >= max_text_bytes:
+                yield batch.encoded(encoder)
+                batch = _Pending()
+        if batch.num_rows or batch.num_blank_lines:
             yield batch.encoded(encoder)
-            batch = _Pending()
-    if batch.num_rows or batch.num_blank_lines:
-        yield batch.encoded(encoder)
 
 
 class _Pending:
@@ -53,19 +65,21 @@ class _Pending:
         self.losses: list[RowLoss] = []
         self.num_rows = self.num_blank_lines = self.num_characters = 0
 
-    def add(self, encoder: Encoder, offset: int, item: Example | RowError) -> None:
+    def add(self, encoder: Encoder, offset: int, item: Example | RowError, limit: TimeLimit) -> str:
+        """Take a row; return why it is dropped, or nothing."""
         self.num_rows += 1
         try:
             if isinstance(item, RowError):
                 raise item
-            prepared = encoder.prepare(item.columns)
+            prepared = limit(encoder.prepare, item.columns)
         except RowError as error:
             self.drops.append(RowDrop(offset, error.reason, error.detail))
-            return
+            return error.reason
         self.rows.append(prepared.value)
         self.row_offsets.append(offset)
         self.losses += [RowLoss(offset, *loss) for loss in prepared.losses]
         self.num_characters += prepared.num_characters
+        return ""
 
     def encoded(self, encoder: Encoder) -> TokenBatch:
         """Return the sequences of the rows; those without a mask or with fewer than two tokens are drops."""

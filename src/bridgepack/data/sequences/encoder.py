@@ -16,6 +16,7 @@ from bridgepack.data.sequences.chat import ChatEncoder
 from bridgepack.data.sequences.encoding import Encoder, FlatBatch, Prepared
 from bridgepack.data.sequences.prompt_completion import PromptCompletionEncoder
 from bridgepack.data.tokenizers.engines import joined
+from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason, Example
@@ -82,19 +83,22 @@ class TokenizedEncoder:
 
 
 def texts_of_rows(encoder: Encoder, rows: Iterable[RowRead], *, max_characters: int) -> list[str]:
-    """Return the texts that rows become before they are encoded, until there are so many characters."""
+    """Return the texts that rows become before they are encoded, until there are so many characters; none is longer."""
     texts: list[str] = []
     num_characters = 0
-    for _, item in rows:
-        if num_characters >= max_characters:
-            break
-        if isinstance(item, Example):
-            try:
-                prepared = encoder.prepare(item.columns)
-            except RowError:
-                continue
-            texts += [part for part in prepared.value if isinstance(part, str)]
-            num_characters += prepared.num_characters
+    with TimeLimit() as limit:
+        for _, item in rows:
+            if num_characters >= max_characters:
+                break
+            if isinstance(item, Example):
+                try:
+                    prepared = limit(encoder.prepare, item.columns)
+                except RowError as error:
+                    if error.reason == DropReason.TIME_OUT:
+                        break  # so may the next ones
+                    continue
+                texts += [part[:max_characters] for part in prepared.value if isinstance(part, str)]
+                num_characters += prepared.num_characters
     return texts
 
 

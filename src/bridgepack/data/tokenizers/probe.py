@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from bridgepack.data.tokenizers.templates import TimeLimit
 from bridgepack.errors import RowError, TokenizerError
+from bridgepack.records import DropReason
 
 if TYPE_CHECKING:
     from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
@@ -120,15 +122,17 @@ def _text_of_call(tokenizer: ChatTokenizer, name: str) -> str | None:
 def _rendered(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, Any]]) -> str | None:
     if tokenizer.chat_template is None:
         return None
+    where = f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}"
+    too_much = "for a conversation of two turns. Correct the template, or set tokenizer.chat_template to another."
     try:
-        return tokenizer.render_text(messages, None)
-    except RowError:
+        with TimeLimit() as limit:
+            return limit(lambda turns: tokenizer.render_text(turns, None), messages)
+    except RowError as error:
+        if error.reason == DropReason.TIME_OUT:
+            raise TokenizerError(f"{where}; {error.detail} {too_much}") from None
         return None
     except MemoryError:
-        raise TokenizerError(
-            f"tokenizer.name_or_path is {tokenizer.config.name_or_path!r}; its chat template asks for more memory than "
-            "there is for a conversation of two turns. Correct the template, or set tokenizer.chat_template to another."
-        ) from None
+        raise TokenizerError(f"{where}; its chat template asks for more memory than there is {too_much}") from None
 
 
 def _first_added_token(tokenizer: ChatTokenizer, text: str) -> int | None:

@@ -3,11 +3,13 @@
 import ast
 import json
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import jinja2
 import jinja2.ext
@@ -19,6 +21,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, missing
 
 from bridgepack.data.tokenizers.fast_jinja import DICT_ATTRIBUTES, GET_ATTRIBUTE, GET_ITEM, rewritten
+from bridgepack.errors import RowError
+from bridgepack.records import DropReason
 
 #: A template with this block says itself what the assistant wrote. Source: megatron-bridge 0.6.2, datasets/utils.py.
 GENERATION_BLOCK = re.compile(r"\{%-?\s+generation\s+-?%\}")
@@ -27,6 +31,8 @@ Messages = Sequence[Mapping[str, Any]]
 Root = Callable[[Any], Any]
 #: Numbers that one rendering may count, and the length of a text or list that it may repeat something to.
 MAX_STEPS = 1_000_000
+#: Time of one core that the text of a row may take.
+MAX_ROW_S = 10.0
 #: First character, and one past the last.
 Span = tuple[int, int]
 
@@ -104,6 +110,49 @@ class ChatTemplate:
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools}
         environment = self._environment
         return environment.context_class(environment, variables, None, {}, globals=environment.globals)
+
+
+class TimeLimit:
+    """Ends what makes the text of a row after MAX_ROW_S of this process's own time, as it shares its core with others.
+
+    There is no limit in a thread beside the main one, and one call of a library is ended only when it comes back.
+    """
+
+    def __enter__(self) -> Self:
+        """Begin to listen to the timer's signal."""
+        self._is_on = threading.current_thread() is threading.main_thread()
+        if self._is_on:
+            self._before = signal.signal(signal.SIGVTALRM, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listen no more."""
+        if self._is_on:
+            signal.signal(signal.SIGVTALRM, self._before or signal.SIG_DFL)
+
+    def __call__[T, R](self, function: Callable[[T], R], argument: T) -> R:
+        """Return what a function gives.
+
+        Raises:
+            RowError: with reason `time_out` when it takes too long.
+        """
+        if not self._is_on:
+            return function(argument)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_ROW_S)
+        try:
+            return function(argument)
+        except _TooSlowError:
+            detail = f"the chat template takes more than {MAX_ROW_S:g} seconds of one core"
+            raise RowError(DropReason.TIME_OUT, detail) from None
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def _stop(self, *_: object) -> None:
+        raise _TooSlowError
+
+
+class _TooSlowError(BaseException):
+    """Time is over; no `except Exception` on the way takes it for a refusal."""
 
 
 class _GenerationBlocks(jinja2.ext.Extension):

@@ -118,7 +118,8 @@ class Worker:
         assert code is not None
         size = os.fstat(self._errors.fileno()).st_size
         errors = os.pread(self._errors.fileno(), _TAIL_BYTES, max(size - _TAIL_BYTES, 0)).decode(errors="replace")
-        last_line = errors.strip().rpartition("\n")[-1].strip()[:200]
+        lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("note: ")]
+        last_line = lines[-1][:200] if lines else ""
         names = {-item: item.name for item in signal.Signals}
         ending = names.get(code, f"signal {-code}" if code < 0 else f"exit code {code}")
         return TaskFailure(

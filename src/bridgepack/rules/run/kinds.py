@@ -4,9 +4,25 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from bridgepack.rules.engine.environment import BRIDGE
 from bridgepack.rules.engine.rule import ERROR, WARNING, Found, change, rule, wrong
 from bridgepack.rules.engine.subject import SPECS, Run
 from bridgepack.rules.run.reading import FINETUNING_DATASETS, PRETRAINING_DATASETS
+
+
+@rule("BP043", ERROR, "bridge/recipes/__init__.py", versions={BRIDGE: "==0.6.2"}, noticed="training's config")
+def no_recipe_of_the_host(run: Run) -> Found:
+    """model.name names no recipe of Megatron-Bridge, no model on the hub and no folder.
+
+    Why: Crash before training, when the packs are long built: no ConfigContainer can be made. Until then rules on the
+        model have nothing to judge.
+    Bad: model.name qwen3_8b_sft_4gpus_h100_bf16. Good: qwen3_8b_sft_4gpu_h100_bf16_config, Qwen/Qwen3-8B, ./weights.
+    Fix: Write the name of a recipe, the model's id on the hub with its organisation, or a folder with a slash.
+    Evidence: executed with the real 0.6.2. A function of your own, `module.name`, is not judged.
+    """
+    if run.config.no_recipe is not None:
+        name, hint = run.config.no_recipe
+        yield wrong("model.name", name, f"a recipe of megatron-bridge 0.6.2, org/name on the hub, or a folder. {hint}")
 
 
 class Kind(StrEnum):

@@ -125,10 +125,11 @@ def validation_packs_left_out(run: Run) -> Found:
 def steps_of_an_unpacked_run(run: Run) -> Found:
     """The steps are many times as many as the packs ask for.
 
-    Why: Silent: a step reads packs, not examples. Steps, warmup and intervals taken over from an unpacked run train as
-        many times longer as there are sequences in a pack, and the learning rate falls over the wrong horizon.
+    Why: Silent: a step reads packs, not examples, and the run goes through them again and again. On few packs any usual
+        number of steps does; steps, warmup and intervals that count examples train as many times longer as there are
+        sequences in a pack, and the learning rate falls over the wrong horizon.
     Bad: 1000 packs of 8 sequences, global_batch_size 8, train_iters 1000: 8 epochs. Good: train_iters 125: 1 epoch.
-    Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set train.num_epochs.
+    Fix: Set train_iters to epochs x packs / global_batch_size and scale the schedule, or set num_epochs instead.
     Evidence: executed with the real 0.6.2 (the sampler repeats packs).
     """
     if run.value("train.train_iters") is None:
