@@ -3,7 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bridgepack.api import build, check, forward_step_for, inspect, load_recipe, pack_for, repack, to_bridge
+    from bridgepack.api import (
+        build,
+        check,
+        forward_step_for,
+        inspect,
+        load_recipe,
+        pack_for,
+        preview,
+        repack,
+        to_bridge,
+    )
     from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch import launch
 
@@ -18,6 +28,7 @@ __all__ = [
     "launch",
     "load_recipe",
     "pack_for",
+    "preview",
     "repack",
     "to_bridge",
 ]

@@ -22,10 +22,21 @@ from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.errors import ConfigError
+from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.report import CheckReport
 
-__all__ = ["build", "check", "forward_step_for", "inspect", "load_recipe", "pack_for", "repack", "to_bridge"]
+__all__ = [
+    "build",
+    "check",
+    "forward_step_for",
+    "inspect",
+    "load_recipe",
+    "pack_for",
+    "preview",
+    "repack",
+    "to_bridge",
+]
 
 
 def build(
@@ -72,6 +83,26 @@ def build(
             ray_address=ray_address,
         ),
     )
+
+
+def preview(
+    recipe: SFTRecipe | str | Path, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None
+) -> Preview:
+    """Return what a build would make of a recipe's data, by a sample of its rows; nothing is written.
+
+    Example: `bridgepack.preview("recipes/mine.yaml").sources[0].tokens`.
+
+    Args:
+        recipe: an SFTRecipe, or where one is, as for `build`.
+        num_rows: most sequences of a source that are returned with their text.
+        overrides: dotted path -> value.
+
+    Raises:
+        BridgepackError: ConfigError, TokenizerError or DataError, each saying what to do.
+    """
+    if num_rows < 0:
+        raise ConfigError(f"num_rows is {num_rows}; allowed: 0 or more. Raise it.")
+    return preview_recipe(load_recipe(recipe, overrides), num_rows=num_rows)
 
 
 def repack(

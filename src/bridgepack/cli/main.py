@@ -41,6 +41,7 @@ COMMANDS = {
         "prove",
         "Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.",
     ),
+    "preview": ("preview", "Show what a build would make of RECIPE's data, by a sample of its rows; write nothing."),
     "recipes": ("recipes", "List the recipes at hand, show one with where its values come from, write a new one."),
     "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),
     "rules": ("check", "List every rule of `check` by subject: code, severity, name."),
@@ -94,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = bridgepack.main(args=arguments, prog_name="bridgepack", standalone_mode=False)
+        code = bridgepack.main(args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = COULD_NOT_RUN

@@ -16,6 +16,7 @@ from bridgepack.data.identity import fingerprint, library_versions
 from bridgepack.data.reading.hashing import hashing
 from bridgepack.data.reading.inputs import InputFile, file_stamp, find_inputs
 from bridgepack.data.reading.remote import scheme_of
+from bridgepack.data.reading.rows import has_row
 from bridgepack.data.results import BuildOptions, BuildPlan, BuildResult
 from bridgepack.data.space import SpaceWatch
 from bridgepack.data.stages.finish import RangeResult
@@ -108,7 +109,7 @@ def planned_build(
         # All nodes must see data sets that are written out first.
         shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
         scratch = TemporaryDirectory(prefix=".bridgepack-", dir=shared)
-        files = _find_files(recipe, Path(stack.enter_context(scratch)))
+        files = find_files(recipe, Path(stack.enter_context(scratch)))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))
@@ -144,13 +145,18 @@ def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
+def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
+    """Return the input files of each split; Hugging Face data sets are written to the folder `scratch` first.
+
+    Raises:
+        DataError: an input is missing, or a split has no row.
+    """
     files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch)}
     if recipe.data.validation is not None:
         sources = as_sources(recipe.data.validation)
         files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
     for split, members in files.items():
-        if not any(file.num_bytes for file in members):
+        if not any(file.num_bytes and has_row(file, recipe.data.max_row_bytes) for file in members):
             names = ", ".join(file.label for file in members[:3])
             raise DataError(f"the {split} split has no rows ({names}). Check the files.")
     return files

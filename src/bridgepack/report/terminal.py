@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridgepack.bridge.wiring import Packs, host_settings
+from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
-from bridgepack.records import LOSS_CURES, TRAIN, Drop, LostContent, Manifest, SplitRecord
+from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
@@ -48,12 +48,14 @@ def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
 
 
 def _describe_run(result: BuildResult, recipe: SFTRecipe) -> Iterator[str]:
-    """Yield how many steps a run of the recipe takes over the packs, and whether it can begin."""
     num_packs = {split.name: split.statistics.num_packs for split in result.manifest.splits}
-    settings = host_settings(recipe, packs=Packs(folder=str(result.output), num_packs=num_packs))
-    values = {setting.path: setting.value for setting in settings}
-    packs, batch, steps = num_packs[TRAIN], values["train.global_batch_size"], values["train.train_iters"]
     yield ""
+    yield from describe_run(run_length(recipe, Packs(folder=str(result.output), num_packs=num_packs)))
+
+
+def describe_run(run: RunLength) -> Iterator[str]:
+    """Yield how many steps a run takes over its packs, and whether it can begin."""
+    packs, batch, steps = run.num_packs, run.global_batch_size, run.num_steps
     yield (
         f"run: {packs:,} packs, {batch:,} a step: {packs / batch:,.1f} steps per epoch; {steps:,} steps are "
         f"{steps * batch / packs:,.1f} epochs"
@@ -174,13 +176,13 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
 
 
 def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> str:
-    """Return one pack, or its first sequences; trained text is green on a terminal, between ⟦ and ⟧ elsewhere."""
+    """Return one pack, or its first sequences; trained text is between ⟦ and ⟧, and green on a terminal."""
     used = sum(item.runtime_length + item.num_alignment_tokens for item in view.sequences)
     lines = [
         f"{view.split} row {view.index}: {len(view.sequences)} sequences, {used:,} of {view.packed_sequence_size:,} "
         f"runtime tokens, {view.packed_sequence_size - used:,} left for the tail",
         _strip(view),
-        "trained text is green" if has_colour else "trained text is between ⟦ and ⟧",
+        trained_text_note(has_colour=has_colour),
     ]
     if view.note:
         lines.append(view.note)
@@ -191,9 +193,14 @@ def draw_pack(view: PackView, *, has_colour: bool, limit: int | None = None) -> 
     return "\n".join(lines)
 
 
+def trained_text_note(*, has_colour: bool) -> str:
+    """Return how `draw_sequence` marks trained text."""
+    return "trained text is green, between ⟦ and ⟧" if has_colour else "trained text is between ⟦ and ⟧"
+
+
 def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
     """Return one sequence as text, with a heading that says where it came from; arguments as of `draw_pack`."""
-    opening, closing = ("\x1b[32m", "\x1b[0m") if has_colour else ("⟦", "⟧")
+    opening, closing = ("\x1b[32m⟦", "⟧\x1b[0m") if has_colour else ("⟦", "⟧")
     parts = [(printable(span.text), span.is_trained) for span in item.spans]
     text = "".join(f"{opening}{part}{closing}" if is_trained else part for part, is_trained in parts)
     return f"{_heading(item)}\n{text}"

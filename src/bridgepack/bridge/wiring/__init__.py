@@ -1,6 +1,7 @@
 """What a recipe sets in Megatron-Bridge: every setting under the host's path, with where its value comes from."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.bridge.wiring.data import LOSS_SETTINGS, dataset_settings, topology_settings
@@ -9,8 +10,19 @@ from bridgepack.bridge.wiring.settings import SPECS, Packs, Scope, Setting, deri
 from bridgepack.bridge.wiring.training import bookkeeping_settings, kernel_settings, optimizer_settings
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
+from bridgepack.records import TRAIN
 
-__all__ = ["LOSS_SETTINGS", "OVERRIDES", "SPECS", "Packs", "Setting", "derived", "host_settings"]
+__all__ = [
+    "LOSS_SETTINGS",
+    "OVERRIDES",
+    "SPECS",
+    "Packs",
+    "RunLength",
+    "Setting",
+    "derived",
+    "host_settings",
+    "run_length",
+]
 
 OVERRIDES = "bridge_overrides"
 #: Deeper than any config of the host; a section that holds itself would be endless.
@@ -24,6 +36,21 @@ _SECTIONS = (
     kernel_settings,
     bookkeeping_settings,
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLength:
+    """How a run of a recipe goes through its packs.
+
+    Attributes:
+        num_packs: of training.
+        global_batch_size: packs of a step.
+        num_steps: of the whole run.
+    """
+
+    num_packs: int
+    global_batch_size: int
+    num_steps: int
 
 
 def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Setting, ...]:
@@ -43,6 +70,16 @@ def host_settings(recipe: SFTRecipe, *, packs: Packs | None = None) -> tuple[Set
     for path, value in _leaves(recipe.bridge_overrides):
         found[path] = Setting(path=path, value=value, origin="recipe", field=f"{OVERRIDES}.{path}")
     return tuple(found.values())
+
+
+def run_length(recipe: SFTRecipe, packs: Packs) -> RunLength:
+    """Return how a run goes through its packs, of which there is one for training at least."""
+    values = {setting.path: setting.value for setting in host_settings(recipe, packs=packs)}
+    return RunLength(
+        num_packs=packs.num_packs[TRAIN],
+        global_batch_size=values["train.global_batch_size"],
+        num_steps=values["train.train_iters"],
+    )
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -81,7 +81,7 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
                 num_alignment_tokens=stop - start - 1 - length,
                 num_trained_tokens=int(is_trained.sum()),
                 num_skipped_tokens=int((is_trained & (ids[:-1] == eos_token_id)).sum()),
-                spans=tuple(_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
+                spans=tuple(text_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
             )
         )
     return PackView(
@@ -93,7 +93,8 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
     )
 
 
-def _spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
+def text_spans(ids: Sequence[int], trained: Sequence[bool], tokenizer: ChatTokenizer | None) -> list[TextSpan]:
+    """Return the text of ids in stretches that are trained or not; `trained` has an entry for each id."""
     cuts = [0, *(index for index in range(1, len(ids)) if trained[index] != trained[index - 1]), len(ids)]
     return [
         TextSpan(text=text_of(ids[start:stop], tokenizer), is_trained=trained[start], num_tokens=stop - start)

@@ -33,6 +33,21 @@ def open_stream(path: Readable, compression: str | None) -> Iterator[IO[bytes]]:
         ) from None
 
 
+def expansion(path: Readable, compression: str, num_bytes: int) -> float:
+    """Return how many times more bytes a compressed file holds than it has, by the first `num_bytes` of them.
+
+    Raises:
+        DataError, OSError: when they cannot be read.
+    """
+    expanded = 0
+    with path.open("rb", buffering=_BUFFER_BYTES) as raw:
+        for block in _expanded(raw, path, _CODECS[compression]):
+            expanded += len(block)
+            if expanded >= num_bytes:
+                break
+        return expanded / max(raw.tell(), 1)
+
+
 def stream_of(blocks: Iterator[bytes]) -> IO[bytes]:
     """Return blocks of bytes as a stream, which takes one when it has given what was in those before."""
     return io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES)

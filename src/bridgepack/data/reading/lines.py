@@ -28,12 +28,12 @@ def iter_line_blocks(stream: IO[bytes], max_line_bytes: int) -> Iterator[LineBlo
         position += begin + len(last_line)
         if is_too_long:
             start = position - len(last_line)
-            position += 0 if last_line.endswith(b"\n") else _skip_line(stream)
+            position += 0 if last_line.endswith(b"\n") else skip_line(stream)
             yield start, position, None
 
 
-def _skip_line(stream: IO[bytes]) -> int:
-    """Read up to the next newline, however far it is, and return how many bytes that was."""
+def skip_line(stream: IO[bytes]) -> int:
+    """Read a stream up to its next newline, however far it is, and return how many bytes that was."""
     num_bytes = 0
     while piece := stream.readline(_PIECE_BYTES):
         num_bytes += len(piece)

@@ -79,7 +79,7 @@ def is_streamed(file: InputFile) -> bool:
 
 
 def _table_ranges(file: InputFile, file_index: int, sha256: str, max_row_bytes: int) -> Iterator[InputRange]:
-    sizes = _group_sizes(file)
+    sizes = group_sizes(file)
     num_rows = sum(rows for rows, _ in sizes)
     for start, stop in _cut(sizes):
         yield InputRange(
@@ -94,7 +94,7 @@ def _table_ranges(file: InputFile, file_index: int, sha256: str, max_row_bytes: 
         )
 
 
-def _group_sizes(file: InputFile) -> list[tuple[int, int]]:
+def group_sizes(file: InputFile) -> list[tuple[int, int]]:
     """Return rows and bytes of each row group of a Parquet file, or of all of an Arrow file."""
     if file.kind == PARQUET:
         metadata = parquet_file(file).metadata

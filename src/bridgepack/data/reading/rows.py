@@ -59,6 +59,16 @@ def rows_apart(file: InputFile, part: InputRange) -> Iterator[Iterable[RowRead]]
             yield _parsed([line], file, replace(part, first_row=part.first_row + offset))
 
 
+def has_row(file: InputFile, max_row_bytes: int) -> bool:
+    """Say whether a file has a row, sound or not; it is read up to the first.
+
+    Raises:
+        DataError: when it cannot be read.
+    """
+    parts = iter_ranges(file, 0, sha256="", max_row_bytes=max_row_bytes)
+    return any(item is not None for part in parts for _, item in read_range(file, part))
+
+
 def sampled_rows(files: Sequence[InputFile], max_row_bytes: int) -> Iterator[RowRead]:
     """Yield rows from the beginning of some of the files, in turn; a file that cannot be read gives none."""
     chosen = {len(files) * number // _SAMPLED_FILES for number in range(_SAMPLED_FILES)} if files else ()

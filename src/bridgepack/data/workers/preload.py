@@ -1,38 +1,13 @@
 """Imports transformers in the fork server, and loads what its workers share: a recipe's tokenizer and its engine."""
 
-import importlib.metadata
 import json
 import os
-import sys
 from pathlib import Path
 
-from bridgepack.data.tokenizers.frameworks import hide_frameworks
-from bridgepack.data.tokenizers.load import quiet_transformers
+from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.data.workers.process import RECIPE_VARIABLE
 
 _ERROR_OUTPUT = 2
-
-
-class _NamedAlike(dict[str, list[str]]):
-    """Distributions by package, each named as its package: reading all metadata would take longer than the import."""
-
-    def __missing__(self, package: str) -> list[str]:
-        return [package]
-
-
-def _import_transformers() -> None:
-    """Import what loads tokenizers; frameworks are hidden meanwhile, and others may need them afterwards."""
-    known, read = set(sys.modules), importlib.metadata.packages_distributions
-    quiet_transformers()
-    hide_frameworks()
-    importlib.metadata.packages_distributions = _NamedAlike
-    try:
-        from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: F401
-    finally:
-        importlib.metadata.packages_distributions = read
-        for name in set(sys.modules) - known:
-            if sys.modules[name] is None:
-                del sys.modules[name]
 
 
 def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
@@ -68,6 +43,6 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
         stage.tokenizer.identity()  # finds out what the tokenizer keeps: its size and its template
 
 
-_import_transformers()
+import_transformers()
 if RECIPE_VARIABLE in os.environ:
     _load_shared(*json.loads(os.environ[RECIPE_VARIABLE]))

@@ -1,0 +1,32 @@
+"""The `preview` command."""
+
+import click
+
+from bridgepack.cli.options import Count
+from bridgepack.cli.output import CLEAN, echo, has_colour, print_json
+from bridgepack.data.tokenizers.frameworks import import_transformers
+
+
+@click.command()
+@click.argument("recipe")
+@click.option("-n", "num_rows", type=Count(minimum=0), default=5, help="Sequences of each source to print [5].")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def preview(
+    is_whole_process: bool | None, recipe: str, num_rows: int, overrides: tuple[str, ...], as_json: bool
+) -> int:
+    """Show what a build would make of RECIPE's data, by a sample of its rows; write nothing.
+
+    For each source: its format, the first sequences with their trained text marked, tokens, what would be dropped and
+    why; then packs and steps. Of large data some thousand rows are read, and the output says so.
+    """
+    if is_whole_process:
+        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+    from bridgepack.config.load import load_recipe, parse_overrides
+    from bridgepack.planning.preview import preview_recipe
+    from bridgepack.report.previews import describe_preview
+
+    found = preview_recipe(load_recipe(recipe, parse_overrides(overrides)), num_rows=num_rows)
+    print_json(found.to_dict()) if as_json else echo(describe_preview(found, has_colour=has_colour()))
+    return CLEAN

@@ -1,0 +1,154 @@
+"""Windows of an input file: a few rows here and there, as ranges that are read and tokenised like those of a build."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from bridgepack.data.reading.decompression import expansion, open_stream
+from bridgepack.data.reading.inputs import PARQUET, InputFile
+from bridgepack.data.reading.lines import iter_line_blocks, skip_line
+from bridgepack.data.reading.ranges import InputRange, group_sizes, is_streamed, is_table, iter_ranges
+
+#: Windows of a file, at most, and how large each is: bytes of lines, or rows of a table.
+MAX_WINDOWS, _WINDOW_BYTES, _WINDOW_ROWS = 64, 1 << 16, 128
+#: A file of so many bytes is looked at as a whole; of one that is read from its beginning, so many bytes are.
+_WHOLE_BYTES, _HEAD_BYTES = MAX_WINDOWS * _WINDOW_BYTES, 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileWindows:
+    """Where rows of a file can be taken from."""
+
+    windows: Iterator[Window]  #: in the order in which to read them: wherever one stops, they are spread over the file
+    total: float  #: of the whole file, in the unit of `Window.size`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """A few consecutive rows."""
+
+    part: InputRange
+    size: int  #: bytes of lines, or rows of a table
+    has_row_numbers: bool = True  #: its first row's number is known, not guessed
+
+
+def file_windows(file: InputFile, index: int, *, max_row_bytes: int) -> FileWindows:
+    """Return windows of a file, at position `index` of its split's inputs; all of them are all of a small file.
+
+    Raises:
+        DataError: when it cannot be read, now or as the windows are taken.
+    """
+    if is_table(file):
+        return _table_windows(file, index, max_row_bytes)
+    size = file.num_bytes
+    if not is_streamed(file) and size > _WHOLE_BYTES:
+        return FileWindows(windows=_sought_windows(file, index, max_row_bytes), total=size)
+    parts, num_bytes, is_whole = [], 0, True
+    for part in iter_ranges(file, index, sha256="", max_row_bytes=max_row_bytes):
+        if num_bytes >= _HEAD_BYTES:
+            is_whole = False
+            break
+        parts.append(part)
+        num_bytes += part.stop - part.start
+    pieces = [piece for part in parts for piece in _pieces(file, part)]
+    if not is_whole:
+        factor = expansion(file.path, file.compression, _HEAD_BYTES) if file.compression else 1.0
+        pieces, total = pieces[:: -(-len(pieces) // MAX_WINDOWS)], size * factor
+    else:
+        total = sum(piece.size for piece in pieces)
+    return FileWindows(windows=_spread(pieces), total=total)
+
+
+def _pieces(file: InputFile, part: InputRange) -> Iterator[Window]:
+    """Yield the lines of a range as windows that carry their lines."""
+    if part.is_oversized:
+        yield Window(part=part, size=part.stop - part.start)
+        return
+    lines = part.payload
+    if lines is None:
+        with open_stream(file.path, None) as stream:
+            stream.seek(part.start)
+            lines = stream.read(part.stop - part.start)
+    position, row = 0, part.first_row
+    while position < len(lines):
+        end = lines.find(b"\n", position + _WINDOW_BYTES) + 1 or len(lines)
+        yield _window(part.file_index, row, lines[position:end], part.start + position)
+        row += lines.count(b"\n", position, end)
+        position = end
+
+
+def _sought_windows(file: InputFile, index: int, max_row_bytes: int) -> Iterator[Window]:
+    """Yield the lines that begin within so many bytes from places that lie evenly in a large file of lines."""
+    bytes_per_row = 0.0
+    for start in _spread([file.num_bytes * place // MAX_WINDOWS for place in range(MAX_WINDOWS)]):
+        with open_stream(file.path, None) as stream:
+            stream.seek(max(start - 1, 0))
+            first = start and start - 1 + skip_line(stream)
+            content = stream.read(max(start + _WINDOW_BYTES - first, 0))
+            if content and not content.endswith(b"\n"):
+                content += stream.readline(max_row_bytes + 1)
+        for begin, end, lines in iter_line_blocks(io.BytesIO(content), max_row_bytes):
+            row = 1 + round((first + begin) / bytes_per_row) if bytes_per_row else 1
+            window = _window(index, row, content[begin:end], first + begin)
+            bytes_per_row = bytes_per_row or window.size / window.part.num_rows
+            part = replace(window.part, is_oversized=lines is None)
+            yield replace(window, part=part, has_row_numbers=first + begin == 0)
+
+
+def _window(index: int, row: int, lines: bytes, start: int) -> Window:
+    part = InputRange(
+        file_index=index,
+        first_row=row,
+        num_rows=lines.count(b"\n") + (not lines.endswith(b"\n")),
+        sha256=hashlib.sha256(lines).hexdigest(),
+        start=start,
+        stop=start + len(lines),
+        payload=lines,
+    )
+    return Window(part=part, size=len(lines))
+
+
+def _table_windows(file: InputFile, index: int, max_row_bytes: int) -> FileWindows:
+    """Return windows of a table: rows at the beginning of its row groups, where decoding can begin."""
+    groups = [rows for rows, _ in group_sizes(file)]
+    num_rows = sum(groups)
+    if file.kind == PARQUET and num_rows > MAX_WINDOWS * _WINDOW_ROWS:
+        begins = _chosen([*accumulate(groups, initial=0)][:-1])
+        room = _WINDOW_ROWS * (MAX_WINDOWS // len(begins))
+        starts = [start for begin in begins for start in range(begin, begin + room, _WINDOW_ROWS)]
+    else:
+        starts = _chosen(range(0, num_rows, _WINDOW_ROWS))
+    windows = [
+        Window(
+            part=InputRange(
+                file_index=index,
+                first_row=start + 1,
+                num_rows=min(_WINDOW_ROWS, num_rows - start),
+                sha256="",
+                start=start,
+                stop=min(start + _WINDOW_ROWS, num_rows),
+                max_row_bytes=max_row_bytes,
+            ),
+            size=min(_WINDOW_ROWS, num_rows - start),
+        )
+        for start in sorted(set(starts))
+        if start < num_rows
+    ]
+    return FileWindows(windows=iter(windows) if file.kind == PARQUET else _spread(windows), total=num_rows)
+
+
+def _chosen(places: Sequence[int]) -> list[int]:
+    """Return places, at most as many as there may be windows, evenly spaced."""
+    positions = {len(places) * step // MAX_WINDOWS for step in range(MAX_WINDOWS)} if places else ()
+    return [places[position] for position in sorted(positions)]
+
+
+def _spread[Item](items: Sequence[Item]) -> Iterator[Item]:
+    """Yield items so that the first few lie far apart, whatever their number: 0 1 2 3 4 -> 0 4 2 1 3."""
+    width = max(len(items) - 1, 1).bit_length()
+    order = (int(f"{number:0{width}b}"[::-1], 2) for number in range(1 << width))
+    yield from (items[place] for place in order if place < len(items))

@@ -1,0 +1,261 @@
+"""A look at what a build would make of a recipe's data: a sample of rows, tokenised here; nothing is written."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bridgepack.bridge.wiring import Packs, RunLength, run_length
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.inspection import SequenceView, text_spans
+from bridgepack.data.build import find_files
+from bridgepack.data.reading.rows import read_range, sampled_rows
+from bridgepack.data.store.token_file import token_arrays
+from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
+from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
+from bridgepack.records import TRAIN, Drop, DropReason, Example
+
+_COLUMN_ROWS = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokens:
+    """Runtime tokens of a source's sequences.
+
+    Attributes:
+        p50: half of the sequences have no more; `p95` and `p99` likewise.
+        max: of the longest that was read.
+        trained_fraction: of all tokens (0-1), those that are trained.
+    """
+
+    p50: int
+    p95: int
+    p99: int
+    max: int
+    trained_fraction: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """Rows that would be dropped for one reason, or lack one kind of content.
+
+    Attributes:
+        kind: reason of a drop, or kind of lost content.
+        num_rows: of those read.
+        example: file, row and what is wrong with it, of the first; `row ~N` where the number of a row is an estimate.
+    """
+
+    kind: str
+    num_rows: int
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcePreview:
+    """What a build would make of one file's rows, or of the rows of many files.
+
+    Attributes:
+        split: `training` or `validation`.
+        files: those of which rows were read.
+        num_files: all there are.
+        format: kind of the files, e.g. `jsonl.gz`.
+        columns: name -> what is in it, of the first rows.
+        num_rows_read: rows that the figures are of.
+        num_rows: all rows; an estimate where not every row was read.
+        is_sample: not every row was read.
+        num_sequences: of the rows read.
+        tokens: None where there is no sequence.
+        drops: by reason, most frequent first.
+        lost_content: by kind, most frequent first.
+        sequences: of the first rows, with their text.
+    """
+
+    split: str
+    files: tuple[str, ...]
+    num_files: int
+    format: str
+    columns: Mapping[str, str]
+    num_rows_read: int
+    num_rows: int
+    is_sample: bool
+    num_sequences: int
+    tokens: Tokens | None
+    drops: tuple[Note, ...]
+    lost_content: tuple[Note, ...]
+    sequences: tuple[SequenceView, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """What a build would make of a recipe's data.
+
+    Attributes:
+        name: of the recipe.
+        sources: each file of the recipe's data, or many files together.
+        num_packs: split -> packs; projected where a source is a sample.
+        run: steps over the packs of training; None where there is none.
+        stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
+    """
+
+    name: str
+    sources: tuple[SourcePreview, ...]
+    num_packs: Mapping[str, int]
+    run: RunLength | None
+    stops: Mapping[str, str]
+
+    @property
+    def is_sample(self) -> bool:
+        """Not every row was read: figures are of a sample, and packs are projected."""
+        return any(source.is_sample for source in self.sources)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values with stable keys."""
+        return {**asdict(self), "is_sample": self.is_sample}
+
+
+def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
+    """Return what a build would make of a sample of a recipe's rows, with the text of the first `num_rows` of a source.
+
+    Raises:
+        ConfigError, TokenizerError: as for a build.
+        DataError: an input is missing, cannot be read, or has no row.
+    """
+    resolved = recipe.resolve()
+    with TemporaryDirectory(prefix="bridgepack-preview-") as scratch:
+        files = find_files(recipe, Path(scratch))
+        sampler = Sampler.of(recipe, files, Path(scratch))
+        every_file = [file for members in files.values() for file in members]
+        sampler.stage.check_engine(sampled_rows(every_file, recipe.data.max_row_bytes), 0)
+        sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
+        sampler.read(sources)
+        splits = {split: settings.splits for split, settings in sampler.settings.items()}
+        multiple, tokenizer = resolved.pad_seq_to_mult.value, sampler.stage.tokenizer
+        num_packs = {
+            name: projected_packs(
+                recipe.packing, multiple, [one for source in sources for one in source.lengths([name])]
+            )
+            for name in dict.fromkeys(name for names in splits.values() for name in names)
+        }
+        previews = tuple(_of_source(source, splits[source.split], tokenizer, num_rows) for source in sources)
+    return Preview(
+        name=recipe.name,
+        sources=previews,
+        num_packs=num_packs,
+        run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs[TRAIN] else None,
+        stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
+    )
+
+
+def _stops(recipe: SFTRecipe, reasons: set[str]) -> dict[str, str]:
+    """Return the fields by which a build stops at rows that were found -> reasons of these drops."""
+    losses = getattr(recipe.preprocessing, "on_lost_content", "keep")
+    found = {
+        "data.on_bad_row": (recipe.data.on_bad_row, reasons),
+        "preprocessing.over_long": (recipe.preprocessing.over_long, reasons & {DropReason.OVER_LONG}),
+        "preprocessing.on_lost_content": (losses, reasons & {DropReason.LOST_CONTENT}),
+    }
+    return {name: ", ".join(sorted(drops)) for name, (action, drops) in found.items() if action == "error" and drops}
+
+
+def _of_source(
+    source: SampledSource, splits: tuple[str, ...], tokenizer: ChatTokenizer, num_rows: int
+) -> SourcePreview:
+    first = source.files[0]
+    parts = [part for file in source.files for name in splits for part in file.parts(name)]
+    return SourcePreview(
+        split=source.split,
+        files=tuple(file.file.label for file in source.files),
+        num_files=source.num_files,
+        format=".".join(filter(None, (first.file.kind, first.file.compression))),
+        columns=_columns(first),
+        num_rows_read=sum(file.num_rows_read for file in source.files),
+        num_rows=source.num_rows,
+        is_sample=source.is_sample,
+        num_sequences=sum(len(part.stored_lengths) for part in parts),
+        tokens=_tokens(source, splits),
+        drops=_notes(source, splits, "drops", "examples"),
+        lost_content=_notes(source, splits, "losses", "loss_examples"),
+        sequences=tuple(islice(_sequences(first, tokenizer), num_rows)),
+    )
+
+
+def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
+    lengths = population(source.lengths(splits), 1 / max(source.share, *(file.factor for file in source.files))) - 1
+    if not len(lengths):
+        return None
+    num_tokens = num_trained = 0.0
+    for file in source.files:
+        for part in (part for name in splits for part in file.parts(name)):
+            num_tokens += file.factor * (int(part.stored_lengths.sum()) - len(part.stored_lengths))
+            num_trained += file.factor * part.num_trained
+    p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
+    return Tokens(p50=p50, p95=p95, p99=p99, max=int(lengths.max()), trained_fraction=num_trained / num_tokens)
+
+
+def _notes(source: SampledSource, splits: tuple[str, ...], counts: str, examples: str) -> tuple[Note, ...]:
+    found: Counter[str] = Counter()
+    shown: dict[str, str] = {}
+    for file in source.files:
+        for window, result in sorted(file.taken, key=lambda taken: taken[0].part.first_row):
+            for part in (result.parts[name] for name in splits):
+                found.update(getattr(part, counts))
+                for example in getattr(part, examples):
+                    kind = example.reason if isinstance(example, Drop) else example.kind
+                    row = f"row {'' if window.has_row_numbers else '~'}{example.row}"
+                    shown.setdefault(kind, f"{file.file.label} {row}: {example.detail}")
+    return tuple(Note(kind=str(kind), num_rows=count, example=shown[kind]) for kind, count in found.most_common())
+
+
+def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[SequenceView]:
+    """Yield the sequences of the first window of a file with their text, in row order."""
+    _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    eos_token_id = tokenizer.eos_token_id
+    rows = sorted(
+        (int(row), int(at), bool(is_cut))
+        for part in result.parts.values()
+        for row, at, is_cut in zip(part.row_offsets, part.indices, part.is_cut, strict=True)
+    )
+    for position, (row, at, is_cut) in enumerate(rows):
+        path = result.cut_file if is_cut and result.cut_file else result.place.token_file
+        ids, mask = token_arrays(path).sequence(at)
+        is_trained = mask[1:].astype(bool)
+        yield SequenceView(
+            position=position,
+            file=file.file.label,
+            row=result.place.first_row + row,
+            start=0,
+            runtime_length=len(ids) - 1,
+            num_alignment_tokens=0,
+            num_trained_tokens=int(is_trained.sum()),
+            num_skipped_tokens=int((is_trained & (ids[:-1] == eos_token_id)).sum()),
+            spans=tuple(text_spans(ids.tolist(), [False, *is_trained.tolist()], tokenizer)),
+        )
+
+
+def _columns(file: SampledFile) -> dict[str, str]:
+    """Return what is in the columns of the first rows of a file."""
+    window, _ = min(file.taken, key=lambda taken: taken[0].part.first_row)
+    examples = (item for _, item in read_range(file.file, window.part) if isinstance(item, Example))
+    found: dict[str, dict[str, None]] = {}
+    for example in islice(examples, _COLUMN_ROWS):
+        for name, value in example.columns.items():
+            found.setdefault(name, {})[_kind_of(value)] = None
+    return {name: " or ".join(kinds) for name, kinds in found.items()}
+
+
+def _kind_of(value: Any) -> str:
+    """Return what a value of a row is, in a word or two."""
+    if isinstance(value, list):
+        inside = value[0] if value else None
+        if isinstance(inside, Mapping):
+            return f"list of {{{', '.join(map(str, inside))}}}"
+        return f"list of {_kind_of(inside)}" if value else "empty list"
+    if isinstance(value, Mapping):
+        return "object"
+    names = {str: "text", bool: "true or false", int: "number", float: "number", type(None): "null"}
+    return names.get(type(value), type(value).__name__)

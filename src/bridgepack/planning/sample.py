@@ -1,0 +1,227 @@
+"""A sample of a recipe's rows, tokenised in this process by the steps of a build; nothing of it is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.config.recipe.packing import PackingConfig
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.files import make_folders
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.data.reading.inputs import InputFile
+from bridgepack.data.reading.sampling import FileWindows, Window, file_windows
+from bridgepack.data.sequences.loading import LoadedStage
+from bridgepack.data.stages.finish import FinishSettings, RangePart, RangePlace, RangeResult
+from bridgepack.data.stages.range_tasks import Tokenization, TokenizeTask, tokenize_range
+from bridgepack.data.stages.tokenise import rescued_range
+from bridgepack.data.stages.write import ArtifactSpec
+from bridgepack.data.tasks import InThisProcess, TaskFailure
+from bridgepack.data.tokenizers.engines import REFERENCE
+from bridgepack.geometry import IntArray, aligned_runtime_lengths
+
+#: Seconds after which no further window is read, but the first of every file; what is small is read to its end.
+_BUDGET_S = 1.2
+#: Files of a split that are shown apart; of more, so many are read, and shown together.
+_MAX_FILES = 8
+#: Sequences that packs are projected from, at most.
+_MAX_SEQUENCES = 1 << 16
+_TEXT_BYTES = 1 << 22
+
+
+@dataclass(kw_only=True, slots=True)
+class SampledFile:
+    """One file of which rows are read."""
+
+    file: InputFile
+    index: int  #: position in its split's inputs
+    found: FileWindows
+    is_whole: bool = False  #: every row was read
+    taken: list[tuple[Window, RangeResult]] = field(default_factory=list)
+
+    @property
+    def num_rows_read(self) -> int:
+        """Rows read, drops included."""
+        return sum(result.num_rows for _, result in self.taken)
+
+    @property
+    def factor(self) -> float:
+        """Rows of the file for each row that was read."""
+        size = sum(window.size for window, _ in self.taken)
+        return 1.0 if self.is_whole or not size else self.found.total / size
+
+    def parts(self, split: str) -> Iterator[RangePart]:
+        """Yield what went to a split."""
+        yield from (result.parts[split] for _, result in self.taken if split in result.parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledSource:
+    """Files that are shown together."""
+
+    split: str
+    num_files: int  #: all of them; `files` are those that are read
+    share: float  #: bytes of all files for each byte of those that are read
+    files: tuple[SampledFile, ...]
+
+    @property
+    def is_sample(self) -> bool:
+        """Not every row was read."""
+        return len(self.files) < self.num_files or not all(file.is_whole for file in self.files)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all files, by the rows that were read."""
+        return round(sum(file.num_rows_read * file.factor for file in self.files) * self.share)
+
+    def lengths(self, splits: Iterable[str]) -> list[tuple[npt.NDArray[Any], float]]:
+        """Return stored lengths of the sequences of splits, and the sequences that each stands for, file by file."""
+        names = tuple(splits)
+        return [
+            (
+                np.concatenate(
+                    [part.stored_lengths for name in names for part in file.parts(name)] or [np.empty(0, int)]
+                ),
+                file.factor * self.share,
+            )
+            for file in self.files
+        ]
+
+
+def sampled_sources(files: Mapping[str, Sequence[InputFile]], *, max_row_bytes: int) -> tuple[SampledSource, ...]:
+    """Return the sources of each split's files, of which nothing is read yet; a few files are a source each.
+
+    Raises:
+        DataError: when a file cannot be read.
+    """
+    found = []
+    for split, members in files.items():
+        chosen = sorted({len(members) * step // _MAX_FILES for step in range(_MAX_FILES)})
+        sampled = [
+            SampledFile(
+                file=members[index],
+                index=index,
+                found=file_windows(members[index], index, max_row_bytes=max_row_bytes),
+            )
+            for index in chosen
+        ]
+        if len(members) <= _MAX_FILES:
+            found += [SampledSource(split=split, num_files=1, share=1.0, files=(one,)) for one in sampled]
+        else:
+            num_bytes = sum(one.file.num_bytes for one in sampled)
+            share = sum(file.num_bytes for file in members) / max(num_bytes, 1)
+            found.append(SampledSource(split=split, num_files=len(members), share=share, files=tuple(sampled)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampler:
+    """Tokenises windows of files by the steps of a build."""
+
+    how: Tokenization
+    settings: Mapping[str, FinishSettings]  #: split of the files -> what happens to their sequences
+    folder: Path  #: for token files
+
+    @classmethod
+    def of(cls, recipe: SFTRecipe, splits: Iterable[str], folder: Path) -> Sampler:
+        """Return the sampler of a recipe, with its tokenizer loaded; it drops rows that a build may stop at.
+
+        Raises:
+            TokenizerError: as for a build.
+        """
+        how = Tokenization(
+            key="",
+            recipe_json=recipe.model_dump_json(),
+            engine=REFERENCE,
+            num_input_bytes=0,
+            max_text_bytes=_TEXT_BYTES,
+        )
+        identity, resolved = how.stage().tokenizer.identity(), recipe.resolve()
+        spec = ArtifactSpec(resolved=resolved, fingerprint="", tokenizer=identity, versions={}, inputs={})
+        settings = {split: _without_stops(spec.finish_settings(split, folder)) for split in splits}
+        for one in settings.values():
+            make_folders(one.folder)
+        return cls(how=how, settings=settings, folder=folder)
+
+    @property
+    def stage(self) -> LoadedStage:
+        """The tokenizer and what encodes rows."""
+        return self.how.stage()
+
+    def read(self, sources: Iterable[SampledSource]) -> None:
+        """Tokenise windows of the files in turn, until all are done or time is up; of each file at least one.
+
+        Raises:
+            DataError: when a file cannot be read.
+        """
+        deadline = time.monotonic() + _BUDGET_S
+        waiting = [(source.split, file) for source in sources for file in source.files]
+        while waiting:
+            for split, file in tuple(waiting):
+                if file.taken and time.monotonic() > deadline:
+                    return
+                window = next(file.found.windows, None)
+                if window is None:
+                    file.is_whole = sum(taken.size for taken, _ in file.taken) >= file.found.total
+                    waiting.remove((split, file))
+                else:
+                    file.taken.append((window, self._tokenized(split, file, window)))
+
+    def _tokenized(self, split: str, file: SampledFile, window: Window) -> RangeResult:
+        path, first_row = self.folder / f"{split}-{file.index}-{len(file.taken)}", window.part.first_row
+        place = RangePlace(file_index=file.index, label=file.file.label, first_row=first_row, token_file=path)
+        settings, runner = self.settings[split], InThisProcess()
+        task = TokenizeTask(how=self.how, file=file.file, part=window.part, place=place, settings=settings)
+        outcome = runner.run_alone(tokenize_range, task)
+        return rescued_range(runner, outcome) if isinstance(outcome, TaskFailure) else outcome
+
+
+def projected_packs(packing: PackingConfig, multiple: int, samples: Sequence[tuple[IntArray, float]]) -> int:
+    """Return how many packs sequences come to; exact where each stands for itself alone.
+
+    A sample is repeated until it has as many sequences as it stands for, or as many as are planned in a moment: few
+    sequences fill their packs worse than many.
+
+    Args:
+        packing: of the recipe.
+        multiple: of every runtime length.
+        samples: stored lengths, and the sequences that each of them stands for.
+    """
+    total = sum(len(lengths) * weight for lengths, weight in samples)
+    if not total:
+        return 0
+    is_exact = all(weight == 1 for _, weight in samples)
+    scale = 1.0 if is_exact else min(1.0, _MAX_SEQUENCES / total)
+    stored = population(samples, scale)
+    plan = plan_packs(
+        aligned_runtime_lengths(stored - 1, multiple),
+        packed_sequence_size=packing.packed_sequence_size,
+        algorithm=packing.algorithm,
+        max_sequences_per_pack=packing.max_sequences_per_pack,
+        seed=packing.seed,
+    )
+    return max(round(plan.num_packs / scale), 1)
+
+
+def population(samples: Sequence[tuple[IntArray, float]], scale: float = 1.0) -> IntArray:
+    """Return lengths of samples, each repeated for what it stands for, times a scale; int64."""
+    repeated = [
+        np.resize(lengths, max(round(len(lengths) * weight * scale), 1)) for lengths, weight in samples if len(lengths)
+    ]
+    return np.concatenate([np.empty(0, dtype=np.int64), *repeated]).astype(np.int64)
+
+
+def _without_stops(settings: FinishSettings) -> FinishSettings:
+    policy = settings.policy
+    return replace(
+        settings,
+        stops_at_bad_rows=False,
+        stops_at_losses=False,
+        policy=replace(policy, action="drop") if policy.action == "error" else policy,
+    )

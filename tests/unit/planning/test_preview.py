@@ -1,0 +1,173 @@
+"""A preview says what the build makes of the same rows; of a sample, within a few percent, and it says so."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bridgepack
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.reading import sampling
+from bridgepack.errors import ConfigError, DataError
+from bridgepack.planning import sample
+from bridgepack.report.previews import describe_preview
+from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+
+RANDOM = np.random.default_rng(7)
+ROWS = [tokenized_row(*([10 + index % 200] * int(length))) for index, length in enumerate(RANDOM.integers(3, 40, 3000))]
+
+
+def _recipe(path: Path | list[str], tokenizer: Path, **changes: Any) -> SFTRecipe:
+    size = {"packing__packed_sequence_size": 64, **changes}
+    return tokenized_recipe([str(path)] if isinstance(path, Path) else path, tokenizer, **size)
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files of some kilobytes be as large ones are."""
+    monkeypatch.setattr(sampling, "_WINDOW_BYTES", 1000)
+    monkeypatch.setattr(sampling, "_WINDOW_ROWS", 5)
+    monkeypatch.setattr(sampling, "_WHOLE_BYTES", 64_000)
+    monkeypatch.setattr(sample, "_BUDGET_S", 60.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"data__validation_fraction": 0.2},
+        {"preprocessing__over_long": "truncate", "packing__max_sequence_length": 16},
+        {"packing__max_sequence_length": 16, "parallelism__context_parallel_size": 2},
+        {"packing__algorithm": "first_fit_shuffle", "packing__max_sequences_per_pack": 3},
+    ],
+)
+def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(sample, "_BUDGET_S", 60.0)
+    path = tmp_path / "rows.jsonl"
+    write_json_lines(path, [*ROWS[:400], {}, {"input_ids": [5], "loss_mask": [1]}, *ROWS[400:500]])
+    recipe = _recipe(path, chatml_tokenizer, **changes)
+
+    preview = bridgepack.preview(recipe)
+    splits = build(recipe, tmp_path / "out").manifest.splits
+
+    assert not preview.is_sample
+    assert preview.num_packs == {split.name: split.statistics.num_packs for split in splits}
+    (source,) = preview.sources
+    assert source.num_sequences == sum(split.statistics.num_sequences for split in splits)
+    assert {drop.kind: drop.num_rows for drop in source.drops}["missing_field"] == 1
+    assert sum(drop.num_rows for drop in source.drops) == sum(sum(split.drops.values()) for split in splits)
+    assert source.tokens is not None
+    assert source.tokens.max <= max(split.statistics.max_runtime_length for split in splits)
+    trained = sum(split.statistics.num_trained_tokens for split in splits)
+    assert source.tokens.trained_fraction == pytest.approx(trained / sum(s.statistics.num_tokens for s in splits))
+    example = next(drop.example for drop in source.drops if drop.kind == "missing_field")
+    assert example.startswith(f"{path} row 401: ")
+    assert [sequence.row for sequence in source.sequences] == sorted(sequence.row or 0 for sequence in source.sequences)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "json", "parquet", "arrow"])
+def test_a_sample_is_projected_within_a_few_percent_and_says_so(
+    tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch, small_windows: None, form: str
+) -> None:
+    path, text = tmp_path / f"rows.{form}", "".join(json.dumps(row) + "\n" for row in ROWS)
+    if form == "jsonl":
+        path.write_text(text)
+    elif form == "json":
+        path.write_text(json.dumps(ROWS))
+    elif form == "jsonl.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    elif form == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=100)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.Table.from_pylist(ROWS).schema) as writer:
+            writer.write_table(pa.Table.from_pylist(ROWS))
+    recipe = _recipe(path, chatml_tokenizer)
+
+    preview = bridgepack.preview(recipe, num_rows=1)
+
+    num_packs = build(recipe, tmp_path / "out").manifest.splits[0].statistics.num_packs
+    assert preview.num_packs["training"] == pytest.approx(num_packs, rel=0.08)
+    (source,) = preview.sources
+    if source.is_sample:
+        assert source.num_rows_read < len(ROWS)
+        assert source.num_rows == pytest.approx(len(ROWS), rel=0.08)
+        assert "all figures are of this sample" in describe_preview(preview, has_colour=False)
+    assert source.is_sample == (form not in {"jsonl.gz", "json"})  # these are read from their beginning, 16 MB of them
+
+
+def test_lines_of_a_large_file_are_whole_and_none_is_read_twice(
+    tmp_path: Path, chatml_tokenizer: Path, small_windows: None
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_json_lines(path, [*ROWS, tokenized_row(*[7] * 2000), *ROWS[:10]])
+    (source,) = bridgepack.preview(_recipe(path, chatml_tokenizer, data__max_row_bytes=3000), num_rows=3).sources
+
+    assert {drop.kind for drop in source.drops} <= {"row_too_large"}
+    assert [sequence.row for sequence in source.sequences] == [1, 2, 3]
+    assert 0 < source.num_rows_read < 1500
+
+
+def test_every_file_is_looked_at_and_of_many_some(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    for index in range(20):
+        write_json_lines(tmp_path / "many" / f"{index:02d}.jsonl", ROWS[:10])
+    few = [str(tmp_path / "many" / f"{index:02d}.jsonl") for index in range(3)]
+
+    many = bridgepack.preview(_recipe(tmp_path / "many", chatml_tokenizer))
+
+    (source,) = many.sources
+    assert (source.num_files, source.num_rows, source.num_rows_read, source.is_sample) == (20, 200, 80, True)
+    assert len(bridgepack.preview(_recipe(few, chatml_tokenizer)).sources) == 3
+
+
+def test_rows_that_stop_a_build_are_shown_and_named(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_json_lines(path, [tokenized_row(*[5] * 90)])
+    recipe = _recipe(path, chatml_tokenizer, data__on_bad_row="error", preprocessing__over_long="error")
+
+    preview = bridgepack.preview(recipe)
+
+    assert preview.num_packs == {"training": 0}
+    assert preview.run is None
+    assert set(preview.stops) == {"data.on_bad_row", "preprocessing.over_long"}
+    text = describe_preview(preview, has_colour=False)
+    assert "none: no row would become a sequence" in text
+    assert "preprocessing.over_long is error: a build would stop" in text
+
+
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = _recipe(tmp_path / "none.jsonl", chatml_tokenizer)
+    with pytest.raises(DataError, match="there is no such file"):
+        bridgepack.preview(recipe)
+    (tmp_path / "none.jsonl").write_text("\n \n")
+    with pytest.raises(DataError, match="has no rows"):
+        bridgepack.preview(recipe)
+    with pytest.raises(ConfigError, match="num_rows is -1; allowed: 0 or more"):
+        bridgepack.preview(recipe, num_rows=-1)
+
+
+def test_the_command_marks_trained_text_and_escapes_control_characters(
+    tmp_path: Path, chatml_tokenizer: Path, command: Command
+) -> None:
+    turns = [{"role": "user", "content": "red \x1b[31m"}, {"role": "assistant", "content": "answer"}]
+    write_json_lines(tmp_path / "rows.jsonl", [{"messages": turns}, {"messages": []}])
+    recipe = _recipe(tmp_path / "rows.jsonl", chatml_tokenizer).override({"preprocessing": {"kind": "chat"}})
+    write_recipe(tmp_path / "recipe.yaml", recipe)
+
+    ran = command("preview", str(tmp_path / "recipe.yaml"), "-n", "1")
+    as_json = json.loads(command("preview", str(tmp_path / "recipe.yaml"), "--json").output)
+
+    assert ran.code == 0
+    assert "⟦answer" in ran.output
+    assert "\x1b" not in ran.output
+    assert "messages: list of {role, content}" in ran.output
+    assert "empty_conversation" in ran.output
+    assert as_json["sources"][0]["num_sequences"] == 1
+    assert as_json["num_packs"] == {"training": 1}
+    assert not list(tmp_path.glob("**/manifest.json"))
