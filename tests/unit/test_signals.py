@@ -50,3 +50,14 @@ def test_a_command_that_is_done_is_not_ended_by_a_late_signal() -> None:
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "BP101" in ended.stdout
+
+
+def test_a_second_signal_while_the_first_is_answered_does_not_end_the_command() -> None:
+    twice = (
+        "import os, signal, sys, click\nfrom bridgepack.cli import main\nsys.argv = ['bridgepack', 'rules']\n"
+        "interrupt, say = lambda: os.kill(os.getpid(), signal.SIGINT), click.echo\n"
+        "click.echo = lambda *parts, **named: (interrupt(), say(*parts, **named))\nmain()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", twice], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stderr.strip(), ended.stdout) == (130, "interrupted; nothing was written", "")

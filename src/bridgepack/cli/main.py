@@ -96,6 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = bridgepack.main(args=arguments, prog_name="bridgepack", standalone_mode=False, obj=arguments is None)
+        if arguments is None:
+            stop.ignore()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = COULD_NOT_RUN
@@ -113,6 +115,8 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.", err=True)
         code = COULD_NOT_RUN
     except (KeyboardInterrupt, click.Abort) as error:
+        if arguments is None:
+            stop.ignore()
         what_is_kept = str(error.__cause__ or error) or "nothing was written"
         click.echo(f"interrupted; {printable(what_is_kept)}", err=True)
         code = stop.code

@@ -55,18 +55,21 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.code = INTERRUPTED
+        self.code, self.is_over = INTERRUPTED, False
         if current_thread() is main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) == signal.SIG_DFL:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                     signal.signal(number, self._interrupt)
 
     def ignore(self) -> None:
         """Let nothing stop this process any more: all is done, and Python is slow to end."""
+        self.is_over = True  # at once, where the handlers take their time
         if current_thread() is main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        if self.is_over:
+            return
         self.code = 128 + number
         raise KeyboardInterrupt

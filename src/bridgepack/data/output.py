@@ -58,7 +58,8 @@ def staging(output: Path, identity: str | None = None) -> Iterator[Path]:
         _prepare(folder, identity)
         yield folder
     except BaseException:
-        is_kept = any((folder / RECEIPTS).glob("*/*"))
+        is_in_place = not (folder / ARTIFACT).exists()  # then only an empty working folder is left
+        is_kept = not is_in_place and any((folder / RECEIPTS).glob("*/*"))
         raise
     finally:
         if is_kept:

@@ -102,6 +102,7 @@ def repack_artifact(
     shown, options = progress or SilentProgress(), options or BuildOptions()
     plan = plan_repack(artifact, changes, output=output)
     if plan.is_built and plan.existing is not None:
+        staging.remove_leftovers(plan.output)
         return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
