@@ -89,7 +89,15 @@ def _files_but_tokens(folder: Path) -> dict[str, bytes]:
 
 def test_build_says_what_it_replaced(command: Command) -> None:
     fingerprint = json.loads(Path("artifact/manifest.json").read_text())["fingerprint"]
-    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+    before = file_bytes(Path())
+    refused = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+    assert refused.code == 2
+    assert f"its fingerprint is {fingerprint[:12]}" in refused.errors
+    assert "what differs: packing.seed 1234 -> 7" in refused.errors
+    assert "--replace" in refused.errors
+    assert file_bytes(Path()) == before
+
+    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7", "--replace")
 
     assert ran.output.startswith(f"Built artifact (replaced the artifact {fingerprint[:12]})\n")
     Path("artifact/bridge_metadata.json").unlink()
