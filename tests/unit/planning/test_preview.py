@@ -16,6 +16,7 @@ from bridgepack.data.reading import sampling
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
 from bridgepack.report.previews import describe_preview
+from bridgepack.report.recipes import resolved_view
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 RANDOM = np.random.default_rng(7)
@@ -59,6 +60,7 @@ def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
 
     assert not preview.is_sample
     assert preview.num_packs == {split.name: split.statistics.num_packs for split in splits}
+    assert dict(resolved_view(recipe).num_packs) == preview.num_packs
     (source,) = preview.sources
     assert source.num_sequences == sum(split.statistics.num_sequences for split in splits)
     assert {drop.kind: drop.num_rows for drop in source.drops}["missing_field"] == 1
