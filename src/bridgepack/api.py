@@ -17,10 +17,9 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import PackView, view_pack
 from bridgepack.data.build import build_artifact
 from bridgepack.data.repack import repack_artifact
-from bridgepack.data.results import BuildOptions, BuildResult, build_options
+from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
-from bridgepack.data.workers.memory import parse_memory
 from bridgepack.errors import ConfigError
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN
@@ -49,6 +48,7 @@ def build(
     memory: str | None = None,
     engine: str = "local",
     ray_address: str | None = None,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Build a packed artifact, or find that it is there already.
@@ -66,6 +66,7 @@ def build(
         memory: what the build may use on a machine, e.g. `8G`; by default three quarters of what is free.
         engine: `local`, processes of this machine, or `ray`.
         ray_address: `HOST:PORT` of a Ray cluster's head; by default what RAY_ADDRESS says, else Ray is started here.
+        replace: whether an artifact of another fingerprint at the output goes, once the new one is complete.
         progress: told how far it is.
 
     Raises:
@@ -81,6 +82,7 @@ def build(
             memory=memory,
             engine=engine,
             ray_address=ray_address,
+            replace=replace,
         ),
     )
 
@@ -113,6 +115,7 @@ def repack(
     num_workers: int = 1,
     store: str | Path | None = None,
     memory: str | None = None,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Pack an artifact's sequences anew, with other sizes or for another topology; nothing is tokenised.
@@ -126,6 +129,7 @@ def repack(
         num_workers: most processes.
         store: folder of the token store; by default `.bridgepack/tokens` beside the artifact.
         memory: what it may use, e.g. `8G`.
+        replace: as for `build`.
         progress: told how far it is.
 
     Raises:
@@ -136,15 +140,12 @@ def repack(
         overrides,
         output=None if output is None else Path(output),
         progress=progress,
-        options=_options(num_workers, store, memory),
-    )
-
-
-def _options(num_workers: int, store: str | Path | None, memory: str | None) -> BuildOptions:
-    return BuildOptions(
-        store=None if store is None else store_folder(store),
-        num_workers=num_workers,
-        memory_bytes=None if memory is None else parse_memory(memory),
+        options=build_options(
+            store=None if store is None else store_folder(store),
+            num_workers=num_workers,
+            memory=memory,
+            replace=replace,
+        ),
     )
 
 

@@ -74,8 +74,8 @@ def recipe_of(train: str, tokenizer: Path) -> SFTRecipe:
     return tokenized_recipe(train, tokenizer, **changes)
 
 
-def upload_of(recipe: SFTRecipe, url: str) -> BuildResult:
-    return build_artifact(recipe, output=url, options=BuildOptions(num_workers=0))
+def upload_of(recipe: SFTRecipe, url: str, *, replaces: bool = False) -> BuildResult:
+    return build_artifact(recipe, output=url, options=BuildOptions(num_workers=0, replaces=replaces))
 
 
 def objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
@@ -122,7 +122,11 @@ def test_an_artifact_is_written_whole_and_only_what_is_missing_is_sent(
     assert upload_of(recipe, url).upload == replace(first.upload, num_sent=2)
     assert objects(client, "outputs", "runs/first/") == local
 
-    other = upload_of(with_changes(recipe, {"packing__seed": 7}), url)
+    changed = with_changes(recipe, {"packing__seed": 7})
+    with pytest.raises(ArtifactError, match=r"which holds another artifact: its fingerprint is .*--replace"):
+        upload_of(changed, url)
+    assert objects(client, "outputs", "runs/first/") == local
+    other = upload_of(changed, url, replaces=True)
     assert objects(client, "outputs", "runs/first/") == file_bytes(other.output) != local
 
 

@@ -83,9 +83,12 @@ def write_recipe(path: Path, recipe: SFTRecipe) -> Path:
 def build(
     recipe: SFTRecipe, output: Path, *, progress: Progress | None = None, num_workers: int = 0, **options: Any
 ) -> BuildResult:
-    """Build, in this process unless there are workers, and return the result."""
+    """Build, in this process unless there are workers, replacing what is there, and return the result."""
     return build_artifact(
-        recipe, output=output, progress=progress, options=BuildOptions(num_workers=num_workers, **options)
+        recipe,
+        output=output,
+        progress=progress,
+        options=BuildOptions(num_workers=num_workers, replaces=True, **options),
     )
 
 

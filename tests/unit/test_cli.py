@@ -89,7 +89,15 @@ def _files_but_tokens(folder: Path) -> dict[str, bytes]:
 
 def test_build_says_what_it_replaced(command: Command) -> None:
     fingerprint = json.loads(Path("artifact/manifest.json").read_text())["fingerprint"]
-    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+    before = file_bytes(Path())
+    refused = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7")
+    assert refused.code == 2
+    assert f"its fingerprint is {fingerprint[:12]}" in refused.errors
+    assert "what differs: packing.seed 1234 -> 7" in refused.errors
+    assert "--replace" in refused.errors
+    assert file_bytes(Path()) == before
+
+    ran = command("build", "recipe.yaml", "--output", "artifact", "--set", "packing.seed=7", "--replace")
 
     assert ran.output.startswith(f"Built artifact (replaced the artifact {fingerprint[:12]})\n")
     Path("artifact/bridge_metadata.json").unlink()
@@ -309,3 +317,59 @@ def test_plan_that_cannot_be_read(command: Command) -> None:
     assert command("inspect", "artifact", "--row", "0").errors.startswith(
         "error: artifact/plan/training.parquet cannot"
     )
+
+
+@pytest.mark.parametrize("content", ["\n \n", "[]"])
+def test_a_dry_run_refuses_a_validation_file_without_rows_as_the_build_does(command: Command, content: str) -> None:
+    Path("none.json").write_text(content)
+    for more in ((), ("--dry-run",)):
+        ran = command("build", "recipe.yaml", "--set", "data.validation=none.json", *more)
+
+        assert ran.code == 2
+        assert "the validation split has no rows (none.json)" in ran.errors
+
+
+def test_the_beginning_of_a_code_lists_its_rules(command: Command) -> None:
+    ran = command("explain", "bp1")
+
+    assert ran.code == 0
+    assert "BP101" in ran.output
+    assert "BP201" not in ran.output
+    assert {rule["code"][:3] for rule in json.loads(command("explain", "BP1", "--json").output)} == {"BP1"}
+
+
+def test_a_missing_cluster_file_is_not_taken_for_a_recipe(command: Command) -> None:
+    Path("recipes.yaml").write_text("executor: {kind: local}")
+
+    assert "Did you mean 'recipes.yaml'?" in command("launch", "recipe.yaml", "--cluster", "recipex.yaml").errors
+    Path("recipes.yaml").unlink()
+    assert (
+        "there is no such file. Check the path." in command("launch", "recipe.yaml", "--cluster", "recipex.yaml").errors
+    )
+
+
+def test_a_store_beside_an_output_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRIDGEPACK_STORE", raising=False)
+    assert command("build", "recipe.yaml", "--output", "packed/mine").code == 0
+
+    ran = command("store", "list")
+
+    assert ran.code == 2
+    assert "packed/.bridgepack/tokens" in ran.errors
+    assert command("store", "list", "--store", "packed/.bridgepack/tokens").code == 0
+
+
+def test_a_silent_hub_is_one_line_that_says_how_to_work_offline(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    ran = command("preview", "recipe.yaml", "--set", "tokenizer.name_or_path=org/none")
+
+    assert ran.code == 2
+    assert "http://127.0.0.1:9 does not answer" in ran.errors
+    assert "work offline" in ran.errors
+    assert len(ran.errors.splitlines()) == 1
+    assert not constants.HF_HUB_OFFLINE

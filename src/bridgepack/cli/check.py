@@ -13,7 +13,7 @@ from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_table
+from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_of_group, rules_table
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES
 
@@ -135,7 +135,14 @@ def rules(as_json: bool) -> int:
 @click.argument("rule")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(rule: str, as_json: bool) -> int:
-    """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence."""
+    """Explain RULE, a code or a name: why it matters, a bad and a good example, the fix, the evidence.
+
+    The beginning of a code, e.g. BP1, lists the rules that begin so.
+    """
+    group = rules_of_group(rule)
+    if group:
+        print_json([rule_to_dict(one) for one in group]) if as_json else echo(rules_table(group))
+        return CLEAN
     found = named_rule(rule)
     print_json(rule_to_dict(found)) if as_json else echo(describe_rule(found))
     return CLEAN

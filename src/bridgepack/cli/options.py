@@ -80,6 +80,7 @@ _BUILD_OPTIONS = (
     click.option("--store", type=PathOption(), help=_STORE_HELP),
     click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help="Where tasks run [local]."),
     click.option("--ray-address", metavar="HOST:PORT", help="Head of a Ray cluster [$RAY_ADDRESS, or Ray here]."),
+    click.option("--replace", is_flag=True, help="Replace an artifact of another fingerprint at the output."),
 )
 
 

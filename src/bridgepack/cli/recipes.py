@@ -12,6 +12,7 @@ from bridgepack.config.load import load_recipe, parse_overrides
 from bridgepack.config.schema import schema_text
 from bridgepack.config.starting import Wish, write_new
 from bridgepack.config.write import recipe_to_toml, recipe_to_yaml, written_values
+from bridgepack.data.tokenizers.frameworks import import_transformers
 from bridgepack.planning.new import new_recipe
 from bridgepack.report.checks import staged_report
 from bridgepack.report.recipes import catalogue_table, describe_resolved, entry_to_dict, resolved_view, shipped_lines
@@ -47,10 +48,21 @@ def list_recipes(family: str | None, with_bridge: bool, as_json: bool) -> int:
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
 @click.option("--format", "form", type=click.Choice(["yaml", "toml"]), default="yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(name: str, resolved: bool, artifact: Path | None, overrides: tuple[str, ...], form: str, as_json: bool) -> int:
+@click.pass_obj
+def show(
+    is_whole_process: bool | None,
+    name: str,
+    resolved: bool,
+    artifact: Path | None,
+    overrides: tuple[str, ...],
+    form: str,
+    as_json: bool,
+) -> int:
     """Print the recipe NAME: of the catalogue, FILE.yaml, FILE.toml, FILE.py:FUNCTION or package.module:FUNCTION."""
     recipe = load_recipe(name, parse_overrides(overrides))
     if resolved or artifact is not None:
+        if is_whole_process and Path(recipe.tokenizer.name_or_path).is_dir():
+            import_transformers()  # packs are projected from tokenised rows
         view = resolved_view(recipe, artifact=artifact)
         print_json(view.to_dict()) if as_json else echo(describe_resolved(view))
     elif as_json:

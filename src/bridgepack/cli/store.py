@@ -1,5 +1,6 @@
 """The commands on stored tokens: `store list | prune | verify`."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,11 +9,15 @@ import click
 from bridgepack.cli.options import Age, Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, FINDINGS, echo, print_json
 from bridgepack.data.build import DEFAULT_FOLDER
-from bridgepack.data.store.store import default_store
+from bridgepack.data.store.store import STORE_VARIABLE, default_store
 from bridgepack.data.store.upkeep import list_store, prune_store, verify_store
 from bridgepack.data.workers.memory import parse_size
+from bridgepack.errors import StoreError
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.stores import describe_pruned, describe_store, describe_verified
+
+#: Where a build keeps its tokens beside its output, and how many such places are named.
+_BESIDE_OUTPUT, _SHOWN = ".bridgepack/tokens", 5
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,4 +80,12 @@ def verify(folder: Path | None, remove: bool, workers: int | None, as_json: bool
 
 def _named(folder: Path | None) -> Path:
     """Return the store that is meant: as for an artifact in the folder that builds use by default."""
-    return folder or default_store(Path(DEFAULT_FOLDER) / "any")
+    place = folder or default_store(Path(DEFAULT_FOLDER) / "any")
+    if folder is None and not place.exists() and STORE_VARIABLE not in os.environ:
+        found = sorted(map(str, [*Path().glob(_BESIDE_OUTPUT), *Path().glob(f"*/{_BESIDE_OUTPUT}")]))
+        where = f" Found: {', '.join(found[:_SHOWN])}." if found else ""
+        raise StoreError(
+            f"there is no token store in {str(place)!r}, where builds without --output keep it; others keep it in "
+            f"{_BESIDE_OUTPUT} beside their output.{where} Name it with --store {found[0] if found else 'FOLDER'}."
+        )
+    return place

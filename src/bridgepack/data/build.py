@@ -27,7 +27,7 @@ from bridgepack.data.store.keys import tokenization_identity, tokenization_key
 from bridgepack.data.store.store import default_store
 from bridgepack.data.tasks import InThisProcess, Progress, Runner, SilentProgress
 from bridgepack.data.tokenizers.engines import REFERENCE, EngineDiffersError
-from bridgepack.data.upload import upload_artifact, upload_place
+from bridgepack.data.upload import refuse_replacing_at, upload_artifact, upload_place
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.process import TOKENISING, preload
 from bridgepack.data.workers.stage_loading import checked_engine, stage_identity, tokenizer_identity
@@ -52,9 +52,8 @@ def build_artifact(
 
     Args:
         recipe: what to build.
-        output: folder of the artifact; by default the recipe's own, else `NAME-FINGERPRINT` in `artifacts`. An artifact
-            that is there and has another fingerprint is replaced once the new one is complete. For a URL it is built in
-            the default folder, and a copy is written to the URL.
+        output: folder of the artifact; by default the recipe's own, else `NAME-FINGERPRINT` in `artifacts`. For a URL
+            it is built in the default folder, and a copy is written to the URL.
         artifacts: folder that a new artifact goes into where `output` does not say.
         progress: told how far it is.
         options: how it works.
@@ -63,7 +62,8 @@ def build_artifact(
         ConfigError: the recipe contradicts itself, or nothing is installed that writes to the URL.
         TokenizerError: the tokenizer cannot be loaded or cannot do what the recipe asks.
         DataError: an input is missing or unreadable, nothing is left to pack, or a bad row stops the build.
-        ArtifactError: the output cannot be written, or holds something else.
+        ArtifactError: the output cannot be written, or holds something else, or another artifact that may not be
+            replaced.
         StoreError: the token store cannot be written.
         BuildInterrupted: by Ctrl-C, saying what is kept.
         ArtifactInUseError: another build is writing it.
@@ -73,10 +73,14 @@ def build_artifact(
     expected = _named_folder(recipe, output) or artifacts / recipe.name
     staging.refuse_unwritable(expected, options.store or default_store(expected))
     with planned_build(recipe, output=output, artifacts=artifacts, progress=shown, options=options) as plan:
+        if url is not None and not options.replaces:
+            refuse_replacing_at(url, plan.spec.fingerprint)
         if plan.is_built and plan.existing is not None:
             staging.remove_leftovers(plan.output)
             result = BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
         else:
+            if not options.replaces:
+                plan.refuse_replacing()
             with workplace(plan, options.store or default_store(plan.output), shown) as place:
                 result = _built(plan, place, options)
     return result if url is None else replace(result, upload=upload_artifact(result.output, url, shown))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 #: Ends the name of a file that is not whole yet; one that is left behind belongs to a process that was killed.
 TEMPORARY_SUFFIX = ".tmp"
+#: Seconds in which the hub has to answer.
+_HUB_TIMEOUT_S = 5.0
 
 
 @contextmanager
@@ -57,3 +59,39 @@ def make_folders(folder: Path) -> None:
         make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
+
+
+@contextmanager
+def hub_or_cache(name: str) -> Iterator[None]:
+    """Let Hugging Face's libraries look into their cache alone where the hub does not answer: they try for a minute.
+
+    The hub is asked once, and only for what is no folder here.
+
+    Raises:
+        OSError: what is in the block raised OSError or ValueError without the hub; it says how to work offline.
+    """
+    if Path(name).exists():
+        yield
+        return
+    from huggingface_hub import constants, get_session
+
+    was_offline = constants.HF_HUB_OFFLINE
+    try:
+        if not was_offline:
+            get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_S)
+        is_silent = False
+    except Exception:  # the library has changed its HTTP client, and with it its errors
+        is_silent = True
+    constants.HF_HUB_OFFLINE = was_offline or is_silent
+    try:
+        yield
+    except Exception as error:
+        if constants.HF_HUB_OFFLINE:
+            why = "HF_HUB_OFFLINE is set" if was_offline else f"{constants.ENDPOINT} does not answer"
+            raise OSError(
+                f"{why}, and the cache {constants.HF_HUB_CACHE} does not have it whole; to work "
+                f"offline, fetch {name} elsewhere with `hf download` and copy it here"
+            ) from error
+        raise
+    finally:
+        constants.HF_HUB_OFFLINE = was_offline

@@ -83,8 +83,7 @@ def repack_artifact(
 ) -> BuildResult:
     """Pack an artifact's sequences anew, with other settings; the tokens come from the store, the inputs are not read.
 
-    The bytes are those of a build of the changed recipe. An artifact that is at the output is replaced once the new
-    one is complete.
+    The bytes are those of a build of the changed recipe.
 
     Args:
         artifact: folder whose sequences are packed anew; it stays as it is, unless it is the output.
@@ -94,7 +93,8 @@ def repack_artifact(
         options: how it works; the store is by default that of the old artifact.
 
     Raises:
-        ArtifactError, ConfigError: as `plan_repack`; or the output cannot be written.
+        ArtifactError, ConfigError: as `plan_repack`; or the output cannot be written, or holds another artifact that
+            may not be replaced.
         StoreError: the store lacks tokens of the artifact.
         DataError: nothing is left to pack, or a row that is too long stops the build.
         BuildInterrupted: by Ctrl-C, saying what is kept.
@@ -104,6 +104,8 @@ def repack_artifact(
     if plan.is_built and plan.existing is not None:
         staging.remove_leftovers(plan.output)
         return BuildResult(output=plan.output, manifest=plan.existing, was_built_before=True)
+    if not options.replaces:
+        plan.refuse_replacing()
     store = existing_store(options.store or default_store(artifact)).folder
     staging.refuse_unwritable(plan.output, store)
     wanted = min(max(options.num_workers, 1), 1 + plan.spec.num_input_bytes // _BYTES_PER_WORKER)

@@ -1,6 +1,7 @@
 """What a build is asked for, what it would do, and what it did."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from bridgepack.data.upload import Upload
 from bridgepack.data.workers.memory import parse_memory
 from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Manifest
+
+#: Changes that a message names.
+_MAX_CHANGES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,38 @@ class ArtifactPlan:
         return not changed_files(self.output, self.existing) and not any(
             shard_problem(self.output, shard, hashes=False) for shard in shards
         )
+
+    def refuse_replacing(self) -> None:
+        """Accept an output that holds this very artifact, whole or not, or none.
+
+        Raises:
+            ArtifactError: it holds another one, naming what differs.
+        """
+        if self.existing is None or self.existing.fingerprint == self.spec.fingerprint:
+            return
+        raise ArtifactError(
+            f"output is {str(self.output)!r}, which holds another artifact: its fingerprint is "
+            f"{self.existing.fingerprint[:12]}, and this recipe and its data give {self.spec.fingerprint[:12]} "
+            f"({self._differences(self.existing)}). Choose another output, or add --replace (replace=True in Python), "
+            "by which it goes once the new one is complete."
+        )
+
+    def _differences(self, existing: Manifest) -> str:
+        """Return what differs in recipe and inputs from an artifact that is there."""
+        old, new = (
+            {path: value for path, value in _leaves(recipe) if path != "name"}
+            for recipe in (existing.recipe, self.spec.resolved.recipe.model_dump(mode="json"))
+        )
+        changed = [path for path in new if old.get(path) != new[path]] + sorted(old.keys() - new.keys())
+        hashes = {split.name: [record.sha256 for record in split.inputs] for split in existing.splits}
+        inputs = {name: [record.sha256 for record in records] for name, records in self.spec.inputs.items()}
+        changed += [f"the {name} files" for name, found in inputs.items() if hashes.get(name) != found]
+        shown = [
+            f"{path} {json.dumps(old.get(path))[:40]} -> {json.dumps(new.get(path))[:40]}" if path in new else path
+            for path in changed[:_MAX_CHANGES]
+        ]
+        more = [f"{len(changed) - len(shown)} more"] if len(changed) > len(shown) else []
+        return f"what differs: {', '.join([*shown, *more])}" if shown else "the tokenizer or versions differ"
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
@@ -139,12 +175,15 @@ class BuildOptions:
             ends that.
         memory_bytes: what the build may use; by default three quarters of what is free.
         ray: the Ray cluster that tasks run on; by default they run in processes of this machine.
+        replaces: an artifact of another fingerprint at the output goes once the new one is complete; else it is an
+            error.
     """
 
     store: Path | None = None
     num_workers: int = 1
     memory_bytes: int | None = None
     ray: RaySettings | None = None
+    replaces: bool = False
 
 
 def build_options(
@@ -154,6 +193,7 @@ def build_options(
     memory: str | None = None,
     engine: str = "local",
     ray_address: str | None = None,
+    replace: bool = False,
     default_workers: int = 1,
 ) -> BuildOptions:
     """Return options as a user states them.
@@ -164,6 +204,7 @@ def build_options(
         memory: a size, e.g. `8G`.
         engine: `local` or `ray`.
         ray_address: of a Ray cluster's head.
+        replace: whether an artifact of another fingerprint goes.
         default_workers: processes of this machine.
 
     Raises:
@@ -178,7 +219,17 @@ def build_options(
         num_workers=default_workers if num_workers is None else num_workers,
         memory_bytes=None if memory is None else parse_memory(memory),
         ray=ray_settings(ray_address, num_workers) if engine == "ray" else None,
+        replaces=replace,
     )
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of plain values."""
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _plural(count: int, noun: str) -> str:

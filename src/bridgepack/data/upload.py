@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +15,7 @@ from bridgepack.data.output import ARTIFACT_ENTRIES
 from bridgepack.data.reading.inputs import iter_blocks
 from bridgepack.data.reading.remote import CloudFile, as_os_errors, checked_url, filesystem_of
 from bridgepack.data.tasks import Progress
-from bridgepack.errors import ArtifactError
+from bridgepack.errors import ArtifactError, DataError
 
 _NUM_THREADS = 4
 #: s3fs sends larger files in parts of this size; the ETag of the whole follows from theirs.
@@ -53,6 +54,25 @@ def upload_place(url: str) -> str:
             "Choose another prefix."
         )
     return place
+
+
+def refuse_replacing_at(url: str, fingerprint: str) -> None:
+    """Accept a URL where no artifact is, or one of this fingerprint, or a manifest that is none.
+
+    Raises:
+        ArtifactError: another artifact is there.
+    """
+    try:
+        entry = _Place(url).found.get(MANIFEST_FILE)
+        there = CloudFile(url=f"{url}/{MANIFEST_FILE}", num_bytes=int(entry["size"])) if entry else None
+        found = json.loads(b"".join(iter_blocks(there)))["fingerprint"] if there else fingerprint
+    except (OSError, DataError, ValueError, KeyError, TypeError):
+        return
+    if found != fingerprint:
+        raise ArtifactError(
+            f"--output is {url!r}, which holds another artifact: its fingerprint is {str(found)[:12]}, and this recipe "
+            f"and its data give {fingerprint[:12]}. Choose another prefix, or add --replace (replace=True in Python)."
+        )
 
 
 def upload_artifact(folder: Path, url: str, progress: Progress) -> Upload:

@@ -15,7 +15,7 @@ from bridgepack.config.editing.yaml_values import flow
 from bridgepack.config.recipe.packing import ParallelismConfig
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading.forecast import forecast_packs
-from bridgepack.errors import ConfigError
+from bridgepack.errors import BridgepackError, ConfigError
 
 _SIZES = {
     "CP": "context_parallel_size",
@@ -151,9 +151,24 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
         packs = packs_in(folder)
         if packs.num_packs:
             return packs, f"counted in {folder}"
+    if Path(recipe.tokenizer.name_or_path).is_dir():
+        projected = _projected(recipe)
+        if projected is not None:
+            return Packs(folder=str(folder), num_packs=projected), f"{_FORECAST} by tokenised rows, as `preview` has it"
     forecast = forecast_packs(recipe)
     packs = Packs(folder=str(folder), num_packs=forecast.num_packs)
     return (packs if forecast.num_packs else None), forecast.because
+
+
+def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
+    """Return the packs of a sample of rows; None where these cannot be read or tokenised."""
+    from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which few recipes shown have here
+
+    try:
+        num_packs = {split: count for split, count in preview_recipe(recipe, num_rows=0).num_packs.items() if count}
+    except BridgepackError:
+        return None
+    return num_packs or None
 
 
 def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,13 @@ def named_rule(name: str) -> Rule:
     raise ConfigError(f"rule is {name!r}; there is none of that code or name.{hint} `bridgepack rules` lists them.")
 
 
+def rules_of_group(code: str) -> list[Rule]:
+    """Return the rules whose codes begin with one that is not whole, e.g. `BP1`; none for a whole code or a name."""
+    wanted = code.upper()
+    is_beginning = wanted.startswith("BP") and wanted[2:].isdecimal()
+    return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
+
+
 def rules_table(rules: Sequence[Rule]) -> str:
     """Return one line per rule, under the titles of their groups."""
     lines: list[str] = []

@@ -163,7 +163,8 @@ def describe_plan(plan: ArtifactPlan, *, source: Path | None = None) -> str:
     """Return what a build would do, or a re-pack of the artifact in a folder `source`."""
     action = "build" if source is None else f"pack the sequences of {source} anew"
     if plan.existing is not None:
-        action += f", and replace the artifact {plan.existing.fingerprint[:12]}"
+        needs = " (needs --replace)" if plan.existing.fingerprint != plan.spec.fingerprint else ""
+        action += f", and replace the artifact {plan.existing.fingerprint[:12]}{needs}"
     if plan.is_built:
         action = "nothing: it is already built"
     lines = [f"would do: {action}", f"output: {plan.output}", f"fingerprint: {plan.spec.fingerprint}", ""]

@@ -13,9 +13,11 @@ import pytest
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.reading import sampling
+from bridgepack.data.reading.inputs import InputFile
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.planning import sample
 from bridgepack.report.previews import describe_preview
+from bridgepack.report.recipes import resolved_view
 from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
 
 RANDOM = np.random.default_rng(7)
@@ -59,6 +61,7 @@ def test_small_data_are_read_to_their_end_and_give_the_numbers_of_the_build(
 
     assert not preview.is_sample
     assert preview.num_packs == {split.name: split.statistics.num_packs for split in splits}
+    assert dict(resolved_view(recipe).num_packs) == preview.num_packs
     (source,) = preview.sources
     assert source.num_sequences == sum(split.statistics.num_sequences for split in splits)
     assert {drop.kind: drop.num_rows for drop in source.drops}["missing_field"] == 1
@@ -112,6 +115,29 @@ def test_lines_of_a_large_file_are_whole_and_none_is_read_twice(
     assert {drop.kind for drop in source.drops} <= {"row_too_large"}
     assert [sequence.row for sequence in source.sequences] == [1, 2, 3]
     assert 0 < source.num_rows_read < 1500
+
+
+@pytest.mark.parametrize("form", ["jsonl.gz", "json"])
+def test_the_rest_of_a_large_streamed_file_is_projected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(sampling, "_HEAD_BYTES", 1 << 20)
+    rows = [{"text": f"{index} {RANDOM.random()}"} for index in range(150_000)]
+    path = tmp_path / f"rows.{form}"
+    if form == "json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    file = InputFile(
+        path=path, label="rows", kind=form.partition(".")[0], compression="gz" if form.endswith("gz") else None
+    )
+
+    found = sampling.file_windows(file, 0, max_row_bytes=1 << 20)
+
+    windows = list(found.windows)
+    assert sum(window.size for window in windows) < found.total / 2
+    num_rows = sum(window.part.num_rows for window in windows) * found.total / sum(window.size for window in windows)
+    assert num_rows == pytest.approx(len(rows), rel=0.2)  # the codec reads ahead, which counts in so short a beginning
 
 
 def test_every_file_is_looked_at_and_of_many_some(tmp_path: Path, chatml_tokenizer: Path) -> None:

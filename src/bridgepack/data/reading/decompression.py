@@ -39,13 +39,13 @@ def expansion(path: Readable, compression: str, num_bytes: int) -> float:
     Raises:
         DataError, OSError: when they cannot be read.
     """
-    expanded = 0
+    expanded = position = 0
     with path.open("rb", buffering=_BUFFER_BYTES) as raw:
         for block in _expanded(raw, path, _CODECS[compression]):
-            expanded += len(block)
+            expanded, position = expanded + len(block), raw.tell()
             if expanded >= num_bytes:
                 break
-        return expanded / max(raw.tell(), 1)
+    return expanded / max(position, 1)
 
 
 def stream_of(blocks: Iterator[bytes]) -> IO[bytes]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bridgepack.config.errors import nearest_name, shown
 from bridgepack.config.recipe.data import HuggingFaceDataset, Source
+from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
 from bridgepack.errors import DataError
@@ -253,9 +254,11 @@ def _materialised(source: HuggingFaceDataset, field: str, target: Path) -> Input
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
-        dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
+        with hub_or_cache(source.dataset):
+            dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
     except (DatasetsError, OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())[:300]
+        cause = error.__cause__ if isinstance(error, DatasetsError) else None
+        reason = " ".join(str(cause or error).split())[:300]
         raise DataError(
             f"{field} is {{dataset: {source.dataset}, split: {source.split}}}; datasets.load_dataset cannot load it: "
             f"{reason}. Check dataset, name, split and revision, and that this machine reaches the hub or has it in "

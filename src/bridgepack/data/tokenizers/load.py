@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.data import TokenizerConfig
+from bridgepack.data.files import hub_or_cache
 from bridgepack.data.tokenizers.probe import lost_fraction
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import TokenizerError
@@ -94,9 +95,10 @@ def _from_pretrained(config: TokenizerConfig) -> Any:
 
     loader = PreTrainedTokenizerFast if config.loader == "tokenizer_json" else AutoTokenizer
     try:
-        return loader.from_pretrained(
-            config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
-        )
+        with hub_or_cache(config.name_or_path):
+            return loader.from_pretrained(
+                config.name_or_path, revision=config.revision, trust_remote_code=config.trust_remote_code
+            )
     except Exception as error:  # tokenizers raises a bare Exception for a tokenizer.json that it cannot read
         reason = " ".join(str(error).split())[:300]
         raise TokenizerError(

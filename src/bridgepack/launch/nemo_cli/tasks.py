@@ -24,13 +24,14 @@ def _task[**P, T](function: Callable[P, T]) -> Callable[P, T]:
 
 
 @_task
-def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) -> None:
+def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1, replace: bool = False) -> None:
     """Build the packed artifact of a recipe, or find that it is there already.
 
     Args:
         recipe: the recipe.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`.
         num_workers: most processes.
+        replace: whether an artifact of another fingerprint at the output goes.
 
     Raises:
         BridgepackError: as `bridgepack.build` does.
@@ -38,7 +39,7 @@ def build(recipe: SFTRecipe, output: OptionalText = None, num_workers: int = 1) 
     from bridgepack.api import build as build_artifact
     from bridgepack.report.terminal import describe_build
 
-    say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers), recipe))
+    say(describe_build(build_artifact(recipe, output=output, num_workers=num_workers, replace=replace), recipe))
 
 
 @_task
