@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.identity import fingerprint, library_versions
@@ -145,10 +145,11 @@ def _named_folder(recipe: SFTRecipe, output: Path | str | None) -> Path | None:
 
 
 def _find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
-    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch)}
+    columns_read = recipe.preprocessing.columns_read
+    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, columns_read)}
     if recipe.data.validation is not None:
         sources = as_sources(recipe.data.validation)
-        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
+        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch, columns_read)
     for split, members in files.items():
         if not any(file.num_bytes for file in members):
             names = ", ".join(file.label for file in members[:3])

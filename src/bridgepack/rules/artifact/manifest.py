@@ -180,8 +180,12 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= statistics.num_truncated <= statistics.num_sequences:
             allowed = f"0 to {statistics.num_sequences}, its sequences"
             yield wrong(f"{place} num_truncated", str(statistics.num_truncated), allowed)
-        if statistics.num_rows_in != statistics.num_sequences + num_drops:
-            allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
+        num_repeated = statistics.num_repeated
+        if not 0 <= num_repeated < max(statistics.num_sequences, 1):
+            yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
+        if statistics.num_rows_in != statistics.num_sequences - num_repeated + num_drops:
+            repeated = f" - {num_repeated} repeated" if num_repeated else ""
+            allowed = f"{statistics.num_sequences} sequences{repeated} + {num_drops} drops"
             yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
 
 
