@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridgepack.records.sequences import Drop, LostContent
+from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +113,11 @@ class SplitRecord:
     lost_content: Mapping[str, int] = field(default_factory=dict)
     lost_examples: tuple[LostContent, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether it has several sources, or some of their sequences more than once or not at all."""
+        return len(self.sources) > 1 or self.statistics.num_repeated > 0 or DropReason.NOT_SAMPLED in self.drops
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -133,7 +133,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
                 example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
                 yield f"    {reason:<28}{count:>8,}   {example}"
-    if len(split.sources) > 1 or split.statistics.num_repeated or DropReason.NOT_SAMPLED in split.drops:
+    if split.is_mixture:
         yield from _describe_sources(split)
     if split.lost_content:
         yield "  lost content        sequences that the chat template does not write as the rows have them"

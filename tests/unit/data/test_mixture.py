@@ -168,8 +168,9 @@ def test_every_command_works_on_a_mixture(
 ) -> None:
     sources = [{"name": "both", "epochs": 1.5, "sources": [two[0], {**two[1], "name": "b"}]}]
     out = build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out").output
-    shown = command("inspect", out)
-    assert "both" in shown.output
+    tree = command("inspect", out).output.partition("sources ")[2].splitlines()[1:4]
+    assert [line.split()[1:3] for line in tree] == [["50", "75"], ["40", "60"], ["10", "15"]]
+    assert [line.index(line.strip()) for line in tree] == [4, 6, 6]
     assert command("check", out).code == 0
     assert command("verify", out).code == 0
     assert command("verify", out, "--sample", 5).code == 0
@@ -188,6 +189,7 @@ def test_a_row_that_was_not_chosen_is_explained(
     (left_out,) = set(range(1, 41)) - {row for _, row in _uses(out)}
     traced = command("trace", out, "--source", f"{two[0]['path']}:{left_out}")
     assert "not_sampled" in traced.output
+    assert "40 rows, 39 sequences (0 repeated), 156 tokens" in traced.output
 
 
 @pytest.mark.parametrize(
@@ -231,3 +233,9 @@ def test_an_empty_source_and_limits_that_leave_nothing_are_refused(
     limited = tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
     with pytest.raises(DataError, match="the validation split has no sequence left"):
         build(limited, tmp_path / "out")
+
+
+def test_an_absurd_total_is_refused(tmp_path: Path, chatml_tokenizer: Path, two: list[dict[str, Any]]) -> None:
+    recipe = tokenized_recipe([{**two[0], "weight": 1}], chatml_tokenizer, data__mixture__total=10**15)
+    with pytest.raises(DataError, match=r"would have 250,000,000,000,000 sequences.*Lower data.mixture.total"):
+        build(recipe, tmp_path / "out")

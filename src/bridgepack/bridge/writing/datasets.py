@@ -7,7 +7,7 @@ from typing import Any
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.errors import shown
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, as_sources, path_of
+from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
 from bridgepack.errors import ConfigError
 from bridgepack.releases import HostRelease
 
@@ -63,10 +63,12 @@ def _source(recipe: SFTRecipe, split: str) -> Any:
             f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "
             "one. Name one, or set packing.mode to offline."
         )
-    said = {name for name in ("columns", "kind", "max_rows", "weight", "epochs") if getattr(found[0], name, None)}
-    if said or (isinstance(found[0], DataSource) and found[0].path and found[0].split):
+    said = [name for name in ("columns", "kind") if getattr(found[0], name, None)]
+    said += ["split"] if isinstance(found[0], DataSource) and found[0].path and found[0].split else []
+    said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(getattr(recipe.data, split)))) else []
+    if said:
         raise ConfigError(
-            f"data.{split} sets {', '.join(sorted(said)) or 'split'}; with packing.mode {recipe.packing.mode} the host "
+            f"data.{split} sets {', '.join(said)}; with packing.mode {recipe.packing.mode} the host "
             "reads the data itself, as it is. Remove it, or set packing.mode to offline."
         )
     return _of_source(found[0], f"data.{split}")

@@ -45,7 +45,7 @@ class DataSource(Section):
     """Most rows that are used, chosen by the seed among those that become sequences."""
     weight: Annotated[float, Field(gt=0)] | None = None
     """Share in the mixture, relative to the other weights of the list; `data.mixture` says of what."""
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Annotated[float, Field(gt=0, le=10**6)] | None = None
     """How often its sequences are used: 0.5 uses half of them, 2.5 each of them two or three times."""
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ class MixtureConfig(Section):
 
     by: Literal["tokens", "rows"] = "tokens"
     """What a weight is a share of: runtime tokens or rows, of the sequences that are packed."""
-    total: Annotated[int, Field(ge=1, strict=True)] | None = None
+    total: Annotated[int, Field(ge=1, le=10**15, strict=True)] | None = None
     """Tokens or rows of the training sources with a weight together; they are repeated evenly where they have fewer.
     By default as many as there are without repeating any."""
 

@@ -19,6 +19,8 @@ from bridgepack.records import DropReason, SourceRecord
 
 #: What is added to the seed, so that the choice does not follow the one of rows for validation.
 _SEED_OFFSET = 2
+#: Sequences of a split; more are a slip of the pen, which would fill the memory.
+_MOST_SEQUENCES = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +70,8 @@ def mixed(
     """
     source_of = np.array([record.source for record in split.inputs])[split.file_indices[split.store_files]]
     bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
-    units = (split.stored_lengths - 1 if mixture.by == "tokens" else np.ones_like(split.stored_lengths)).astype(
-        np.int64
-    )
+    lengths = split.stored_lengths.astype(np.int64) - 1
+    units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
     hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
 
@@ -100,6 +101,11 @@ def _counts(
         raise DataError(
             f"the {split.name} split has no sequence left: what its sources say of their use leaves none of its "
             f"{len(counts)} sequences. Raise max_rows, epochs or weight."
+        )
+    if counts.sum() > _MOST_SEQUENCES:
+        raise DataError(
+            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; at most "
+            f"{_MOST_SEQUENCES:,} are allowed. Lower data.mixture.total or the epochs of its sources."
         )
     return counts
 
@@ -212,7 +218,9 @@ def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
     """Return a split whose sequences stand there as often as they are used."""
     if (counts == 1).all():
         return split
-    taken = np.concatenate([np.flatnonzero(counts > number) for number in range(int(counts.max()))])
+    taken = np.repeat(np.arange(len(counts)), counts)
+    passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = taken[np.argsort(passes, kind="stable")]
     num_left_out = int((counts == 0).sum())
     drops = dict(split.drops) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
     return replace(

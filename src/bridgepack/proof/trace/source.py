@@ -57,6 +57,12 @@ def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTr
         row=row,
         placements=tuple(placements),
         drops=drops,
+        sources={
+            split.name: split.sources[split.inputs[index].source]
+            for split in artifact.manifest.splits
+            if split.is_mixture
+            for index in _indices(artifact, split.name, known)
+        },
         note=None if placements or drops else _why_nowhere(artifact, known, row),
     )
 

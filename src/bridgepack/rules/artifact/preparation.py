@@ -187,7 +187,9 @@ def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
             if count:
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                found = f"{count} of {split.statistics.num_sequences} sequences{_example(split, first)}"
+                num_made = split.statistics.num_sequences - split.statistics.num_repeated
+                num_made += split.drops.get(DropReason.NOT_SAMPLED, 0)
+                found = f"{count} of {num_made} sequences{_example(split, first)}"
                 yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
 
 
