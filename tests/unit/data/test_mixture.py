@@ -173,7 +173,7 @@ def test_every_command_works_on_a_mixture(
     assert [line.index(line.strip()) for line in tree] == [4, 6, 6]
     assert command("check", out).code == 0
     assert command("verify", out).code == 0
-    assert command("verify", out, "--sample", 5).code == 0
+    assert command("verify", out, "--all", "--workers", 1).code == 0
     assert command("verify", out, "--from", "store", "--sample", 5).code == 0
     assert command("diff", out, out).code == 0
     twice = next(row for (file, row), count in _uses(out).items() if file == 1 and count == 2)
