@@ -113,9 +113,8 @@ def _sections(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
 
 def _heading(path: str, field: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
-    kind = definition["properties"].get("kind", {})
-    if kind:
-        return f"`{path}` of kind {_type(kind)}"
+    if "kind" in definition.get("required", ()):
+        return f"`{path}` of kind {_type(definition['properties']['kind'])}"
     return f"`{path}` as a section" if _TYPE_NAMES["string"] in _type(field) else f"`{path}`"
 
 

@@ -353,6 +353,7 @@ def test_rows_are_packed_in_the_batch(host: None, tmp_path: Path) -> None:
     [
         ({"dataset": "org/chats", "name": "math", "revision": "abc"}, ("org/chats", "math", {"revision": "abc"})),
         ("train.jsonl", ("json", None, {"data_files": "train.jsonl"})),
+        ({"path": "train.jsonl", "name": "chats"}, ("json", None, {"data_files": "train.jsonl"})),
         ("train.parquet", ("parquet", None, {"data_files": "train.parquet"})),
     ],
 )
@@ -368,6 +369,8 @@ def test_sources_that_the_host_reads(host: None, train: Any, expected: tuple[Any
     [
         ({"data__train": "folder"}, "allowed: a file"),
         ({"data__train": ["a.jsonl", "b.jsonl"]}, "list of 2 sources"),
+        ({"data__train": {"path": "a.jsonl", "columns": {"prompt": "q"}, "split": "x"}}, "sets columns, split; with"),
+        ({"data__train": {"epochs": 2, "sources": ["a.jsonl"]}}, "sets weight, epochs or max_rows; with"),
         ({"data__validation_fraction": 0.1}, "validation_fraction is 0.1"),
         ({"preprocessing": {"kind": "tokenized"}}, "preprocessing.kind is tokenized"),
     ],

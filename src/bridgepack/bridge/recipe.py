@@ -21,8 +21,8 @@ from bridgepack.bridge.inherited import as_host_type, is_decided, settings_over
 from bridgepack.bridge.plain import put
 from bridgepack.bridge.wiring import OVERRIDES, SPECS, Packs, Setting, host_settings
 from bridgepack.config.errors import nearest_name
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources, path_of
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
 from bridgepack.rules.engine.context import NO_PACKS
@@ -190,9 +190,11 @@ def _put_pack_paths(values: dict[str, Any], artifact: Path | None, settings: dic
 def inputs_of(recipe: SFTRecipe) -> tuple[tuple[str, str], ...]:
     """Return (field, path or pattern) of every file and folder of this machine that a build reads."""
     sources = [
-        (f"data.{split}", one) for split in ("train", "validation") for one in as_sources(getattr(recipe.data, split))
+        (f"data.{split}", path_of(one))
+        for split in ("train", "validation")
+        for one in as_sources(getattr(recipe.data, split))
     ]
-    files = [(field, one) for field, one in sources if isinstance(one, str) and "://" not in one]
+    files = [(field, path) for field, path in sources if path is not None and "://" not in path]
     name, template = recipe.tokenizer.name_or_path, recipe.tokenizer.chat_template
     is_folder = Path(name).is_absolute() or name.startswith((".", "~")) or (Path(name).parent.is_dir() and "/" in name)
     tokenizer = [("tokenizer.name_or_path", name)] if is_folder else []

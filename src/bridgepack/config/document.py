@@ -87,7 +87,7 @@ def written(value: Any, *, keeps_null: bool = True) -> Any:
     values = {}
     for name, field in type(value).model_fields.items():
         item = getattr(value, name)
-        is_said = name in value.model_fields_set or name == "kind"
+        is_said = name in value.model_fields_set or (name == "kind" and item is not None)
         if is_said and (keeps_null or item is not None or field.default is not None):
             inner = written(item, keeps_null=keeps_null)
             if inner or not isinstance(item, BaseModel):

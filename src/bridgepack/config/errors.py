@@ -15,7 +15,7 @@ from bridgepack.errors import ConfigError
 
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"})
-_SOURCE = "a path, a section {dataset: ID}, or a list of these"
+_SOURCE = "a path, a section {path: PATH} or {dataset: ID}, or a list of these"
 _BOUNDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "greater_than_equal": ("ge", "at least {}. Raise it."),

@@ -42,7 +42,8 @@ class Section(BaseModel):
         for name, meaning in meanings_of(cls).items():
             if name in properties:
                 properties[name].setdefault("description", meaning)
-        if "kind" in properties and "kind" not in found.setdefault("required", []):
+        is_tag = "kind" in properties and cls.model_fields["kind"].default is not None
+        if is_tag and "kind" not in found.setdefault("required", []):
             found["required"].append("kind")
         return schema
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data import output as staging
 from bridgepack.data.files import nearest_folder
 from bridgepack.data.identity import fingerprint, library_versions
@@ -155,10 +155,11 @@ def find_files(recipe: SFTRecipe, scratch: Path) -> dict[str, list[InputFile]]:
     Raises:
         DataError: an input is missing, or a split has no row.
     """
-    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch)}
+    columns_read = recipe.preprocessing.columns_read
+    files = {TRAIN: find_inputs(as_sources(recipe.data.train), "data.train", TRAIN, scratch, columns_read)}
     if recipe.data.validation is not None:
         sources = as_sources(recipe.data.validation)
-        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch)
+        files[VALIDATION] = find_inputs(sources, "data.validation", VALIDATION, scratch, columns_read)
     for split, members in files.items():
         if not any(file.num_bytes and has_row(file, recipe.data.max_row_bytes) for file in members):
             names = ", ".join(file.label for file in members[:3])

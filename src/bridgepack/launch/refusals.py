@@ -8,8 +8,8 @@ from bridgepack.config.cluster.base import TASKS, Task
 from bridgepack.config.cluster.cluster import ClusterConfig
 from bridgepack.config.cluster.general import NemoRunExecutor
 from bridgepack.config.errors import known_names
-from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources, path_of
 from bridgepack.data.reading.inputs import find_inputs
 from bridgepack.data.tokenizers.load import refuse_missing_folder
 from bridgepack.errors import ConfigError
@@ -97,8 +97,7 @@ def refuse_missing_files(recipe: SFTRecipe, tasks: Collection[Task]) -> None:
     refuse_missing_folder(recipe.tokenizer)
     if "build" in tasks:
         for field, split in (("train", TRAIN), ("validation", VALIDATION)):
-            sources = as_sources(getattr(recipe.data, field))
-            files = tuple(source for source in sources if not isinstance(source, HuggingFaceDataset))
+            files = tuple(one for one in as_sources(getattr(recipe.data, field)) if path_of(one) is not None)
             find_inputs(files, f"data.{field}", split, Path())  # nothing of files is written there
     weights = recipe.checkpoint.pretrained
     if "train" not in tasks or weights is None or not _is_local(weights):
@@ -125,8 +124,7 @@ def path_notes(recipe: SFTRecipe, cluster: ClusterConfig, artifact: str | None) 
     for split, named in (("data.train", recipe.data.train), ("data.validation", recipe.data.validation)):
         sources = as_sources(named)
         for index, source in enumerate(sources):
-            path = None if isinstance(source, HuggingFaceDataset) else str(source)
-            paths[split if len(sources) == 1 else f"{split}.{index}"] = path
+            paths[split if len(sources) == 1 else f"{split}.{index}"] = path_of(source)
     for field, path in paths.items():
         if path is not None and _is_local(path) and not Path(path).is_absolute():
             yield (

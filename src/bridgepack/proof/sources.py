@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bridgepack.config.recipe.data import as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources
 from bridgepack.data.build import build_artifact
 from bridgepack.data.reading.inputs import InputFile, find_inputs
 from bridgepack.data.reading.ranges import InputRange, iter_ranges
@@ -55,7 +55,8 @@ def found_sources(recipe: SFTRecipe) -> Iterator[FoundSources]:
             found: list[InputFile] = []
             for index, source in enumerate(sources):
                 try:
-                    found += find_inputs((source,), field, split, Path(scratch) / f"{split}-{index}")
+                    place = Path(scratch) / f"{split}-{index}"
+                    found += find_inputs((source,), field, split, place, recipe.preprocessing.columns_read)
                 except DataError as error:
                     gone.append(str(error))
             files[split] = tuple(found)

@@ -15,6 +15,7 @@ from bridgepack.records.manifests import (
     InputRecord,
     Manifest,
     ShardRecord,
+    SourceRecord,
     SplitRecord,
     SplitStatistics,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "Sequence",
     "ShardFacts",
     "ShardRecord",
+    "SourceRecord",
     "SplitRecord",
     "SplitStatistics",
     "TokenArray",

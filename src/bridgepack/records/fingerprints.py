@@ -11,6 +11,8 @@ from bridgepack.records.manifests import InputRecord, Manifest
 TOKENIZER_NAMES = frozenset({"name_or_path", "revision"})
 #: Settings of the host's loader, which change no row.
 _LOADER_SETTINGS = frozenset({"mode", "pad_cu_seqlens"})
+#: What a source's section says of its rows, and of how often they are used.
+_USES = ("columns", "kind", "max_rows", "weight", "epochs")
 
 
 def fingerprint_of(
@@ -45,8 +47,24 @@ def fingerprint_of(
         "validation_fraction": data.get("validation_fraction"),
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
     }
+    uses = {split: [_use(source) for source in _listed(data.get(split))] for split in ("train", "validation")}
+    if any(map(any, uses.values())):
+        of_files = {split: [record.source for record in records] for split, records in inputs.items()}
+        content["mixture"] = {"sources": uses, "source_of_files": of_files, "settings": data.get("mixture")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _use(source: Any) -> dict[str, Any]:
+    """Return what a recipe says of a source beside where it is: nothing of a path."""
+    section = source if isinstance(source, Mapping) else {}
+    parts = [_use(part) for part in section.get("sources") or ()]
+    own = {name: section[name] for name in _USES if section.get(name)}
+    return own | ({"sources": parts} if own or any(parts) else {})
+
+
+def _listed(sources: Any) -> Sequence[Any]:
+    return sources if isinstance(sources, (list, tuple)) else [sources]
 
 
 def fingerprint_of_manifest(manifest: Manifest) -> str:

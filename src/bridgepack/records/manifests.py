@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridgepack.records.sequences import Drop, LostContent
+from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,9 @@ class SplitStatistics:
     Attributes:
         num_rows_in: input rows read (blank lines are not rows).
         num_blank_lines: empty lines skipped in JSON Lines files.
+        num_sequences: sequences packed, repeated ones as often as they are.
         num_truncated: sequences among them that were cut.
+        num_repeated: sequences among them that are there already: the mixture uses their rows more than once.
         num_tokens: logical runtime tokens, alignment padding not counted.
         num_alignment_tokens: padding inside sequences, to the multiple.
         num_trained_tokens: ones of the stored loss mask.
@@ -55,6 +57,7 @@ class SplitStatistics:
     max_sequences_per_pack: int
     min_pack_tokens: int
     length_histogram: tuple[tuple[int, int], ...]
+    num_repeated: int = 0
 
     @property
     def sequences_per_pack(self) -> float:
@@ -70,6 +73,21 @@ class InputRecord:
     num_bytes: int
     sha256: str  #: of the file's bytes, hexadecimal
     num_rows: int
+    source: int = 0  #: position of its source in `SplitRecord.sources`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRecord:
+    """What a split has of one source."""
+
+    name: tuple[str, ...]  #: what reports call it, below the mixtures that it is part of
+    num_rows_in: int
+    num_sequences: int  #: packed, repeated ones as often as they are
+    num_repeated: int
+    num_tokens: int  #: runtime, of what is packed
+    num_trained_tokens: int
+    share_asked: float | None  #: of the split (0-1), in the unit of the mixture; None where no weight says it
+    share_got: float  #: of the split (0-1), in the unit of the mixture
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +101,7 @@ class SplitRecord:
         drop_examples: the first few drops of each reason.
         lost_content: number of sequences whose text lacks or garbles something of the row, per kind.
         lost_examples: the first few of each kind.
+        sources: what the recipe names, in its order.
     """
 
     name: str
@@ -93,6 +112,12 @@ class SplitRecord:
     drop_examples: tuple[Drop, ...]
     lost_content: Mapping[str, int] = field(default_factory=dict)
     lost_examples: tuple[LostContent, ...] = ()
+    sources: tuple[SourceRecord, ...] = ()
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether it has several sources, or some of their sequences more than once or not at all."""
+        return len(self.sources) > 1 or self.statistics.num_repeated > 0 or DropReason.NOT_SAMPLED in self.drops
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,6 +48,7 @@ class DropReason(StrEnum):
     TOKENIZER_FAILED = "tokenizer_failed"
     OUT_OF_MEMORY = "out_of_memory"
     TIME_OUT = "time_out"
+    NOT_SAMPLED = "not_sampled"
 
 
 class LostKind(StrEnum):

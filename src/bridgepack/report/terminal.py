@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
-from bridgepack.records import LOSS_CURES, Drop, LostContent, Manifest, SplitRecord
+from bridgepack.records import LOSS_CURES, TRAIN, Drop, DropReason, LostContent, Manifest, SourceRecord, SplitRecord
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ TOKENIZER_WARNING = (
 )
 _BAR_WIDTH = 40
 _STRIP_WIDTH = 72
+_LABEL_WIDTH = 38
 
 
 def describe_build(result: BuildResult, recipe: SFTRecipe | None = None) -> str:
@@ -104,7 +105,7 @@ def _summary(manifest: Manifest, folder: Path) -> Iterator[str]:
     for split in manifest.splits:
         yield ""
         yield from _describe_split(manifest, split)
-        if split.drops:
+        if set(split.drops) - {DropReason.NOT_SAMPLED}:
             yield f"  every dropped row: {folder / PLAN_FOLDER / DROPPED_ROWS_FILE}"
         if split.lost_content:
             yield f"  every row with lost content: {folder / PLAN_FOLDER / LOST_CONTENT_FILE}"
@@ -115,7 +116,8 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
     num_dropped = sum(split.drops.values())
     lines = {
         "rows in": f"{numbers.num_rows_in:,}{_blank(numbers.num_blank_lines)}",
-        "sequences packed": f"{numbers.num_sequences:,}{_truncated(numbers.num_truncated)}",
+        "sequences packed": f"{numbers.num_sequences:,}{_truncated(numbers.num_truncated)}"
+        f"{_repeated(numbers.num_repeated)}",
         "rows dropped": f"{num_dropped:,}",
         "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
         f" (most {numbers.max_sequences_per_pack})",
@@ -131,13 +133,42 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
         if name == "rows dropped":
             for reason, count in split.drops.items():
                 drop = next((drop for drop in split.drop_examples if drop.reason == reason), None)
-                yield f"    {reason:<28}{count:>8,}   e.g. {_example(split, drop)}"
+                example = "left out of the mixture by the seed" if drop is None else f"e.g. {_example(split, drop)}"
+                yield f"    {reason:<28}{count:>8,}   {example}"
+    if split.is_mixture:
+        yield from _describe_sources(split)
     if split.lost_content:
         yield "  lost content        sequences that the chat template does not write as the rows have them"
     for kind, count in split.lost_content.items():
         lost = next((lost for lost in split.lost_examples if lost.kind == kind), None)
         yield f"    {kind:<28}{count:>8,}   e.g. {_example(split, lost)}"
         yield f"      to mend it: {LOSS_CURES.get(kind, 'build with the bridgepack that made it')}"
+
+
+def _describe_sources(split: SplitRecord) -> Iterator[str]:
+    """Yield a table of the sources, those of a mixture within it below its sum."""
+    yield f"  {'sources':<38}{'rows':>9} {'sequences':>10} {'tokens':>13} {'trained':>13}  asked     got"
+    above: tuple[str, ...] = ()
+    for source in split.sources:
+        for depth in range(1, len(source.name)):
+            group = source.name[:depth]
+            if above[:depth] != group:
+                yield _source_line([one for one in split.sources if one.name[:depth] == group], depth)
+        above = source.name
+        yield _source_line([source], len(above))
+
+
+def _source_line(sources: Sequence[SourceRecord], depth: int) -> str:
+    label = "  " * depth + sources[0].name[depth - 1]
+    label = label if len(label) <= _LABEL_WIDTH else f"{'  ' * depth}...{label[2 * depth + 3 - _LABEL_WIDTH :]}"
+    numbers = [
+        sum(getattr(source, f"num_{name}") for source in sources)
+        for name in ("rows_in", "sequences", "tokens", "trained_tokens")
+    ]
+    asked = [source.share_asked for source in sources if source.share_asked is not None]
+    shares = [f"{sum(asked):7.2%}" if asked else f"{'-':>7}", f"{sum(source.share_got for source in sources):7.2%}"]
+    counts = f"{numbers[0]:>9,} {numbers[1]:>10,} {numbers[2]:>13,} {numbers[3]:>13,}"
+    return f"  {label:<{_LABEL_WIDTH}}{counts} {shares[0]} {shares[1]}"
 
 
 def _example(split: SplitRecord, example: Drop | LostContent | None) -> str:
@@ -238,6 +269,10 @@ def _alignment_fraction(manifest: Manifest, split: SplitRecord) -> float:
 
 def _blank(count: int) -> str:
     return f" (and {count:,} blank lines)" if count else ""
+
+
+def _repeated(count: int) -> str:
+    return f", {count:,} of them repeated" if count else ""
 
 
 def _truncated(count: int) -> str:

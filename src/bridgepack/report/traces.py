@@ -13,6 +13,7 @@ from bridgepack.proof.trace.records import (
     TracedPack,
     TracedRank,
 )
+from bridgepack.records import SourceRecord
 from bridgepack.report.terminal import draw_pack, draw_sequence
 from bridgepack.report.text import printable
 
@@ -47,6 +48,7 @@ def describe_pack(trace: PackTrace, *, has_colour: bool, limit: int | None = Non
 def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
     """Return where a source row went."""
     lines = [f"{printable(trace.file)} row {trace.row} in {printable(str(trace.artifact))}"]
+    lines += [_source_line(split, source) for split, source in trace.sources.items()]
     for placement in trace.placements:
         lines += ["", *_placement_lines(placement, has_colour=has_colour)]
     for drop in trace.drops:
@@ -54,6 +56,15 @@ def describe_source(trace: SourceTrace, *, has_colour: bool) -> str:
     if trace.note:
         lines += ["", f"not in the artifact: {trace.note}"]
     return "\n".join(lines)
+
+
+def _source_line(split: str, source: SourceRecord) -> str:
+    asked = "" if source.share_asked is None else f", {source.share_asked:.2%} asked"
+    return (
+        f"{split} has of {printable('/'.join(source.name))}: {source.num_rows_in:,} rows, {source.num_sequences:,} "
+        f"sequences ({source.num_repeated:,} repeated), {source.num_tokens:,} tokens, {source.num_trained_tokens:,} "
+        f"trained; {source.share_got:.2%} of the mixture{asked}"
+    )
 
 
 def _where(trace: StepTrace) -> str:

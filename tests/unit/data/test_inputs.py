@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridgepack.config.recipe.data import HuggingFaceDataset
+from bridgepack.config.recipe.sources import DataSource
 from bridgepack.data.reading.inputs import find_inputs, hash_file
 from bridgepack.data.reading.ranges import iter_ranges
 from bridgepack.data.reading.rows import read_range
@@ -177,7 +177,7 @@ def test_hub_data_set_is_written_out_as_parquet(
 ) -> None:
     rows = [{"messages": [{"role": "user", "content": str(index)}]} for index in range(3)]
     write_json_lines(local_data_set / "train.jsonl", rows)
-    source = HuggingFaceDataset(dataset=str(local_data_set), split="train[1:]")
+    source = DataSource(dataset=str(local_data_set), split="train[1:]")
 
     (file,) = find_inputs((source,), "data.train", "training", tmp_path / "scratch")
     parts = iter_ranges(file, 0, sha256=hash_file(file.path), max_row_bytes=1 << 20)
@@ -199,7 +199,7 @@ def test_hub_data_set_is_written_out_as_parquet(
 def test_hub_data_set_that_cannot_be_loaded(local_data_set: Path, content: str, split: str, message: str) -> None:
     (local_data_set / "train.jsonl").write_text(content)
 
-    found = _message(HuggingFaceDataset(dataset=str(local_data_set), split=split))
+    found = _message(DataSource(dataset=str(local_data_set), split=split))
 
     assert found.startswith(f"data.train is {{dataset: {local_data_set}, split: {split}}}; ")
     assert message in found
@@ -207,7 +207,7 @@ def test_hub_data_set_that_cannot_be_loaded(local_data_set: Path, content: str, 
 
 
 def test_hub_data_set_that_is_not_in_the_cache() -> None:
-    message = _message(HuggingFaceDataset(dataset="nobody/nothing"))
+    message = _message(DataSource(dataset="nobody/nothing"))
     assert "cannot load it: HF_HUB_OFFLINE is set, and the cache" in message
 
 

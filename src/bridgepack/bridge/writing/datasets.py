@@ -6,8 +6,8 @@ from typing import Any
 
 from bridgepack.bridge.shipped import import_host
 from bridgepack.config.errors import shown
-from bridgepack.config.recipe.data import HuggingFaceDataset, Source, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, as_sources, listed, path_of, sets_amount
 from bridgepack.errors import ConfigError
 from bridgepack.releases import HostRelease
 
@@ -63,23 +63,35 @@ def _source(recipe: SFTRecipe, split: str) -> Any:
             f"data.{split} is a list of {len(found)} sources; with packing.mode {recipe.packing.mode} the host reads "
             "one. Name one, or set packing.mode to offline."
         )
+    said = [name for name in ("columns", "kind") if getattr(found[0], name, None)]
+    said += ["split"] if isinstance(found[0], DataSource) and found[0].path and found[0].split else []
+    said += ["weight, epochs or max_rows"] if any(map(sets_amount, listed(getattr(recipe.data, split)))) else []
+    if said:
+        raise ConfigError(
+            f"data.{split} sets {', '.join(said)}; with packing.mode {recipe.packing.mode} the host "
+            "reads the data itself, as it is. Remove it, or set packing.mode to offline."
+        )
     return _of_source(found[0], f"data.{split}")
 
 
 def _of_source(source: Source, field: str) -> Any:
     kind = import_host(_BUILDERS).HFDatasetSourceConfig
-    if isinstance(source, HuggingFaceDataset):
+    path = path_of(source)
+    if path is None:
+        assert isinstance(source, DataSource)
+        assert source.dataset is not None
+        split = source.split or DEFAULT_SPLIT
         if _is_preset(kind, source.dataset):
-            return kind(dataset_name=source.dataset, split=source.split)
+            return kind(dataset_name=source.dataset, split=split)
         options = {"revision": source.revision} if source.revision is not None else None
-        return kind(path_or_dataset=source.dataset, split=source.split, subset=source.name, load_kwargs=options)
-    builder = _FILE_BUILDERS.get(Path(source.removesuffix(".gz").removesuffix(".zst")).suffix)
+        return kind(path_or_dataset=source.dataset, split=split, subset=source.name, load_kwargs=options)
+    builder = _FILE_BUILDERS.get(Path(path.removesuffix(".gz").removesuffix(".zst")).suffix)
     if builder is None:
         raise ConfigError(
-            f"{field} is {shown(source)}; where the host reads the data itself, allowed: a file "
+            f"{field} is {shown(path)}; where the host reads the data itself, allowed: a file "
             f"({', '.join(_FILE_BUILDERS)}) or a section {{dataset: ID}}. Name one of these."
         )
-    return kind(path_or_dataset=builder, split="train", load_kwargs={"data_files": source})
+    return kind(path_or_dataset=builder, split="train", load_kwargs={"data_files": path})
 
 
 def _is_preset(kind: Any, name: str) -> bool:

@@ -4,44 +4,10 @@ import datetime
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
+from bridgepack.config.recipe.sources import DataSource, MixtureConfig, Sources, listed, weight_of
 from bridgepack.config.section import Section
-
-
-class HuggingFaceDataset(Section):
-    """A data set that `datasets.load_dataset` finds by id, or by a local folder or script-free builder."""
-
-    dataset: str
-    """Id on the Hugging Face hub (`org/name`) or a path that `load_dataset` accepts."""
-    name: str | None = None
-    """Configuration of the data set, e.g. `default`."""
-    split: str = "train"
-    """Split expression, e.g. `train`, `train_sft`, `train[:1000]`."""
-    revision: str | None = None
-    """Commit, tag or branch; pin a commit so that the same recipe always means the same rows."""
-
-
-def _shape(value: Any) -> str:
-    """Return which shape of a source a value is meant to have; pydantic then complains about that one alone."""
-    if isinstance(value, (dict, HuggingFaceDataset)):
-        return "as data set"
-    return "as list" if isinstance(value, (list, tuple)) else "as path"
-
-
-_Path = Annotated[str, Tag("as path")]
-_Dataset = Annotated[HuggingFaceDataset, Tag("as data set")]
-Source = Annotated[_Path | _Dataset, Discriminator(_shape)]
-_List = Annotated[tuple[Source, ...], Field(min_length=1), Tag("as list")]
-Sources = Annotated[_Path | _Dataset | _List, Discriminator(_shape)]
-
-
-def as_sources(value: Sources | None) -> tuple[Source, ...]:
-    """Return the sources of a split as a tuple: one, several or none."""
-    if value is None:
-        return ()
-    return value if isinstance(value, tuple) else (value,)
-
 
 #: Variables of a chat template that are the conversation's, or the same for every conversation.
 OWN_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
@@ -51,11 +17,13 @@ class DataConfig(Section):
     """Inputs of the build."""
 
     train: Sources
-    """Training data: a file, a folder, a glob, a data set saved with `save_to_disk`, a `HuggingFaceDataset`, or a
-    list of these. Files: .jsonl, .json (an array), each also .gz or .zst; .parquet, .arrow. Relative paths start at
+    """Training data: a file, a folder, a glob, a data set saved with `save_to_disk`, a `DataSource` section, or
+    a list of these. Files: .jsonl, .json (an array), each also .gz or .zst; .parquet, .arrow. Relative paths start at
     the current folder."""
     validation: Sources | None = None
     """Validation data, as `train`; none by default."""
+    mixture: MixtureConfig = MixtureConfig()
+    """How sources with a weight are mixed."""
     validation_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
@@ -73,6 +41,25 @@ class DataConfig(Section):
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction} and validation is {self.validation!r}; "
                 "only one of them can be set. Remove validation_fraction or validation."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_mixture(self) -> Self:
+        for split in ("train", "validation"):
+            sources = listed(getattr(self, split))
+            if all(weight_of(source) is None for source in sources):
+                continue
+            for index, source in enumerate(sources):
+                if not isinstance(source, DataSource) or (source.weight is None and source.epochs is None):
+                    raise ValueError(
+                        f"{split}.{index} has neither weight nor epochs, and others of the list have a weight. Set one "
+                        "of the two; epochs: 1 uses every sequence once."
+                    )
+        if self.mixture.total is not None and all(weight_of(source) is None for source in listed(self.train)):
+            raise ValueError(
+                f"mixture.total is {self.mixture.total}, and no source of train has a weight. Remove it, or set "
+                "weights."
             )
         return self
 

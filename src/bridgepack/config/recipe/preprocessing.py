@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 
 from bridgepack.config.section import Section
 
+#: Columns that hold a conversation, in the order the host looks (megatron-bridge 0.6.2, conversation_processing.py).
+CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 OverLong = Literal["drop", "truncate", "error"]
 
 
@@ -96,6 +98,19 @@ class ChatPreprocessing(_Common):
     assistant_markers: AssistantMarkers | None = None
     """Needed where the template has no `{% generation %}` block and is of no family that Megatron-Bridge knows."""
 
+    @property
+    def columns_read(self) -> dict[str, str]:
+        """What a source's `columns` can name -> the column that is read."""
+        kwargs = self.chat_template_kwargs_column
+        return {
+            "messages": self.conversation_column or "messages",
+            "tools": self.tools_column,
+            "system": "system",
+            "prompt": self.prompt_column,
+            "completion": self.completion_column,
+            **({"chat_template_kwargs": kwargs} if kwargs else {}),
+        }
+
     @model_validator(mode="after")
     def _check_weights_have_a_mask(self) -> Self:
         if self.message_weights == "mask" and self.loss_mode == "full":
@@ -141,6 +156,11 @@ class PromptCompletionPreprocessing(_Common):
     masks_control_tokens: bool = True
     """Never train the tokens that Megatron-Bridge never trains, e.g. `<|im_start|>`, `<|python_tag|>`."""
 
+    @property
+    def columns_read(self) -> dict[str, str]:
+        """What a source's `columns` can name -> the column that is read."""
+        return {"prompt": self.prompt_column, "completion": self.completion_column}
+
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
         if self.prompt_column == self.completion_column:
@@ -176,6 +196,12 @@ class TokenizedPreprocessing(_Common):
     labels_column: str | None = None
     """Column with labels, not shifted: the token itself where it is trained, -100 where not, as Hugging Face has it;
     by default `labels` where a row has it and has no mask."""
+
+    @property
+    def columns_read(self) -> dict[str, str]:
+        """What a source's `columns` can name -> the column that is read."""
+        mask, labels = self.loss_mask_column or "loss_mask", self.labels_column or "labels"
+        return {"input_ids": self.input_ids_column, "loss_mask": mask, "labels": labels}
 
     @model_validator(mode="after")
     def _check_one_mask(self) -> Self:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bridgepack import geometry
 from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
+from bridgepack.config.recipe.sources import as_sources, label_of
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -105,6 +106,25 @@ class SFTRecipe(Document):
     ignore: dict[str, str] = Field(default_factory=dict)
     """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
     not known, and one that nothing is found for, are reported."""
+
+    @model_validator(mode="after")
+    def _check_sources_fit_preprocessing(self) -> Self:
+        kind, known = self.preprocessing.kind, self.preprocessing.columns_read
+        for split in ("train", "validation"):
+            for source in as_sources(getattr(self.data, split)):
+                unknown = [name for name in getattr(source, "columns", ()) if name not in known]
+                if unknown:
+                    raise ValueError(
+                        f"data.{split}: columns of {label_of(source)} names {', '.join(unknown)}; preprocessing.kind "
+                        f"{kind} reads: {', '.join(known)}. Name one of these."
+                    )
+                wanted = getattr(source, "kind", None)
+                if wanted is not None and wanted != kind and kind != "chat":
+                    raise ValueError(
+                        f"data.{split}: kind of {label_of(source)} is {wanted}; preprocessing.kind {kind} reads no "
+                        "others. Remove it, or set preprocessing.kind to chat."
+                    )
+        return self
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

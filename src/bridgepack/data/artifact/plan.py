@@ -67,7 +67,7 @@ def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> di
 
 
 def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], row: int) -> tuple[PlanEntry, ...]:
-    """Return the sequences that a source row became: one, or none.
+    """Return the sequences that a source row became: none, one, or as many as the mixture repeats.
 
     Raises:
         ArtifactError: the plan cannot be read.

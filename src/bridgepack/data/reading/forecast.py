@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bridgepack.config.recipe.data import HuggingFaceDataset, as_sources
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import as_sources, listed, path_of, sets_amount
 from bridgepack.data.reading.inputs import GZIP, ZSTANDARD, InputFile, find_inputs
 from bridgepack.errors import ConfigError, DataError
 from bridgepack.records import TRAIN, VALIDATION
@@ -35,8 +35,10 @@ def forecast_packs(recipe: SFTRecipe) -> PackForecast:
     sizes: dict[str, float] = {}
     for split, field in ((TRAIN, "train"), (VALIDATION, "validation")):
         sources = as_sources(getattr(recipe.data, field))
-        if any(isinstance(source, HuggingFaceDataset) for source in sources):
+        if any(path_of(source) is None for source in sources):
             return PackForecast({}, "no forecast: the size of data on the hub is not known before a build")
+        if any(map(sets_amount, listed(getattr(recipe.data, field)))):
+            return PackForecast({}, "no forecast: how much of its sources a mixture uses is known after a build")
         try:
             sizes[split] = sum(map(json_bytes, find_inputs(sources, f"data.{field}", split, Path())))
         except (ConfigError, DataError) as error:

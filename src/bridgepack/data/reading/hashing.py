@@ -32,7 +32,13 @@ def hashing(files: Mapping[str, Sequence[InputFile]], num_threads: int) -> Itera
         for split, members in files.items():
             found[split] = ()
             for file, sha256 in zip(members, hashes[split], strict=True):
-                record = InputRecord(path=file.label, num_bytes=file.num_bytes, sha256=sha256.result(), num_rows=0)
+                record = InputRecord(
+                    path=file.label,
+                    num_bytes=file.num_bytes,
+                    sha256=sha256.result(),
+                    num_rows=0,
+                    source=file.source,
+                )
                 found[split] += (record,)
                 progress.advance(1, work=file.num_bytes)
         progress.finish()

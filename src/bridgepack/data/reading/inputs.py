@@ -6,17 +6,19 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bridgepack.config.errors import nearest_name, shown
-from bridgepack.config.recipe.data import HuggingFaceDataset, Source
+from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS
+from bridgepack.config.recipe.sources import DEFAULT_SPLIT, DataSource, Source, path_of
 from bridgepack.data.files import hub_or_cache
 from bridgepack.data.reading.decompression import open_stream
 from bridgepack.data.reading.remote import CloudFile, Readable, checked_url, find_objects, scheme_of
-from bridgepack.errors import DataError
+from bridgepack.errors import DataError, RowError
+from bridgepack.records import DropReason
 
 JSON_LINES, JSON_ARRAY, PARQUET, ARROW = "jsonl", "json", "parquet", "arrow"
 GZIP, ZSTANDARD = "gz", "zst"
@@ -30,7 +32,32 @@ _COMPRESSIONS = {".gz": GZIP, ".zst": ZSTANDARD}
 _FORMS = ".jsonl, .json (each also .gz or .zst), .parquet, .arrow"
 #: Files of a data set saved by `datasets` that hold no rows.
 _SAVED_DATASET_FILES = frozenset({"dataset_info.json", "state.json", "dataset_dict.json"})
+#: Splits of a saved DatasetDict that are looked for.
+_SPLIT_NAMES = {"training": ("train",), "validation": ("validation", "valid", "test")}
 _BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowView:
+    """How the rows of a source are seen: under other names of columns, and without some columns."""
+
+    names: tuple[tuple[str, str], ...]  #: name that is read -> column of the data
+    hidden: tuple[str, ...]  #: columns that do not count
+
+    def seen(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of a row as they are read.
+
+        Raises:
+            RowError: it has none of the columns that the recipe names.
+        """
+        if self.names and not any(column in row for _, column in self.names):
+            wanted = ", ".join(column for _, column in self.names)
+            found = ", ".join(sorted(map(str, row)))[:200] or "no fields"
+            detail = f"none of {wanted}, which columns of its source names; it has: {found}"
+            raise RowError(DropReason.MISSING_FIELD, detail)
+        left_out = {*self.hidden, *(name for pair in self.names for name in pair)}
+        others = {name: value for name, value in row.items() if name not in left_out}
+        return others | {name: row[column] for name, column in self.names if column in row}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +68,8 @@ class InputFile:
     label: str  #: what the manifest and the ledger call it
     kind: str  #: `jsonl`, `json` (an array of objects), `parquet` or `arrow`
     compression: str | None = None  #: `gz`, `zst` or None; only for the first two kinds
+    source: int = 0  #: position among the split's sources that have rows
+    view: RowView | None = None  #: how its rows are seen; None where as they are
 
     @property
     def num_bytes(self) -> int:
@@ -48,7 +77,9 @@ class InputFile:
         return self.path.num_bytes if isinstance(self.path, CloudFile) else self.path.stat().st_size
 
 
-def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Path) -> list[InputFile]:
+def find_inputs(
+    sources: tuple[Source, ...], field: str, split: str, scratch: Path, columns_read: Mapping[str, str] | None = None
+) -> list[InputFile]:
     """Return the files of a split, in the recipe's order, each folder's and glob's files sorted.
 
     Args:
@@ -56,17 +87,32 @@ def find_inputs(sources: tuple[Source, ...], field: str, split: str, scratch: Pa
         field: dotted path of the recipe field, for messages.
         split: `training` or `validation`; chooses among the splits of a saved DatasetDict.
         scratch: folder for Hugging Face data sets that are written out as Parquet first.
+        columns_read: of the preprocessing; what a source's `columns` can name -> the column that is read.
 
     Raises:
         DataError: when a source is missing, empty or of no known kind.
     """
     files: list[InputFile] = []
     for index, source in enumerate(sources):
-        if isinstance(source, HuggingFaceDataset):
-            files.append(_materialised(source, field, scratch / f"{split}-{index}.parquet"))
+        path = path_of(source)
+        named = source.split if isinstance(source, DataSource) else None
+        if path is not None:
+            found = _files_of(path, field, named or split, is_named=named is not None)
         else:
-            files.extend(_files_of(source, field, split))
+            assert isinstance(source, DataSource)
+            found = [_materialised(source, field, scratch / f"{split}-{index}.parquet")]
+        view = _view(source, columns_read or {})
+        files += [replace(file, source=index, view=view) for file in found]
     return files
+
+
+def _view(source: Source, columns_read: Mapping[str, str]) -> RowView | None:
+    if not isinstance(source, DataSource):
+        return None
+    names = tuple((columns_read.get(name, name), column) for name, column in sorted(source.columns.items()))
+    conversation = columns_read.get("messages", "messages")
+    hidden = (*CONVERSATION_COLUMNS, conversation) if source.kind == "prompt_completion" else ()
+    return RowView(names=names, hidden=hidden) if names or hidden else None
 
 
 def file_stamp(path: Readable) -> tuple[int, int]:
@@ -102,16 +148,25 @@ def iter_blocks(path: Readable) -> Iterator[bytes]:
             yield block
 
 
-def _files_of(source: str, field: str, split: str) -> list[InputFile]:
+def _files_of(source: str, field: str, split: str, *, is_named: bool) -> list[InputFile]:
     is_url = scheme_of(source) is not None
     try:
         if is_url:
-            return _files_in_cloud(source, field)
-        return _files_at(Path(source).expanduser(), source, field, split)
+            files = _files_in_cloud(source, field)
+        else:
+            folder = Path(source).expanduser()
+            if is_named and (folder / "dataset_dict.json").is_file():
+                return _files_in_folder(_split_folder(folder, field, (split,)), field, split)
+            files = _files_at(folder, source, field, split)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         advice = "the bucket and the key, the credentials, the endpoint and the rights" if is_url else "the path"
         raise DataError(f"{field} is {shown(source)}; it cannot be looked at: {reason}. Check {advice}.") from None
+    if is_named:
+        raise DataError(
+            f"{field} is {shown(source)} with split {split!r}; only a saved DatasetDict has splits. Remove split."
+        )
+    return files
 
 
 def _files_in_cloud(source: str, field: str) -> list[InputFile]:
@@ -165,7 +220,7 @@ def _hint(path: Path, source: str) -> str:
 
 def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
     if (folder / "dataset_dict.json").is_file():
-        return _files_in_folder(_split_folder(folder, field, split), field, split)
+        return _files_in_folder(_split_folder(folder, field, _SPLIT_NAMES[split]), field, split)
     state = folder / "state.json"
     if state.is_file():
         saved = [folder / str(entry["filename"]) for entry in _saved_json(state, "_data_files", field)]
@@ -183,9 +238,8 @@ def _files_in_folder(folder: Path, field: str, split: str) -> list[InputFile]:
     return files
 
 
-def _split_folder(folder: Path, field: str, split: str) -> Path:
+def _split_folder(folder: Path, field: str, wanted: tuple[str, ...]) -> Path:
     names = [str(name) for name in _saved_json(folder / "dataset_dict.json", "splits", field)]
-    wanted = {"training": ("train",), "validation": ("validation", "valid", "test")}[split]
     name = next((name for name in wanted if name in names), None)
     if name is None:
         raise DataError(
@@ -246,26 +300,27 @@ def _begins_with_bracket(path: Readable, compression: str | None) -> bool:
     return False
 
 
-def _materialised(source: HuggingFaceDataset, field: str, target: Path) -> InputFile:
+def _materialised(source: DataSource, field: str, target: Path) -> InputFile:
     """Write a Hugging Face data set as one Parquet file, so that its bytes can be hashed and read in ranges."""
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
+    split = source.split or DEFAULT_SPLIT
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
         with hub_or_cache(source.dataset):
-            dataset: Any = load_dataset(source.dataset, source.name, split=source.split, revision=source.revision)
+            dataset: Any = load_dataset(source.dataset, source.name, split=split, revision=source.revision)
     except (DatasetsError, OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
         cause = error.__cause__ if isinstance(error, DatasetsError) else None
         reason = " ".join(str(cause or error).split())[:300]
         raise DataError(
-            f"{field} is {{dataset: {source.dataset}, split: {source.split}}}; datasets.load_dataset cannot load it: "
+            f"{field} is {{dataset: {source.dataset}, split: {split}}}; datasets.load_dataset cannot load it: "
             f"{reason}. Check dataset, name, split and revision, and that this machine reaches the hub or has it in "
             "its cache."
         ) from None
     target.parent.mkdir(parents=True, exist_ok=True)
     dataset.to_parquet(str(target))
-    parts = [source.dataset, source.name, source.split, source.revision]
+    parts = [source.dataset, source.name, split, source.revision]
     label = "hf:" + "/".join(part for part in parts if part)
     return InputFile(path=target, label=label, kind=PARQUET)

@@ -102,7 +102,7 @@ def _parsed(lines: Iterable[bytes], file: InputFile, part: InputRange) -> Iterat
         found = read_line(line, part.file_index, row)
         if file.kind == JSON_ARRAY and (found is None or isinstance(found, BrokenJson)):
             raise broken_array(file.label, f"element {row}: {'there is none' if found is None else found.detail}")
-        yield row, found
+        yield row, _seen(found, file)
 
 
 def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator[RowRead]:
@@ -114,7 +114,17 @@ def _columnar_rows(file: InputFile, part: InputRange, max_rows: int) -> Iterator
     values = (value for batch in batches for value in _bounded_rows(batch, part.max_row_bytes))
     for row, value in enumerate(values, part.first_row):
         is_bad = isinstance(value, RowError)
-        yield row, value if is_bad else row_of(_without_nulls(value), part.file_index, row)
+        yield row, value if is_bad else _seen(row_of(_without_nulls(value), part.file_index, row), file)
+
+
+def _seen[Read: Example | RowError | BrokenJson | None](read: Read, file: InputFile) -> Read | Example | RowError:
+    """Return a row with its columns as they are read, or its error."""
+    if file.view is None or not isinstance(read, Example):
+        return read
+    try:
+        return replace(read, columns=file.view.seen(read.columns))
+    except RowError as error:
+        return error
 
 
 def _bounded_rows(batch: Any, max_row_bytes: int) -> Iterator[Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
-from bridgepack.data.sequences.conversation import CONVERSATION_COLUMNS, Conversation, ConversationReader
+from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
+from bridgepack.data.sequences.conversation import Conversation, ConversationReader
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, columns_hint, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
 from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridgepack.config.recipe.data import OWN_TEMPLATE_VARIABLES
-from bridgepack.config.recipe.preprocessing import ChatPreprocessing
+from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
-#: Columns that hold a conversation, in the order the host looks (megatron-bridge 0.6.2, conversation_processing.py).
-CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
 #: Fields in which null says something.

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bridgepack.config.recipe.preprocessing import PromptCompletionPreprocessing
-from bridgepack.data.sequences.conversation import CONVERSATION_COLUMNS
+from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, PromptCompletionPreprocessing
 from bridgepack.data.sequences.encoding import FlatBatch, Prepared, columns_hint, mask_out
 from bridgepack.data.tokenizers.engines import FlatIds
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode

@@ -20,7 +20,7 @@ from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 #: Drops of each reason, and losses of each kind, that the manifest shows.
 _EXAMPLES_PER_REASON = 5
 #: Bits of a row's number in what is hashed; those above are its file's.
-_FILE_BITS = 44
+FILE_BITS = 44
 _OVER_LONG_ADVICE = (
     "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
 )
@@ -65,7 +65,7 @@ class RangePart:
     stored_lengths: Int32Array  #: int32, stored
     row_offsets: Int32Array  #: int32, 0-based row within the range
     num_rows: int  #: rows read, drops included
-    num_trained: int  #: ones of the label-aligned masks
+    num_trained: Int32Array  #: int32, ones of the label-aligned masks
     drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
     examples: tuple[Drop, ...]  #: the first few drops of each reason
     ledger: Path | None  #: file with a line for every drop; None where there is none
@@ -127,7 +127,7 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
             stored_lengths=index.stored_lengths[chosen],
             row_offsets=index.row_offsets[chosen],
             num_rows=int(chosen.sum()) + len(dropped),
-            num_trained=int(index.num_trained[chosen].sum()),
+            num_trained=index.num_trained[chosen],
             drops=dict(Counter(drop.reason for drop in dropped)),
             examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
             ledger=_written_ledger(settings, place, name, dropped, "reason"),
@@ -156,7 +156,7 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
     """Return which rows go to validation, by a hash of where they come from: the same on every machine."""
     if settings.validation_fraction <= 0:
         return np.zeros(len(row_offsets), dtype=np.bool_)
-    keys = row_offsets.astype(np.uint64) + np.uint64(place.first_row + (place.file_index << _FILE_BITS))
+    keys = row_offsets.astype(np.uint64) + np.uint64(place.first_row + (place.file_index << FILE_BITS))
     bound = np.uint64(int(settings.validation_fraction * 2**64))
     is_aside: npt.NDArray[np.bool_] = seeded_hash(keys, settings.seed) < bound
     return is_aside

@@ -19,7 +19,7 @@ from bridgepack.data.stages.finish import RangeResult, first_of_each
 from bridgepack.data.store.token_file import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, Drop, InputRecord, LostContent, PackPlan, SplitStatistics
+from bridgepack.records import VALIDATION, Drop, InputRecord, LostContent, PackPlan, SourceRecord, SplitStatistics
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
@@ -43,8 +43,9 @@ class TokenizedSplit:
     row_offsets: Int32Array  #: int32, row of the input, counted from the file's first row
     stored_lengths: Int32Array  #: int32, stored tokens, before alignment
     is_truncated: npt.NDArray[np.bool_]
-    num_trained: int  #: trained labels
+    trained: Int32Array  #: int32, trained labels
     num_rows_in: int
+    num_rows_of_files: IntArray  #: shape [num_inputs], int64: its rows of each input
     num_blank_lines: int
     drops: Mapping[str, int]  #: reason -> rows that gave no sequence, most frequent first
     drop_examples: tuple[Drop, ...]  #: the first few of each reason, in input order
@@ -52,6 +53,8 @@ class TokenizedSplit:
     losses: Mapping[str, int]  #: kind -> sequences whose text lacks something of the row, most frequent first
     loss_examples: tuple[LostContent, ...]  #: the first few of each kind, in input order
     loss_ledgers: tuple[Path, ...]  #: as `ledgers`, for losses
+    num_repeated: int = 0  #: sequences that are there already
+    sources: tuple[SourceRecord, ...] = ()  #: what it has of each source
 
     @property
     def num_sequences(self) -> int:
@@ -85,6 +88,7 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         token_files += found
         places += [(result.place.file_index, result.place.first_row)] * len(found)
     is_aside = name == VALIDATION and any(len(result.parts) > 1 for result in results)
+    files_of_parts = [result.place.file_index for result in results]
     split = TokenizedSplit(
         name=name,
         inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
@@ -96,8 +100,9 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         row_offsets=_joined([part.row_offsets for part in parts], np.int32),
         stored_lengths=_joined([part.stored_lengths for part in parts], np.int32),
         is_truncated=_joined([part.is_cut for part in parts], np.bool_),
-        num_trained=sum(part.num_trained for part in parts),
+        trained=_joined([part.num_trained for part in parts], np.int32),
         num_rows_in=sum(part.num_rows for part in parts),
+        num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
         drops=dict(drops.most_common()),
         drop_examples=first_of_each((drop for part in parts for drop in part.examples), "reason"),
@@ -180,11 +185,12 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         num_packs=plan.num_packs,
         num_tokens=num_tokens,
         num_alignment_tokens=int(physical.sum(dtype=np.int64)) - num_tokens,
-        num_trained_tokens=split.num_trained,
+        num_trained_tokens=int(split.trained.sum(dtype=np.int64)),
         max_runtime_length=int(physical.max()),
         max_sequences_per_pack=int(np.diff(plan.pack_offsets).max()),
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
+        num_repeated=split.num_repeated,
     )
 
 

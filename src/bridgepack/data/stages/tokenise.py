@@ -60,7 +60,7 @@ class Tokenizing:
 
     def _tasks(self, file: InputFile, index: int, sha256: str, settings: FinishSettings) -> Iterator[TokenizeTask]:
         for part in self._ranges(file, index, sha256):
-            path = self.store.token_file(self.how.key, part)
+            path = self.store.token_file(self.how.key, part, file.view)
             yield TokenizeTask(
                 how=self.how,
                 file=file,
@@ -80,7 +80,7 @@ class Tokenizing:
             InputRange(file_index=index, first_row=row, num_rows=num_rows, sha256=content)
             for row, num_rows, content in self.store.read_ranges(name) or ()
         ]
-        if known and all(self.store.token_file(self.how.key, part).exists() for part in known):
+        if known and all(self.store.token_file(self.how.key, part, file.view).exists() for part in known):
             yield from known
             return
         ranges = []

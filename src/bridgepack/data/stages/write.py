@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.recipe.recipe import ResolvedRecipe
+from bridgepack.config.recipe.sources import listed
 from bridgepack.data import output as staging
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE, bridge_metadata_entry, write_bridge_metadata
 from bridgepack.data.artifact.contents import (
@@ -22,6 +23,7 @@ from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.shards.assembly import ShardPlan
 from bridgepack.data.stages.finish import FinishSettings, RangeResult
+from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.shard_tasks import WriteTask, WrittenShard, write_planned_shard
 from bridgepack.data.stages.split import (
     TokenizedSplit,
@@ -90,7 +92,7 @@ class ArtifactWriter:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
         size = resolved.recipe.packing.packed_sequence_size
         splits = [
-            gather_split(name, self.spec.inputs[source], ranges)
+            self._mixed(gather_split(name, self.spec.inputs[source], ranges), source)
             for source, ranges in results.items()
             for name in self.spec.finish_settings(source, self.folder).splits
         ]
@@ -115,6 +117,13 @@ class ArtifactWriter:
             files=tuple(file_record(artifact, name) for name in other_files(split.name for split in splits)),
         )
         return write_manifest(artifact, manifest)
+
+    def _mixed(self, split: TokenizedSplit, source: str) -> TokenizedSplit:
+        data = self.spec.resolved.recipe.data
+        aside = self.spec.finish_settings(source, self.folder).validation_fraction, split.name != source
+        sources = data.train if source == TRAIN else data.validation
+        mixture = data.mixture if source == TRAIN else data.mixture.model_copy(update={"total": None})
+        return mixed(split, listed(sources), mixture, seed=self.spec.resolved.recipe.packing.seed, aside=aside)
 
     def _write_split(self, split: TokenizedSplit) -> SplitRecord:
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
@@ -147,6 +156,7 @@ class ArtifactWriter:
             drop_examples=split.drop_examples,
             lost_content=split.losses,
             lost_examples=split.loss_examples,
+            sources=split.sources,
         )
 
     def _write_shards(self, split: TokenizedSplit, plans: Iterable[ShardPlan]) -> list[ShardRecord]:

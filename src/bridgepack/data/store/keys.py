@@ -9,7 +9,9 @@ from typing import Any
 
 import bridgepack
 from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.config.recipe.sources import DataSource, Source, as_sources
 from bridgepack.data.identity import library_versions
+from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.store.token_file import TOKEN_FILE_VERSION
 from bridgepack.errors import DataError
 from bridgepack.records.fingerprints import TOKENIZER_NAMES
@@ -19,6 +21,9 @@ SIZE_SETTINGS = frozenset({"over_long", "truncation_method", "ends_cut_completio
 #: Libraries that read no row and make no token.
 _OTHER_LIBRARIES = frozenset({"pyarrow"})
 _KEY_CHARACTERS = 32
+_SOURCES = ("train", "validation")
+#: Fields of a source that say how often its rows are used.
+_USES = {"weight", "epochs", "max_rows"}
 
 
 def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
@@ -26,9 +31,16 @@ def tokenization_settings(recipe: SFTRecipe) -> dict[str, Any]:
     sections = {
         "preprocessing": recipe.preprocessing.model_dump(mode="json", exclude=set(SIZE_SETTINGS)),
         "tokenizer": recipe.tokenizer.model_dump(mode="json", exclude={"engine"}),
-        "data": recipe.data.model_dump(mode="json", include={"train", "validation", "role_aliases", "max_row_bytes"}),
+        "data": recipe.data.model_dump(mode="json", include={"role_aliases", "max_row_bytes"})
+        | {split: [_rows_of(source) for source in as_sources(getattr(recipe.data, split))] for split in _SOURCES},
     }
     return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+
+
+def _rows_of(source: Source) -> dict[str, Any]:
+    """Return what of a source decides about its rows, without how often they are used."""
+    section = DataSource(path=source) if isinstance(source, str) else source
+    return section.model_dump(mode="json", exclude=_USES)
 
 
 def tokenization_identity(recipe: SFTRecipe, tokenizer: Mapping[str, Any], engine: str) -> dict[str, Any]:
@@ -58,9 +70,9 @@ def tokenization_key(identity: Mapping[str, Any]) -> str:
     return _digest(identity)
 
 
-def range_key(tokenization: str, content: str) -> str:
+def range_key(tokenization: str, content: str, view: RowView | None = None) -> str:
     """Return the name of a token file of a tokenisation, whose content is a sha256 of its lines or rows."""
-    return _digest([tokenization, content])
+    return _digest([tokenization, content, *([view.names, view.hidden] if view else ())])
 
 
 @lru_cache(maxsize=1)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.data.files import TEMPORARY_SUFFIX, make_folders, write_text
+from bridgepack.data.reading.inputs import RowView
 from bridgepack.data.reading.ranges import InputRange
 from bridgepack.data.reading.remote import scheme_of
 from bridgepack.data.store.keys import range_key
@@ -38,9 +39,9 @@ class TokenStore:
     #: tokenisations that were begun, or gone on with, since the store was opened
     begun: set[str] = field(default_factory=set, compare=False)
 
-    def token_file(self, tokenization: str, part: InputRange) -> Path:
-        """Return where the tokens of a range are, or would be."""
-        key = range_key(tokenization, part.sha256)
+    def token_file(self, tokenization: str, part: InputRange, view: RowView | None) -> Path:
+        """Return where the tokens of a range, whose rows are seen like this, are or would be."""
+        key = range_key(tokenization, part.sha256, view)
         return self.folder / TOKENIZATIONS / tokenization / key[:2] / f"{key}{TOKEN_SUFFIX}"
 
     def name_of(self, path: Path) -> str:

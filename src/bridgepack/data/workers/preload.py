@@ -27,7 +27,7 @@ def _load_shared(target: str, overrides: tuple[str, ...]) -> None:
 def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
     """Load the stage of a recipe that is data, as its tokenizer is: code of a user's is for workers."""
     from bridgepack.config.load import load_recipe, parse_overrides
-    from bridgepack.config.recipe.data import as_sources
+    from bridgepack.config.recipe.sources import as_sources, path_of
     from bridgepack.data.reading.inputs import find_inputs
     from bridgepack.data.reading.remote import scheme_of
     from bridgepack.data.sequences.loading import load_stage
@@ -37,7 +37,8 @@ def _load_stage(target: str, overrides: tuple[str, ...]) -> None:
     recipe = load_recipe(target, parse_overrides(overrides))
     if Path(recipe.tokenizer.name_or_path).is_dir() and not recipe.tokenizer.trust_remote_code:
         named = as_sources(recipe.data.train) + as_sources(recipe.data.validation)
-        local = tuple(source for source in named if isinstance(source, str) and scheme_of(source) is None)
+        paths = tuple(path for source in named if (path := path_of(source)) is not None)
+        local = tuple(path for path in paths if scheme_of(path) is None)
         num_bytes = sum(file.num_bytes for file in find_inputs(local, "data", "training", Path()))
         stage = load_stage(recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes)
         stage.tokenizer.identity()  # finds out what the tokenizer keeps: its size and its template

@@ -1,9 +1,11 @@
 """What a trace says: steps, ranks, packs, sequences, and where a source row went."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bridgepack.data.artifact.inspection import PackView, SequenceView
 from bridgepack.data.artifact.plan import DroppedRow
+from bridgepack.records import SourceRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,4 +144,5 @@ class SourceTrace:
     row: int  #: of that file, from 1
     placements: tuple[Placement, ...]  #: where it lies; a file that a recipe names twice gives two
     drops: tuple[DroppedRow, ...]  #: what the ledger says of it
+    sources: Mapping[str, SourceRecord]  #: split that is a mixture -> what it has of the file's source
     note: str | None = None  #: why there is neither, and what cannot be said

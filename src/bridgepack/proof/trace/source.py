@@ -13,6 +13,7 @@ from bridgepack.proof.runs import TracedRun
 from bridgepack.proof.trace.packs import PackTracer
 from bridgepack.proof.trace.records import Placement, SourceTrace
 from bridgepack.proof.trace.schedule import schedule_of_pack
+from bridgepack.records import DropReason
 
 _FILES_NAMED = 5
 
@@ -56,6 +57,12 @@ def trace_source(run: TracedRun, file: str, row: int, *, limit: int) -> SourceTr
         row=row,
         placements=tuple(placements),
         drops=drops,
+        sources={
+            split.name: split.sources[split.inputs[index].source]
+            for split in artifact.manifest.splits
+            if split.is_mixture
+            for index in _indices(artifact, split.name, known)
+        },
         note=None if placements or drops else _why_nowhere(artifact, known, row),
     )
 
@@ -118,6 +125,8 @@ def _why_nowhere(artifact: Artifact, file: str, row: int) -> str:
     num_blank = sum(split.statistics.num_blank_lines for split in artifact.manifest.splits)
     if row > num_rows + num_blank:
         raise ConfigError(f"--source is {file}:{row}; the file has {num_rows} rows. Choose a row from 1.")
+    if any(DropReason.NOT_SAMPLED in split.drops for split in artifact.manifest.splits):
+        return f"{DropReason.NOT_SAMPLED}: what the recipe says of its source leaves it out, by the seed"
     return "it is a blank line, which is no row" if num_blank else "it is in neither plan nor ledger"
 
 

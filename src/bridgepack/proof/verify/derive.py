@@ -78,7 +78,8 @@ class PackDeriver:
     def __init__(self, artifact: Artifact, split: str, giver: RowGiver, progress: Progress) -> None:
         """Prepare to compare packs of a split with what a giver of rows gives."""
         self._artifact, self._split, self._giver, self._progress = artifact, split, giver, progress
-        self._inputs = split_record(artifact, split).inputs
+        record = split_record(artifact, split)
+        self._inputs, self._has_repeats = record.inputs, record.statistics.num_repeated > 0
         self._eos_token_id = int(artifact.manifest.tokenizer["eos_token_id"])
         self._found = DerivedPacks()
         self._unread_packs: set[int] = set()
@@ -120,10 +121,11 @@ class PackDeriver:
                 self._add(pack, None, column, token, stored, derived)
             for entry, (start, stop) in zip(members, pairwise(bounds.tolist()), strict=True):
                 key = (entry.file_index, entry.row)
-                if key in found:
-                    self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
-                    continue
                 digest = _digest(row.input_ids[start:stop], row.loss_mask[start:stop])
+                if key in found:
+                    if not self._has_repeats or digest != found[key].digest:
+                        self._add(pack, entry, _PLAN, None, f"row {entry.row} once more", "one sequence of each row")
+                    continue
                 found[key] = _Expected(entry=entry, digest=digest)
 
     def _stored(self, packs: Sequence[int]) -> dict[int, PackedRow]:

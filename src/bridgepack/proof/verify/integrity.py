@@ -21,6 +21,7 @@ from bridgepack.data.tasks import Progress
 from bridgepack.errors import BridgepackError
 from bridgepack.geometry import IntArray
 from bridgepack.proof.verify.records import Check
+from bridgepack.records import DropReason
 from bridgepack.records.fingerprints import fingerprint_of_manifest
 from bridgepack.records.manifests import SplitRecord
 
@@ -166,7 +167,12 @@ def _first(is_wrong: npt.NDArray[np.bool_]) -> int | None:
 def _ledger(artifact: Artifact) -> str | None:
     found = Counter((drop.split, drop.reason) for drop in iter_dropped_rows(artifact))
     listed = Counter(
-        {(split.name, reason): count for split in artifact.manifest.splits for reason, count in split.drops.items()}
+        {
+            (split.name, reason): count
+            for split in artifact.manifest.splits
+            for reason, count in split.drops.items()
+            if reason != DropReason.NOT_SAMPLED  # the choice is the plan's, which lists those that were chosen
+        }
     )
     for split, reason in sorted({*found, *listed}):
         if found[(split, reason)] != listed[(split, reason)]:

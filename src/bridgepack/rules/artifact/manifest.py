@@ -150,7 +150,7 @@ def statistics_differ(facts: ArtifactFacts) -> Found:
         if split is None:
             continue
         place = f"{MANIFEST_FILE} {truth.split}"
-        for name, claimed, actual in _claims(split.statistics, truth):
+        for name, claimed, actual in (*_claims(split.statistics, truth), *_claims_of_sources(split)):
             if claimed != actual:
                 yield wrong(f"{place} {name}", str(claimed), f"{actual}, from the rows", group=f"{place} {name}")
         most, claimed = truth.max_alignment_tokens, split.statistics.num_alignment_tokens
@@ -180,8 +180,12 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= statistics.num_truncated <= statistics.num_sequences:
             allowed = f"0 to {statistics.num_sequences}, its sequences"
             yield wrong(f"{place} num_truncated", str(statistics.num_truncated), allowed)
-        if statistics.num_rows_in != statistics.num_sequences + num_drops:
-            allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
+        num_repeated = statistics.num_repeated
+        if not 0 <= num_repeated < max(statistics.num_sequences, 1):
+            yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
+        if statistics.num_rows_in != statistics.num_sequences - num_repeated + num_drops:
+            repeated = f" - {num_repeated} repeated" if num_repeated else ""
+            allowed = f"{statistics.num_sequences} sequences{repeated} + {num_drops} drops"
             yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
 
 
@@ -255,6 +259,14 @@ def _wrong_histogram(split: SplitRecord, truth: SplitTruth) -> Found:
     found = f"{least} to {most} tokens, the longest sequence above {longest}"
     allowed = f"{split.statistics.num_tokens} tokens, the longest sequence {truth.max_runtime_length}"
     yield wrong(where, found, allowed, group=where)
+
+
+def _claims_of_sources(split: SplitRecord) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, claimed, actual) of what the sources have together."""
+    for name in ("num_rows_in", "num_sequences", "num_repeated", "num_tokens", "num_trained_tokens"):
+        if split.sources:
+            claimed = sum(getattr(source, name) for source in split.sources)
+            yield f"sources {name}", claimed, getattr(split.statistics, name)
 
 
 def _claims(statistics: SplitStatistics, truth: SplitTruth) -> Iterator[tuple[str, int, int]]:

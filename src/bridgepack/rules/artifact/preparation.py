@@ -19,7 +19,9 @@ MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
-_REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK))
+#: Rows that the recipe leaves out of a mixture are no fault of theirs.
+_FAULTS = tuple(reason for reason in DropReason if reason != DropReason.NOT_SAMPLED)
+_REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
 
 #: What mends the most frequent reasons of drops.
 _CURE = "the drop ledger has every row; correct the data or the recipe"
@@ -117,7 +119,7 @@ def most_rows_dropped(facts: ArtifactFacts) -> Found:
     Fix: As the finding says for the most frequent reason; the drop ledger has every row.
     Evidence: read in the source.
     """
-    return _dropped(facts, tuple(DropReason), MOST_DROPPED_FRACTION, "dropped")
+    return _dropped(facts, _FAULTS, MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
@@ -185,7 +187,9 @@ def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
             if count:
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                found = f"{count} of {split.statistics.num_sequences} sequences{_example(split, first)}"
+                num_made = split.statistics.num_sequences - split.statistics.num_repeated
+                num_made += split.drops.get(DropReason.NOT_SAMPLED, 0)
+                found = f"{count} of {num_made} sequences{_example(split, first)}"
                 yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)
 
 

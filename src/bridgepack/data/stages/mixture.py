@@ -1,0 +1,259 @@
+"""Which sequences of a split are used and how often: limits, epochs and weights of its sources, from lengths alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from bridgepack.config.recipe.sources import DataSource, MixtureConfig, Source, amounts_of, label_of, sets_amount
+from bridgepack.data.packing.order import seeded_hash
+from bridgepack.data.stages.finish import FILE_BITS
+from bridgepack.data.stages.split import TokenizedSplit
+from bridgepack.errors import DataError
+from bridgepack.geometry import IntArray
+from bridgepack.records import DropReason, SourceRecord
+
+#: What is added to the seed, so that the choice does not follow the one of rows for validation.
+_SEED_OFFSET = 2
+#: Sequences of a split; more are a slip of the pen, which would fill the memory.
+_MOST_SEQUENCES = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Node:
+    """A source, or a mixture within the mixture."""
+
+    settings: str  #: that say how often it is used, for messages; empty where none does
+    name: tuple[str, ...]  #: its own below those of the mixtures around it
+    parts: tuple[_Node, ...]  #: of a mixture; none of a source with rows
+    weight: Fraction | None  #: exactly as written
+    epochs: Fraction  #: how often it is used where no weight says otherwise
+    size: Fraction  #: tokens or rows that it gives by itself: its epochs, and no repetition beyond them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Amount:
+    """How much of a source is used."""
+
+    node: _Node
+    target: Fraction | None  #: tokens or rows that weights ask for; None where none does
+    epochs: Fraction  #: how often its sequences are used where no weight says otherwise
+
+
+def mixed(
+    split: TokenizedSplit,
+    sources: Sequence[Source],
+    mixture: MixtureConfig,
+    *,
+    seed: int,
+    aside: tuple[float, bool] = (0.0, False),
+) -> TokenizedSplit:
+    """Return a split with the sequences that its sources' settings ask for, and what it has of each source.
+
+    Sequences that are used more often stand there as often; one pass over them follows the other. The choice in a
+    source depends on the seed and its own rows alone. The sequences that are not chosen are drops, `not_sampled`.
+
+    Args:
+        split: all sequences of the sources.
+        sources: as the recipe lists them.
+        mixture: what weights mean.
+        seed: of the choice.
+        aside: fraction (0-1) of the rows that is set aside for validation, and whether this split is that part: it has
+            its part of `max_rows`, and every other sequence once.
+
+    Raises:
+        DataError: a source with such a setting gives no sequence.
+    """
+    source_of = np.array([record.source for record in split.inputs])[split.file_indices[split.store_files]]
+    bounds = np.searchsorted(source_of, np.arange(len(split.inputs) + 1))
+    lengths = split.stored_lengths.astype(np.int64) - 1
+    units = lengths if mixture.by == "tokens" else np.ones_like(lengths)
+    hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
+    members: list[IntArray] = []
+
+    def members_of(source: Source) -> IntArray:
+        first, stop = bounds[len(members) : len(members) + 2]
+        order = np.arange(stop - first) if hashes is None else np.argsort(hashes[first:stop], kind="stable")
+        members.append(first + order[: _most_rows(source, aside)])
+        return units[members[-1]]
+
+    tree = [_node(source, (), members_of) for source in sources]
+    amounts = list(_whole_epochs(tree) if aside[1] else _amounts(tree, mixture.total))
+    counts = _counts(split, amounts, members, units, None if aside[1] else mixture.by)
+    records = _records(split, amounts, bounds, counts, units)
+    return replace(_taken(split, counts), sources=tuple(records))
+
+
+def _counts(
+    split: TokenizedSplit, amounts: Sequence[_Amount], members: Sequence[IntArray], units: IntArray, unit: str | None
+) -> IntArray:
+    """Return how often each sequence is used; a source may be left out where there is no unit."""
+    counts = np.zeros(split.num_sequences, dtype=np.int64)
+    for amount, chosen in zip(amounts, members, strict=True):
+        counts[chosen] = _uses(amount, units[chosen])
+        if unit is not None:
+            _refuse_nothing(amount, counts[chosen], unit)
+    if not counts.any():
+        raise DataError(
+            f"the {split.name} split has no sequence left: what its sources say of their use leaves none of its "
+            f"{len(counts)} sequences. Raise max_rows, epochs or weight."
+        )
+    if counts.sum() > _MOST_SEQUENCES:
+        raise DataError(
+            f"the {split.name} split would have {counts.sum():,} sequences, most of them repeated; at most "
+            f"{_MOST_SEQUENCES:,} are allowed. Lower data.mixture.total or the epochs of its sources."
+        )
+    return counts
+
+
+def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a hash of the place of each sequence's row in its source."""
+    first_files = np.searchsorted([record.source for record in split.inputs], source_of)
+    files = split.file_indices[split.store_files] - first_files
+    rows = split.first_rows[split.store_files] + split.row_offsets
+    return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
+
+
+def _node(source: Source, above: tuple[str, ...], units_of: Callable[[Source], IntArray]) -> _Node:
+    """Return a source with what is in it; `units_of` is asked for each that has rows, in order."""
+    name = (*above, label_of(source))
+    section = source if isinstance(source, DataSource) else DataSource(path=source)
+    parts = tuple(_node(part, name, units_of) for part in section.sources or ())
+    epochs = Fraction(str(section.epochs or 1))
+    return _Node(
+        settings=", ".join(f"{name} {value}" for name, value in amounts_of(section).items()),
+        name=name,
+        parts=parts,
+        weight=None if section.weight is None else Fraction(str(section.weight)),
+        epochs=epochs,
+        size=epochs * (_natural(parts) if parts else int(units_of(source).sum())),
+    )
+
+
+def _most_rows(source: Source, aside: tuple[float, bool]) -> int | None:
+    most = source.max_rows if isinstance(source, DataSource) else None
+    if most is None:
+        return None
+    fraction, is_aside = aside
+    num_aside = int(most * fraction)
+    return num_aside if is_aside else most - num_aside
+
+
+def _natural(nodes: Sequence[_Node]) -> Fraction:
+    """Return the most that nodes give together without repetition, where they have weights: 30 and 10 at 1:1 -> 20."""
+    weights = [node.weight for node in nodes if node.weight is not None]
+    if not weights:
+        return sum((node.size for node in nodes), Fraction(0))
+    return sum(weights) * min(node.size / node.weight for node in nodes if node.weight is not None)
+
+
+def _amounts(nodes: Sequence[_Node], total: int | None) -> Iterator[_Amount]:
+    """Yield the amount of every source with rows, in order."""
+    weighted = [node for node in nodes if node.weight is not None]
+    shared = (Fraction(total) if total is not None else _natural(weighted)) if weighted else Fraction(0)
+    whole = sum((node.weight or Fraction(0) for node in weighted), Fraction(0))
+    for node in nodes:
+        target = None if node.weight is None else shared * node.weight / whole
+        yield from _spread(node, target, Fraction(1))
+
+
+def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[_Amount]:
+    """Yield the amounts of a node's sources with rows; `epochs` are those of the mixtures around it."""
+    epochs *= node.epochs
+    if node.settings and not node.size:
+        name = "/".join(node.name)
+        raise DataError(f"the source {name!r} ({node.settings}) has no sequence. Correct its rows, or remove it.")
+    if not node.parts:
+        yield _Amount(node=node, target=target, epochs=epochs)
+        return
+    weights = [part.weight for part in node.parts]
+    if target is None and weights[0] is not None:
+        target = epochs * _natural(node.parts)
+    shares = [part.size if weight is None else weight for part, weight in zip(node.parts, weights, strict=True)]
+    for part, share in zip(node.parts, shares, strict=True):
+        yield from _spread(part, None if target is None else target * share / (sum(shares) or 1), epochs)
+
+
+def _whole_epochs(nodes: Sequence[_Node]) -> Iterator[_Amount]:
+    """Yield one epoch of every source with rows."""
+    for node in nodes:
+        if node.parts:
+            yield from _whole_epochs(node.parts)
+        else:
+            yield _Amount(node=node, target=None, epochs=Fraction(1))
+
+
+def _uses(amount: _Amount, units: IntArray) -> IntArray:
+    """Return how often each sequence is used, as evenly as can be: [4, 4, 4], 16 tokens asked -> [2, 1, 1]."""
+    sizes = units if amount.target is not None else np.ones_like(units)
+    sums = np.cumsum(sizes, dtype=np.int64)
+    if not len(sums):
+        return sums
+    whole = int(sums[-1])
+    passes, rest = divmod(amount.target if amount.target is not None else amount.epochs * whole, whole)
+    num_more = int(np.searchsorted(sums, float(rest)))
+    before, after = (int(sums[num_more - 1]) if num_more else 0), int(sums[min(num_more, len(sums) - 1)])
+    num_more += after - rest <= rest - before and rest > 0
+    uses: IntArray = int(passes) + (np.arange(len(sums)) < num_more).astype(np.int64)
+    return uses
+
+
+def _refuse_nothing(amount: _Amount, uses: IntArray, unit: str) -> None:
+    """Make sure that a source whose use the recipe sets is used; raises DataError."""
+    if not amount.node.settings or uses.any():
+        return
+    name = "/".join(amount.node.name)
+    asked = f"{float(amount.target):.1f} {unit}" if amount.target is not None else f"{float(amount.epochs)} epochs"
+    raise DataError(
+        f"the source {name!r} ({amount.node.settings}) gives no sequence: {asked} of its {len(uses)} are asked for. "
+        "Raise its weight or epochs, or data.mixture.total, or remove it."
+    )
+
+
+def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
+    """Return a split whose sequences stand there as often as they are used."""
+    if (counts == 1).all():
+        return split
+    taken = np.repeat(np.arange(len(counts)), counts)
+    passes = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = taken[np.argsort(passes, kind="stable")]
+    num_left_out = int((counts == 0).sum())
+    drops = dict(split.drops) | ({DropReason.NOT_SAMPLED: num_left_out} if num_left_out else {})
+    return replace(
+        split,
+        store_files=split.store_files[taken],
+        store_indices=split.store_indices[taken],
+        row_offsets=split.row_offsets[taken],
+        stored_lengths=split.stored_lengths[taken],
+        is_truncated=split.is_truncated[taken],
+        trained=split.trained[taken],
+        num_repeated=len(taken) - int((counts > 0).sum()),
+        drops=dict(sorted(drops.items(), key=lambda item: -item[1])),
+    )
+
+
+def _records(
+    split: TokenizedSplit, amounts: Sequence[_Amount], bounds: IntArray, counts: IntArray, units: IntArray
+) -> Iterator[SourceRecord]:
+    rows = np.bincount([record.source for record in split.inputs], split.num_rows_of_files, len(amounts))
+    asked = [
+        item.epochs * item.node.size / item.node.epochs if item.target is None else item.target for item in amounts
+    ]
+    has_weights, used = any(item.target is not None for item in amounts), int((counts * units).sum())
+    for index, amount in enumerate(amounts):
+        own = slice(bounds[index], bounds[index + 1])
+        uses = counts[own]
+        yield SourceRecord(
+            name=amount.node.name,
+            num_rows_in=int(rows[index]),
+            num_sequences=int(uses.sum()),
+            num_repeated=int(np.maximum(uses - 1, 0).sum()),
+            num_tokens=int((uses * (split.stored_lengths[own] - 1)).sum()),
+            num_trained_tokens=int((uses * split.trained[own]).sum()),
+            share_asked=float(asked[index] / sum(asked)) if has_weights else None,
+            share_got=int((uses * units[own]).sum()) / used,
+        )
