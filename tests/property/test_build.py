@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.errors import DataError
 from bridgepack.rules import check_artifact
 from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
@@ -42,7 +43,7 @@ def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 CHANGES = st.fixed_dictionaries(
     {
-        "packing__algorithm": st.sampled_from(["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"]),
+        "packing__algorithm": st.sampled_from(ALGORITHMS),
         "packing__packed_sequence_size": st.sampled_from([8, 16, 32]),
         "packing__max_sequences_per_pack": st.none() | st.integers(1, 4),
         "packing__max_sequence_length": st.none() | st.integers(4, 8),
