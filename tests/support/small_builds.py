@@ -107,7 +107,8 @@ def assert_balanced(manifest: Manifest) -> None:
     assert manifest.splits
     for split in manifest.splits:
         numbers = split.statistics
-        assert numbers.num_rows_in == numbers.num_sequences + sum(split.drops.values())
+        num_packed = numbers.num_sequences - numbers.num_pieces + numbers.num_split
+        assert numbers.num_rows_in == num_packed + sum(split.drops.values())
         assert sum(shard.num_rows for shard in split.shards) == numbers.num_packs
 
 

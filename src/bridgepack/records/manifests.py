@@ -33,7 +33,7 @@ class SplitStatistics:
     Attributes:
         num_rows_in: input rows read (blank lines are not rows).
         num_blank_lines: empty lines skipped in JSON Lines files.
-        num_truncated: sequences among them that were cut.
+        num_truncated: sequences among them that were cut, and lost tokens.
         num_tokens: logical runtime tokens, alignment padding not counted.
         num_alignment_tokens: padding inside sequences, to the multiple.
         num_trained_tokens: ones of the stored loss mask.
@@ -41,6 +41,9 @@ class SplitStatistics:
         max_sequences_per_pack: most sequences in one pack.
         min_pack_tokens: runtime tokens of the emptiest pack, alignment padding included.
         length_histogram: (upper bound of the bucket in runtime tokens, number of sequences), ascending.
+        num_split: rows that were split into pieces, none of whose trained tokens is lost.
+        num_pieces: sequences that are such pieces.
+        num_untrained_pieces: pieces that are no sequence, because nothing in them is trained.
     """
 
     num_rows_in: int
@@ -55,6 +58,14 @@ class SplitStatistics:
     max_sequences_per_pack: int
     min_pack_tokens: int
     length_histogram: tuple[tuple[int, int], ...]
+    num_split: int = 0
+    num_pieces: int = 0
+    num_untrained_pieces: int = 0
+
+    @property
+    def num_rows_packed(self) -> int:
+        """Rows that became a sequence, or several."""
+        return self.num_sequences - self.num_pieces + self.num_split
 
     @property
     def sequences_per_pack(self) -> float:

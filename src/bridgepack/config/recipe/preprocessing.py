@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bridgepack.config.section import Section
 
-OverLong = Literal["drop", "truncate", "error"]
+OverLong = Literal["drop", "truncate", "split", "error"]
 
 
 class AssistantMarkers(Section):
@@ -42,8 +42,9 @@ class AssistantMarkers(Section):
 class _Common(Section):
     over_long: OverLong = "drop"
     """What happens to a sequence longer than `packing.max_sequence_length`: `drop` (with a reason in the ledger),
-    `truncate` (cut, counted), or `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and
-    drops or truncates chats depending on the multiple, saying so only in a log line."""
+    `truncate` (cut, counted), `split` (cut into several sequences, so that every trained token stays; counted), or
+    `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and drops or truncates chats
+    depending on the multiple, saying so only in a log line."""
 
 
 class ChatPreprocessing(_Common):

@@ -4,17 +4,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
+from bridgepack.data.sequences.over_long import REASONS, Judgement, OverLongPolicy, Piece
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind, MaskArray, TokenArray
+from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
 #: Drops of each reason, and losses of each kind, that the manifest shows.
@@ -22,7 +23,8 @@ _EXAMPLES_PER_REASON = 5
 #: Bits of a row's number in what is hashed; those above are its file's.
 _FILE_BITS = 44
 _OVER_LONG_ADVICE = (
-    "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
+    "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop, truncate or "
+    "split."
 )
 _LOSS_ADVICE = "Or set preprocessing.on_lost_content to keep or drop."
 _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
@@ -64,6 +66,10 @@ class RangePart:
     indices: Int32Array  #: int32, position in its file
     stored_lengths: Int32Array  #: int32, stored
     row_offsets: Int32Array  #: int32, 0-based row within the range
+    #: int32, where a sequence begins in its row, stored; None where the recipe splits none
+    first_tokens: Int32Array | None
+    num_split: int  #: rows that were split
+    num_untrained_pieces: int  #: of these rows, left out
     num_rows: int  #: rows read, drops included
     num_trained: int  #: ones of the label-aligned masks
     drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
@@ -102,41 +108,95 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
     drops += _stored_drops(settings.policy, index, judgement.codes)
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
-    is_cut = np.zeros(len(index.stored_lengths), dtype=np.bool_)
-    is_cut[list(cut)] = True
-    is_kept = (judgement.codes == 0) & (is_cut == judgement.needs_cut)
-    indices = np.arange(len(is_cut), dtype=np.int32)
-    cut_file = None
-    if cut:
-        cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut"
-        shorter = _written_cut(cut_file, list(cut.values()), settings.policy.eos_token_id)
-        indices[is_cut] = np.arange(len(cut))
-        index.stored_lengths[is_cut], index.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
-    is_aside = _is_set_aside(settings, place, index.row_offsets)
-    drop_is_aside = _is_set_aside(settings, place, np.array([drop.row_offset for drop in drops], dtype=np.int64))
-    losses = _stored_losses(index, is_kept)
-    loss_is_aside = _is_set_aside(settings, place, np.array([loss.row_offset for loss in losses], dtype=np.int64))
-    parts = {}
-    for name in settings.splits:
-        chosen = is_kept & (is_aside == (name != settings.split))
-        dropped = [drops[at] for at in np.flatnonzero(drop_is_aside == (name != settings.split)).tolist()]
-        lost = [losses[at] for at in np.flatnonzero(loss_is_aside == (name != settings.split)).tolist()]
-        parts[name] = RangePart(
-            is_cut=is_cut[chosen],
-            indices=indices[chosen],
-            stored_lengths=index.stored_lengths[chosen],
-            row_offsets=index.row_offsets[chosen],
-            num_rows=int(chosen.sum()) + len(dropped),
-            num_trained=int(index.num_trained[chosen].sum()),
-            drops=dict(Counter(drop.reason for drop in dropped)),
-            examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
-            ledger=_written_ledger(settings, place, name, dropped, "reason"),
-            losses=dict(Counter(loss.kind for loss in lost)),
-            loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
-            loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
-        )
+    cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
+    kept = _kept(settings.policy, index, judgement, cut, cut_file)
+    losses = _stored_losses(index, kept.row_offsets)
+    parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
+    )
+
+
+class _Kept(NamedTuple):
+    """The sequences of a range that stay, in row order; arrays have shape [num_sequences], as in `RangePart`."""
+
+    is_cut: npt.NDArray[np.bool_]
+    indices: Int32Array
+    stored_lengths: Int32Array
+    row_offsets: Int32Array
+    num_trained: Int32Array
+    first_tokens: Int32Array
+    num_pieces: Int32Array  #: int32, pieces of its row, those left out among them; 0 where it was not split
+
+
+def _kept(
+    policy: OverLongPolicy,
+    index: TokenIndex,
+    judgement: Judgement,
+    cut: Mapping[int, Sequence[Piece]],
+    cut_file: Path | None,
+) -> _Kept:
+    """Return what stays of a token file; what was cut goes to a file of its own."""
+    counts = ((judgement.codes == 0) & ~judgement.needs_cut).astype(np.int64)
+    for position, pieces in cut.items():
+        counts[position] = len(pieces)
+    sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    is_cut = judgement.needs_cut[sources]
+    whole = index.stored_lengths[sources]
+    kept = _Kept(
+        is_cut=is_cut,
+        indices=sources,
+        stored_lengths=whole.copy(),
+        row_offsets=index.row_offsets[sources],
+        num_trained=index.num_trained[sources],
+        first_tokens=np.zeros_like(sources),
+        num_pieces=np.where(is_cut & policy.splits, policy.num_pieces(whole), 0),
+    )
+    if cut_file is not None:
+        pieces = [piece for members in cut.values() for piece in members]
+        shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
+        kept.indices[is_cut] = np.arange(len(pieces))
+        kept.stored_lengths[is_cut], kept.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
+        kept.first_tokens[is_cut] = [piece.first_token for piece in pieces]
+    return kept
+
+
+def _part(
+    settings: FinishSettings,
+    place: RangePlace,
+    name: str,
+    kept: _Kept,
+    drops: Sequence[RowDrop],
+    losses: Sequence[RowLoss],
+) -> RangePart:
+    """Return what goes to the split `name`."""
+
+    def is_of_part(row_offsets: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        offsets = np.asarray(row_offsets, dtype=np.int64)
+        is_aside = _is_set_aside(settings, place, offsets)
+        return ~is_aside if name == settings.split else is_aside
+
+    chosen = is_of_part(kept.row_offsets)
+    dropped = list(compress(drops, is_of_part([drop.row_offset for drop in drops])))
+    lost = list(compress(losses, is_of_part([loss.row_offset for loss in losses])))
+    is_piece = chosen & (kept.num_pieces > 0)
+    split_rows, firsts = np.unique(kept.row_offsets[is_piece], return_index=True)
+    return RangePart(
+        is_cut=kept.is_cut[chosen],
+        indices=kept.indices[chosen],
+        stored_lengths=kept.stored_lengths[chosen],
+        row_offsets=kept.row_offsets[chosen],
+        first_tokens=kept.first_tokens[chosen] if settings.policy.splits else None,
+        num_split=len(split_rows),
+        num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
+        num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
+        num_trained=int(kept.num_trained[chosen].sum()),
+        drops=dict(Counter(drop.reason for drop in dropped)),
+        examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
+        ledger=_written_ledger(settings, place, name, dropped, "reason"),
+        losses=dict(Counter(loss.kind for loss in lost)),
+        loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
+        loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
     )
 
 
@@ -164,8 +224,8 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 
 def _cut(
     policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
-) -> tuple[dict[int, tuple[TokenArray, MaskArray]], list[RowDrop]]:
-    """Return position -> ids and mask of sequences after cutting, and those of which nothing can be trained on."""
+) -> tuple[dict[int, list[Piece]], list[RowDrop]]:
+    """Return position -> what sequences became by cutting, and those of which nothing can be trained on."""
     cut, drops, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
@@ -176,9 +236,9 @@ def _cut(
     return cut, drops
 
 
-def _written_cut(path: Path, sequences: Sequence[tuple[TokenArray, MaskArray]], eos_token_id: int) -> TokenIndex:
-    ids, masks = zip(*sequences, strict=True)
-    nowhere = np.full(len(sequences), -1)
+def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> TokenIndex:
+    ids, masks = [piece.input_ids for piece in pieces], [piece.loss_mask for piece in pieces]
+    nowhere = np.full(len(pieces), -1)
     batch = TokenBatch(
         input_ids=np.concatenate(ids),
         loss_mask=np.concatenate(masks),
@@ -205,9 +265,9 @@ def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[
     return drops
 
 
-def _stored_losses(index: TokenIndex, is_kept: npt.NDArray[np.bool_]) -> list[RowLoss]:
+def _stored_losses(index: TokenIndex, row_offsets: Int32Array) -> list[RowLoss]:
     """Return the losses of a token file's rows that stay."""
-    is_of_kept = np.isin(index.loss_rows, index.row_offsets[is_kept])
+    is_of_kept = np.isin(index.loss_rows, row_offsets)
     pairs = zip(index.loss_rows[is_of_kept].tolist(), index.loss_kinds[is_of_kept].tolist(), strict=True)
     return [RowLoss(row, *index.kinds[kind]) for row, kind in pairs]
 

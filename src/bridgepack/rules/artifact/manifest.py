@@ -180,8 +180,13 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         if not 0 <= statistics.num_truncated <= statistics.num_sequences:
             allowed = f"0 to {statistics.num_sequences}, its sequences"
             yield wrong(f"{place} num_truncated", str(statistics.num_truncated), allowed)
-        if statistics.num_rows_in != statistics.num_sequences + num_drops:
-            allowed = f"{statistics.num_sequences} sequences + {num_drops} drops"
+        if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
+            allowed = f"0 to {statistics.num_pieces} pieces, of {statistics.num_sequences} sequences"
+            yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
+        if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
+            pieces = f" - {statistics.num_pieces} pieces + {statistics.num_split} split rows"
+            what = f"{statistics.num_sequences} sequences{pieces if statistics.num_pieces else ''}"
+            allowed = f"{what} + {num_drops} drops"
             yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
 
 

@@ -30,7 +30,7 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "clean the texts",
     DropReason.LOST_CONTENT: "mend what the example names, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or another template",
-    DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate",
+    DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "look whether the rows have answers",
 }
 
@@ -55,7 +55,8 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long.
     Good: 101 rows read, 1 dropped as over_long.
-    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
+    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or set
+        preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
     yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
