@@ -115,7 +115,7 @@ def test_recipe_page_has_every_field() -> None:
 
     assert len(seen) == 21
     assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
-    assert "- **`algorithm`** (`best_fit_decreasing` or `first_fit_decreasing` or `first_fit_shuffle`; default" in page
+    assert "- **`algorithm`** (`best_fit_decreasing` or `first_fit_decreasing` or `first_fit_shuffle` or " in page
     assert "- **`max_sequences_per_pack`** (whole number, at least 1 or `null`; default `null`). " in page
     assert "- **`parallelism`** (section; default all its defaults). " in page
 

@@ -44,6 +44,7 @@ def fingerprint_of(
         "role_aliases": data.get("role_aliases"),
         "validation_fraction": data.get("validation_fraction"),
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
+        **{name: data[name] for name in ("deduplicate",) if data.get(name, "none") != "none"},
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -81,6 +81,7 @@ class InputRecord:
     num_bytes: int
     sha256: str  #: of the file's bytes, hexadecimal
     num_rows: int
+    num_duplicates: int = 0  #: rows dropped from the split because an earlier one has their tokens and mask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

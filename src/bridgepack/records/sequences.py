@@ -43,6 +43,7 @@ class DropReason(StrEnum):
     OVER_LONG = "over_long"
     NO_TRAINED_TOKEN = "no_trained_token"
     TRUNCATED_NO_TRAINED_TOKEN = "truncated_no_trained_token"
+    DUPLICATE = "duplicate"
     TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"
     ROW_TOO_LARGE = "row_too_large"
     TOKENIZER_FAILED = "tokenizer_failed"

@@ -1,18 +1,20 @@
 """A range's whole sequences in the light of the recipe's sizes and splits: what is kept, cut, set aside and dropped."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, Judgement, OverLongPolicy, Piece
+from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy, Piece
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
 from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
@@ -39,6 +41,7 @@ class FinishSettings:
     validation_fraction: float  #: of the rows (0-1), set aside for validation; 0 where the split is not parted
     seed: int  #: of the build
     stops_at_bad_rows: bool  #: a row that gives no sequence stops the build
+    hashes_rows: bool  #: so that duplicates can be found
     stops_at_losses: bool  #: a row of which the chat template loses something stops the build
     folder: Path  #: of the build, for sequences that were cut and for parts of the ledger
 
@@ -68,6 +71,7 @@ class RangePart:
     row_offsets: Int32Array  #: int32, 0-based row within the range
     #: int32, where a sequence begins in its row, stored; None where the recipe splits none
     first_tokens: Int32Array | None
+    hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of its row; None where none is asked for
     num_split: int  #: rows that were split
     num_untrained_pieces: int  #: of these rows, left out
     num_rows: int  #: rows read, drops included
@@ -94,8 +98,15 @@ class RangeResult:
     num_bytes: int = 0  #: its share of the input file's size; 0 where that is not known
 
 
-def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
+def finish_range(
+    settings: FinishSettings, place: RangePlace, duplicates: Mapping[int, str] = MappingProxyType({})
+) -> RangeResult:
     """Return what becomes of the rows of a range whose tokens are in the store.
+
+    Args:
+        settings: of the split.
+        place: of the range.
+        duplicates: 0-based row within the range that is dropped as a duplicate -> detail for the ledger.
 
     Raises:
         DataError: for a bad row, when the recipe says `on_bad_row: error`, an over-long one with `over_long: error`, or
@@ -104,12 +115,17 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
     """
     index = read_token_index(place.token_file)
     judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
-    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut))
+    is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
+    is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
+    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
     drops += _stored_drops(settings.policy, index, judgement.codes)
+    drops += [RowDrop(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
     cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
-    kept = _kept(settings.policy, index, judgement, cut, cut_file)
+    kept = _kept(settings.policy, index, is_whole, cut, cut_file)
+    if settings.hashes_rows:
+        kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
     losses = _stored_losses(index, kept.row_offsets)
     parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
@@ -120,6 +136,7 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
 class _Kept(NamedTuple):
     """The sequences of a range that stay, in row order; arrays have shape [num_sequences], as in `RangePart`."""
 
+    sources: Int32Array  #: int32, position in the token file of what they were made of
     is_cut: npt.NDArray[np.bool_]
     indices: Int32Array
     stored_lengths: Int32Array
@@ -127,25 +144,27 @@ class _Kept(NamedTuple):
     num_trained: Int32Array
     first_tokens: Int32Array
     num_pieces: Int32Array  #: int32, pieces of its row, those left out among them; 0 where it was not split
+    hashes: npt.NDArray[np.uint64] | None = None
 
 
 def _kept(
     policy: OverLongPolicy,
     index: TokenIndex,
-    judgement: Judgement,
+    is_whole: npt.NDArray[np.bool_],
     cut: Mapping[int, Sequence[Piece]],
     cut_file: Path | None,
 ) -> _Kept:
-    """Return what stays of a token file; what was cut goes to a file of its own."""
-    counts = ((judgement.codes == 0) & ~judgement.needs_cut).astype(np.int64)
+    """Return what stays of a token file: what is whole, and what was cut, which goes to a file of its own."""
+    counts = is_whole.astype(np.int64)
     for position, pieces in cut.items():
         counts[position] = len(pieces)
     sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    is_cut = judgement.needs_cut[sources]
+    is_cut = ~is_whole[sources]
     whole = index.stored_lengths[sources]
     kept = _Kept(
+        sources=sources,
         is_cut=is_cut,
-        indices=sources,
+        indices=sources.copy(),
         stored_lengths=whole.copy(),
         row_offsets=index.row_offsets[sources],
         num_trained=index.num_trained[sources],
@@ -159,6 +178,20 @@ def _kept(
         kept.stored_lengths[is_cut], kept.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
         kept.first_tokens[is_cut] = [piece.first_token for piece in pieces]
     return kept
+
+
+def _hashes(
+    policy: OverLongPolicy, token_file: Path, sources: Int32Array, cut: Mapping[int, Sequence[Piece]]
+) -> npt.NDArray[np.uint64]:
+    """Return 128 bits for each sequence, of ids and label mask; the whole row's where it was split."""
+    rows, counts = np.unique(sources, return_counts=True)
+    arrays, digests = token_arrays(token_file), bytearray()
+    for row in rows.tolist():
+        ids, mask = cut[row][0][:2] if row in cut and not policy.splits else arrays.sequence(row)
+        digest = hashlib.blake2b(np.ascontiguousarray(ids), digest_size=16)
+        digest.update(np.ascontiguousarray(mask[1:]))
+        digests += digest.digest()
+    return np.repeat(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2), counts, axis=0)
 
 
 def _part(
@@ -187,6 +220,7 @@ def _part(
         stored_lengths=kept.stored_lengths[chosen],
         row_offsets=kept.row_offsets[chosen],
         first_tokens=kept.first_tokens[chosen] if settings.policy.splits else None,
+        hashes=None if kept.hashes is None else kept.hashes[chosen],
         num_split=len(split_rows),
         num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
         num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
@@ -284,7 +318,7 @@ def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequenc
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE
     for drop in drops:
-        if drop.reason in advices or settings.stops_at_bad_rows:
+        if drop.reason in advices or (settings.stops_at_bad_rows and drop.reason != DropReason.DUPLICATE):
             where = f"{place.label} row {place.first_row + drop.row_offset}"
             advice = advices.get(drop.reason, _BAD_ROW_ADVICE)
             raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")

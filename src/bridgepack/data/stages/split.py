@@ -20,7 +20,7 @@ from bridgepack.data.stages.finish import RangeResult, first_of_each
 from bridgepack.data.store.token_file import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, Drop, InputRecord, LostContent, PackPlan, SplitStatistics
+from bridgepack.records import VALIDATION, Drop, DropReason, InputRecord, LostContent, PackPlan, SplitStatistics
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
@@ -84,12 +84,10 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         DataError: when it has no sequence, saying what became of its rows.
     """
     parts = [result.parts[name] for result in results]
-    rows_per_file: Counter[int] = Counter()
     token_files: list[Path] = []
     places: list[tuple[int, int]] = []
     store_files = []
     for result, part in zip(results, parts, strict=True):
-        rows_per_file[result.place.file_index] += result.num_rows
         store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
         found = [path for path in (result.place.token_file, result.cut_file) if path is not None]
         token_files += found
@@ -98,7 +96,7 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
     is_aside = name == VALIDATION and any(len(result.parts) > 1 for result in results)
     split = TokenizedSplit(
         name=name,
-        inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
+        inputs=_counted_inputs(name, inputs, results),
         token_files=tuple(token_files),
         file_indices=np.array([file for file, _ in places], dtype=np.int64),
         first_rows=np.array([row for _, row in places], dtype=np.int64),
@@ -125,6 +123,21 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
     if not split.num_sequences:
         raise DataError(_why_empty(split))
     return split
+
+
+def _counted_inputs(
+    split: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]
+) -> tuple[InputRecord, ...]:
+    """Return the inputs with how many rows each has, and how many of those are duplicates in the split."""
+    num_rows: Counter[int] = Counter()
+    num_duplicates: Counter[int] = Counter()
+    for result in results:
+        num_rows[result.place.file_index] += result.num_rows
+        num_duplicates[result.place.file_index] += result.parts[split].drops.get(DropReason.DUPLICATE, 0)
+    return tuple(
+        replace(record, num_rows=num_rows[index], num_duplicates=num_duplicates[index])
+        for index, record in enumerate(inputs)
+    )
 
 
 def shard_plans(

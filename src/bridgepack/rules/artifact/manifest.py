@@ -77,7 +77,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     Why: Silent: the validation loss is measured on training data.
     Bad: input_ids [11, 12, 2] in training and in validation.
     Good: input_ids [11, 12, 2] in training only.
-    Fix: Deduplicate the inputs before they are split.
+    Fix: Set data.deduplicate to exact, or deduplicate the inputs before they are split, and build again.
     """
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("there is only one split with rows")

@@ -19,7 +19,9 @@ MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
-_REFUSED = tuple(reason for reason in DropReason if reason not in (*_OVER_LONG, *_NO_MASK))
+#: Rows whose loss nobody asked for.
+_LOST = tuple(reason for reason in DropReason if reason != DropReason.DUPLICATE)
+_REFUSED = tuple(reason for reason in _LOST if reason not in (*_OVER_LONG, *_NO_MASK))
 
 #: What mends the most frequent reasons of drops.
 _CURE = "the drop ledger has every row; correct the data or the recipe"
@@ -110,7 +112,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never")
 def most_rows_dropped(facts: ArtifactFacts) -> Found:
-    """More than 20% of a split's rows were dropped, for whatever reasons.
+    """More than 20% of a split's rows were dropped, for whatever reasons but that they are duplicates.
 
     Why: Silent here: a large part of the data is missing, most often because the recipe's columns are not the data's.
     Bad: 4 rows read, 1 dropped as missing_field.
@@ -118,7 +120,7 @@ def most_rows_dropped(facts: ArtifactFacts) -> Found:
     Fix: As the finding says for the most frequent reason; the drop ledger has every row.
     Evidence: read in the source.
     """
-    return _dropped(facts, tuple(DropReason), MOST_DROPPED_FRACTION, "dropped")
+    return _dropped(facts, _LOST, MOST_DROPPED_FRACTION, "dropped")
 
 
 @artifact_rule("BP537", WARNING, "tokenizer probe", noticed="never")
