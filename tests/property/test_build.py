@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.checking import ArtifactOnDisk
+from bridgepack.data.packing.plan import ALGORITHMS
 from bridgepack.errors import DataError
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
 from bridgepack.rules import check_artifact
 from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, with_changes
 
@@ -42,13 +44,13 @@ def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 CHANGES = st.fixed_dictionaries(
     {
-        "packing__algorithm": st.sampled_from(["best_fit_decreasing", "first_fit_decreasing", "first_fit_shuffle"]),
+        "packing__algorithm": st.sampled_from(ALGORITHMS),
         "packing__packed_sequence_size": st.sampled_from([8, 16, 32]),
         "packing__max_sequences_per_pack": st.none() | st.integers(1, 4),
         "packing__max_sequence_length": st.none() | st.integers(4, 8),
         "packing__seed": st.integers(0, 2**32 - 1),
         "parallelism__context_parallel_size": st.sampled_from([1, 2]),
-        "preprocessing__over_long": st.sampled_from(["drop", "truncate"]),
+        "preprocessing__over_long": st.sampled_from(["drop", "truncate", "split"]),
     }
 )
 
@@ -56,15 +58,28 @@ CHANGES = st.fixed_dictionaries(
 def _expected(rows: Sequence[dict[str, Any]], recipe: SFTRecipe) -> Sequences:
     """Return (ids, mask of the labels) of the rows that can be trained on, as long as they may be."""
     longest = recipe.resolve().max_sequence_length.value
+    over_long = recipe.preprocessing.over_long
     found = []
     for row in rows:
         ids, mask = row["input_ids"], row["loss_mask"]
-        if len(ids) - 1 > longest and recipe.preprocessing.over_long == "drop":
+        if len(ids) - 1 > longest and over_long == "drop":
             continue
-        ids, mask = ids[: longest + 1], mask[: longest + 1]
-        if any(bit and before != EOS for bit, before in zip(mask[1:], ids[:-1], strict=False)):
-            found.append((tuple(ids), tuple(mask[1:])))
+        starts = range(0, len(ids) - 1, longest) if over_long == "split" else [0]
+        for start in starts:
+            part, bits = ids[start : start + longest + 1], mask[start : start + longest + 1]
+            if any(bit and before != EOS for bit, before in zip(bits[1:], part[:-1], strict=False)):
+                found.append((tuple(part), tuple(bits[1:])))
     return found
+
+
+def _trained_pairs(sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Counter[tuple[int, int]]:
+    """Count (input token, label) of what is trained at run time; masks are the labels'."""
+    return Counter(
+        (before, label)
+        for ids, mask in sequences
+        for before, label, bit in zip(ids[:-1], ids[1:], mask, strict=False)
+        if bit and before != EOS
+    )
 
 
 def _found(output: Path, multiple: int) -> Sequences:
@@ -102,6 +117,10 @@ def test_artifact_holds_every_row_that_can_be_trained_on_and_no_other(
 
         assert Counter(_found(output, manifest.pad_seq_to_mult)) == Counter(expected)
         assert_balanced(manifest)
+        if recipe.preprocessing.over_long == "split":
+            whole = ((row["input_ids"], row["loss_mask"][1:]) for row in rows)
+            assert _trained_pairs(_found(output, manifest.pad_seq_to_mult)) == _trained_pairs(whole)
+            assert verify_artifact(output, VerifyOptions()).outcome == "same"
         findings = check_artifact(ArtifactOnDisk(output)).findings
         assert {finding.code for finding in findings if finding.severity == "error"} <= FOUND_IN_SUCH_ROWS
         numbers = manifest.splits[0].statistics
@@ -126,7 +145,7 @@ def test_splits_part_the_rows(
         build(parted, Path(folder) / "again")
 
         assert [split.name for split in two] == ["training", "validation"]
-        for name in ("num_rows_in", "num_sequences", "num_tokens", "num_trained_tokens", "num_truncated"):
+        for name in ("num_rows_in", "num_sequences", "num_tokens", "num_trained_tokens", "num_truncated", "num_split"):
             assert sum(getattr(split.statistics, name) for split in two) == getattr(one.statistics, name)
         assert Counter(two[0].drops) + Counter(two[1].drops) == Counter(one.drops)
         assert file_bytes(Path(folder) / "two") == file_bytes(Path(folder) / "again")

@@ -49,6 +49,17 @@ def _pack_slowly(lengths: Sequence[int], size: int, cap: int | None, *, is_best_
     return packs
 
 
+def _pack_in_order(lengths: Sequence[int], size: int, cap: int | None) -> Packs:
+    """Return packs of neighbours: a sequence goes into the last pack or begins one."""
+    packs: Packs = []
+    for length in lengths:
+        if packs and sum(packs[-1]) + length <= size and len(packs[-1]) < (cap or len(lengths)):
+            packs[-1].append(length)
+        else:
+            packs.append([length])
+    return packs
+
+
 @given(drawn=lengths_and_size(), algorithm=st.sampled_from(ALGORITHMS), cap=CAPS, seed=SEEDS)
 def test_every_sequence_lies_in_one_pack_and_packs_fit_and_are_always_the_same(
     drawn: tuple[list[int], int], algorithm: str, cap: int | None, seed: int
@@ -86,10 +97,18 @@ def test_packs_are_those_of_the_slow_one(drawn: tuple[list[int], int], cap: int 
     for name, is_best_fit in (("best_fit_decreasing", True), ("first_fit_decreasing", False)):
         expected = _pack_slowly(sorted(lengths, reverse=True), size, cap, is_best_fit=is_best_fit)
         assert sorted(found.pop(name)) == sorted(expected)
+    assert found.pop("sequential") == _pack_in_order(lengths, size, cap)
     assert found == {"first_fit_shuffle": _pack_slowly(shuffled.tolist(), size, cap, is_best_fit=False)}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_sequential_keeps_the_order_whatever_the_seed() -> None:
+    plan = _plan([5, 3, 4, 9, 1, 1], 10, "sequential", None, 7)
+
+    assert plan.sequence_order.tolist() == [0, 1, 2, 3, 4, 5]
+    assert plan.pack_offsets.tolist() == [0, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "sequential"])
 def test_seed_chooses_among_equals(algorithm: str) -> None:
     plans = [_plan([4] * 40, 10, algorithm, None, seed).sequence_order.tolist() for seed in (1, 1, 2)]
 

@@ -110,6 +110,7 @@ drops_changed = _update("BP349", "training num_rows_in", (*TRAINING, "drops"), o
 drops_emptied = _clear("BP349", "training num_rows_in", *TRAINING, "drops")
 drops_that_cancel = _update("BP349", "training", (*TRAINING, "drops"), missing_field=3, empty=-3)
 more_sequences_cut_than_there_are = _add("BP349", "training num_truncated", num_truncated=10**6)
+more_rows_split_than_pieces = _add("BP349", "training num_split", num_split=1)
 input_with_other_rows = _update("BP349", "training inputs", INPUT, num_rows=7)
 training_called_train = _update("BP347 BP302", "splits[0]", TRAINING, name="train")
 split_listed_twice = _edit("BP347", "splits[2]", lambda manifest: manifest["splits"].append(manifest["splits"][1]))

@@ -110,7 +110,7 @@ def assert_balanced(manifest: Manifest) -> None:
     assert manifest.splits
     for split in manifest.splits:
         numbers = split.statistics
-        assert numbers.num_rows_in == numbers.num_sequences - numbers.num_repeated + sum(split.drops.values())
+        assert numbers.num_rows_in == numbers.num_rows_packed + sum(split.drops.values())
         assert sum(shard.num_rows for shard in split.shards) == numbers.num_packs
 
 

@@ -192,7 +192,7 @@ def _tokens(source: SampledSource, splits: tuple[str, ...]) -> Tokens | None:
     for file in source.files:
         for part in (part for name in splits for part in file.parts(name)):
             num_tokens += file.factor * (int(part.stored_lengths.sum()) - len(part.stored_lengths))
-            num_trained += file.factor * part.num_trained
+            num_trained += file.factor * int(part.num_trained.sum())
     p50, p95, p99 = np.percentile(lengths, [50, 95, 99], method="higher").astype(int).tolist()
     return Tokens(p50=p50, p95=p95, p99=p99, max=int(lengths.max()), trained_fraction=num_trained / num_tokens)
 
@@ -216,11 +216,17 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
     _, result = min(file.taken, key=lambda taken: taken[0].part.first_row)
     eos_token_id = tokenizer.eos_token_id
     rows = sorted(
-        (int(row), int(at), bool(is_cut))
+        (int(row), int(first_token), int(at), bool(is_cut))
         for part in result.parts.values()
-        for row, at, is_cut in zip(part.row_offsets, part.indices, part.is_cut, strict=True)
+        for row, first_token, at, is_cut in zip(
+            part.row_offsets,
+            part.indices * 0 if part.first_tokens is None else part.first_tokens,
+            part.indices,
+            part.is_cut,
+            strict=True,
+        )
     )
-    for position, (row, at, is_cut) in enumerate(rows):
+    for position, (row, first_token, at, is_cut) in enumerate(rows):
         path = result.cut_file if is_cut and result.cut_file else result.place.token_file
         ids, mask = token_arrays(path).sequence(at)
         is_trained = mask[1:].astype(bool)
@@ -228,6 +234,7 @@ def _sequences(file: SampledFile, tokenizer: ChatTokenizer) -> Iterator[Sequence
             position=position,
             file=file.file.label,
             row=result.place.first_row + row,
+            first_token=first_token,
             start=0,
             runtime_length=len(ids) - 1,
             num_alignment_tokens=0,

@@ -84,7 +84,9 @@ class SourceRows:
     files: tuple[InputFile | None, ...]  #: the inputs as they are now; None where one is gone
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, Sequence | RowError]]:
-        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+        """Yield some rows of an input as sequences, one after the other, or why they give none.
+
+        A row that is not there gives nothing.
 
         Raises:
             DataError: the input is gone, or cannot be read.
@@ -100,7 +102,7 @@ class SourceRows:
                 yield row, made
             else:
                 ids, mask = np.array(made.ids, dtype=np.int32), np.array(made.mask, dtype=np.int8)
-                yield row, finished_sequence(policy, ids, mask, made.num_context)
+                yield from ((row, item) for item in finished_sequences(policy, ids, mask, made.num_context))
 
     def label(self, file_index: int) -> str:
         """Return what the input is called now."""
@@ -170,21 +172,27 @@ def built_anew(recipe: SFTRecipe, output: Path, *, num_workers: int, progress: P
     return build_artifact(recipe, output=output, options=options, progress=progress).output
 
 
-def finished_sequence(
+def finished_sequences(
     policy: OverLongPolicy, ids: TokenArray, mask: MaskArray, num_context: int
-) -> Sequence | RowError:
-    """Return what a recipe's sizes leave of a whole sequence, or why nothing."""
+) -> list[Sequence] | list[RowError]:
+    """Return what a recipe's sizes make of a whole sequence: one, its pieces, or only why there is none."""
     if len(ids) < _FEWEST_TOKENS:
-        return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least {_FEWEST_TOKENS}")
+        detail = f"{len(ids)} tokens; next-token loss needs at least {_FEWEST_TOKENS}"
+        return [RowError(DropReason.TOO_SHORT, detail)]
     _, num_learned = token_counts(ids, mask, np.array([0, len(ids)]), policy.eos_token_id)
     judgement = policy.judge(np.array([len(ids)]), num_learned)
     code = int(judgement.codes[0])
     if code:
-        return RowError(DropReason(REASONS[code]), policy.detail(code, len(ids)))
+        return [RowError(DropReason(REASONS[code]), policy.detail(code, len(ids)))]
     if not judgement.needs_cut[0]:
-        return Sequence(input_ids=ids, loss_mask=mask)
+        return [Sequence(input_ids=ids, loss_mask=mask)]
     cut = policy.cut(ids, mask, num_context)
-    return cut if isinstance(cut, RowError) else Sequence(input_ids=cut[0], loss_mask=cut[1], is_truncated=True)
+    if isinstance(cut, RowError):
+        return [cut]
+    return [
+        Sequence(input_ids=ids, loss_mask=mask, is_truncated=not policy.splits, first_token=first_token)
+        for ids, mask, first_token in cut
+    ]
 
 
 def _rows_read(

@@ -46,6 +46,7 @@ def fingerprint_of(
         "role_aliases": data.get("role_aliases"),
         "validation_fraction": data.get("validation_fraction"),
         **{name: data[name] for name in ("max_row_bytes",) if name in data},
+        **{name: data[name] for name in ("deduplicate",) if data.get(name, "none") != "none"},
     }
     uses = {split: [_use(source) for source in _listed(data.get(split))] for split in ("train", "validation")}
     if any(map(any, uses.values())):

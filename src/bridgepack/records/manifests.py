@@ -34,7 +34,7 @@ class SplitStatistics:
         num_rows_in: input rows read (blank lines are not rows).
         num_blank_lines: empty lines skipped in JSON Lines files.
         num_sequences: sequences packed, repeated ones as often as they are.
-        num_truncated: sequences among them that were cut.
+        num_truncated: sequences among them that were cut, and lost tokens.
         num_repeated: sequences among them that are there already: the mixture uses their rows more than once.
         num_tokens: logical runtime tokens, alignment padding not counted.
         num_alignment_tokens: padding inside sequences, to the multiple.
@@ -43,6 +43,9 @@ class SplitStatistics:
         max_sequences_per_pack: most sequences in one pack.
         min_pack_tokens: runtime tokens of the emptiest pack, alignment padding included.
         length_histogram: (upper bound of the bucket in runtime tokens, number of sequences), ascending.
+        num_split: rows that were split into pieces, none of whose trained tokens is lost.
+        num_pieces: sequences that are such pieces.
+        num_untrained_pieces: pieces that are no sequence, because nothing in them is trained.
     """
 
     num_rows_in: int
@@ -58,6 +61,14 @@ class SplitStatistics:
     min_pack_tokens: int
     length_histogram: tuple[tuple[int, int], ...]
     num_repeated: int = 0
+    num_split: int = 0
+    num_pieces: int = 0
+    num_untrained_pieces: int = 0
+
+    @property
+    def num_rows_packed(self) -> int:
+        """Rows that became a sequence, or several."""
+        return self.num_sequences - self.num_repeated - self.num_pieces + self.num_split
 
     @property
     def sequences_per_pack(self) -> float:
@@ -73,6 +84,7 @@ class InputRecord:
     num_bytes: int
     sha256: str  #: of the file's bytes, hexadecimal
     num_rows: int
+    num_duplicates: int = 0  #: rows dropped from the split because an earlier one has their tokens and mask
     source: int = 0  #: position of its source in `SplitRecord.sources`
 
 

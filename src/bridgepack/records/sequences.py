@@ -43,6 +43,7 @@ class DropReason(StrEnum):
     OVER_LONG = "over_long"
     NO_TRAINED_TOKEN = "no_trained_token"
     TRUNCATED_NO_TRAINED_TOKEN = "truncated_no_trained_token"
+    DUPLICATE = "duplicate"
     TOKEN_OUT_OF_VOCABULARY = "token_out_of_vocabulary"
     ROW_TOO_LARGE = "row_too_large"
     TOKENIZER_FAILED = "tokenizer_failed"
@@ -101,11 +102,13 @@ class Sequence:
         input_ids: shape [stored_length], int32.
         loss_mask: shape [stored_length], int8, token-aligned: 1 where this token is trained as a target.
         is_truncated: it was cut to the longest length the recipe allows.
+        first_token: where it begins in a row that was split into several, stored; 0 where none was.
     """
 
     input_ids: TokenArray
     loss_mask: MaskArray
     is_truncated: bool = False
+    first_token: int = 0
 
     @property
     def stored_length(self) -> int:

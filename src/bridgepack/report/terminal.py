@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from bridgepack.bridge.wiring import Packs, RunLength, run_length
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER
-from bridgepack.records import LOSS_CURES, TRAIN, Drop, DropReason, LostContent, Manifest, SourceRecord, SplitRecord
+from bridgepack.records import (
+    LOSS_CURES,
+    Drop,
+    DropReason,
+    LostContent,
+    Manifest,
+    SourceRecord,
+    SplitRecord,
+    SplitStatistics,
+)
 from bridgepack.report.text import printable
 
 if TYPE_CHECKING:
@@ -117,7 +126,7 @@ def _describe_split(manifest: Manifest, split: SplitRecord) -> Iterator[str]:
     lines = {
         "rows in": f"{numbers.num_rows_in:,}{_blank(numbers.num_blank_lines)}",
         "sequences packed": f"{numbers.num_sequences:,}{_truncated(numbers.num_truncated)}"
-        f"{_repeated(numbers.num_repeated)}",
+        f"{_repeated(numbers.num_repeated)}{_split(numbers)}",
         "rows dropped": f"{num_dropped:,}",
         "packs": f"{numbers.num_packs:,}, {numbers.sequences_per_pack:.1f} sequences per pack"
         f" (most {numbers.max_sequences_per_pack})",
@@ -238,6 +247,11 @@ def draw_sequence(item: SequenceView, *, has_colour: bool) -> str:
     return f"{_heading(item)}\n{text}"
 
 
+def from_token(first_token: int) -> str:
+    """Return what follows the origin of a later piece of a row that was split; nothing for other sequences."""
+    return f" from token {first_token:,}" if first_token else ""
+
+
 def _strip(view: PackView) -> str:
     """Return the pack as a strip, a letter per sequence: `|aaaaabbbcc··|`."""
     cells = ["·"] * _STRIP_WIDTH
@@ -254,6 +268,7 @@ def _strip(view: PackView) -> str:
 
 def _heading(item: SequenceView) -> str:
     origin = f"{printable(item.file)} row {item.row}" if item.file else "origin not known"
+    origin += from_token(item.first_token)
     padding = f" + {item.num_alignment_tokens} alignment" if item.num_alignment_tokens else ""
     skipped = f" ({item.num_skipped_tokens} skipped at run time, after EOS)" if item.num_skipped_tokens else ""
     return (
@@ -277,3 +292,12 @@ def _repeated(count: int) -> str:
 
 def _truncated(count: int) -> str:
     return f", of which {count:,} truncated" if count else ""
+
+
+def _split(numbers: SplitStatistics) -> str:
+    if not numbers.num_split:
+        return ""
+    left_out = f"; {numbers.num_untrained_pieces:,} more, of which nothing is trained, left out"
+    return f", of which {numbers.num_pieces:,} are pieces of {numbers.num_split:,} split rows" + (
+        left_out if numbers.num_untrained_pieces else ""
+    )

@@ -14,7 +14,7 @@ from bridgepack.proof.trace.records import (
     TracedRank,
 )
 from bridgepack.records import SourceRecord
-from bridgepack.report.terminal import draw_pack, draw_sequence
+from bridgepack.report.terminal import draw_pack, draw_sequence, from_token
 from bridgepack.report.text import printable
 
 _RANGES_SHOWN = 12
@@ -94,6 +94,7 @@ def _rank_lines(rank: TracedRank) -> Iterator[str]:
             yield f"  micro batch {index:>3}  {_pack_line(pack)}"
             for sequence in pack.sequences:
                 origin = f"{printable(sequence.file)} row {sequence.row}" if sequence.file else "origin not known"
+                origin += from_token(sequence.first_token)
                 cut = ", truncated" if sequence.is_truncated else ""
                 yield (
                     f"    {sequence.position:>3}  {origin}, {sequence.runtime_length:,} tokens, "

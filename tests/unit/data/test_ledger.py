@@ -98,7 +98,8 @@ def test_every_reason_has_a_row_here() -> None:
     reasons = {reason for _, reason in [*CHAT_LINES, *TOKENIZED_LINES]} - {None}
 
     of_workers = {DropReason.TOKENIZER_FAILED, DropReason.OUT_OF_MEMORY, DropReason.TIME_OUT}
-    assert reasons == set(DropReason) - {DropReason.TRUNCATED_NO_TRAINED_TOKEN, DropReason.NOT_SAMPLED} - of_workers
+    of_settings = {DropReason.TRUNCATED_NO_TRAINED_TOKEN, DropReason.DUPLICATE, DropReason.NOT_SAMPLED}
+    assert reasons == set(DropReason) - of_settings - of_workers
 
 
 def test_chat_rows(tmp_path: Path, built: Callable[..., SplitRecord]) -> None:

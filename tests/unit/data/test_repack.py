@@ -40,6 +40,8 @@ def _repack(artifact: Path, output: Path | None = None, *, store: Path | None = 
         {"packing__packed_sequence_size": 64, "parallelism__context_parallel_size": 4},
         {"preprocessing__over_long": "truncate", "packing__max_sequence_length": 6, "name": "shorter"},
         {"data__validation_fraction": 0.0, "packing__algorithm": "first_fit_shuffle", "packing__seed": 99},
+        {"packing__algorithm": "sequential", "preprocessing__over_long": "split", "packing__max_sequence_length": 5},
+        {"data__deduplicate": "exact", "preprocessing__over_long": "split", "packing__max_sequence_length": 5},
         {},
     ],
 )

@@ -28,6 +28,9 @@ class DataConfig(Section):
     """Fraction (0-1) of the training rows set aside for validation, chosen per row by the seed."""
     on_bad_row: Literal["drop", "error"] = "drop"
     """`drop`: a row that cannot become a sequence goes to the ledger with its reason; `error`: it stops the build."""
+    deduplicate: Literal["none", "exact"] = "none"
+    """`exact`: of rows that give the same tokens and the same mask only the first stays, validation before training,
+    then files and rows in order; the others go to the ledger. `none` keeps them all."""
     max_row_bytes: Annotated[int, Field(ge=1, strict=True)] = 1 << 25
     """Largest row in bytes, as JSON or, in columnar files, its values; a larger one is dropped without being read."""
     role_aliases: dict[str, str] = Field(default_factory=dict)

@@ -23,11 +23,12 @@ class PackingConfig(Section):
     """Longest single sequence in runtime tokens (stored - 1); by default `packed_sequence_size`."""
     pad_seq_to_mult: PositiveInt | None = None
     """Multiple that every sequence's runtime length is padded to; by default derived from the topology."""
-    algorithm: Literal["best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle"] = (
-        "best_fit_decreasing"
-    )
+    algorithm: Literal[
+        "best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle", "sequential"
+    ] = "best_fit_decreasing"
     """`first_fit_shuffle` is Megatron-Bridge's own; the decreasing ones need fewer packs. `equal_cost` gives every
-    pack the same attention cost, so that no rank waits for another, at 0.1 % more packs than best fit at most."""
+    pack the same attention cost, so that no rank waits for another, at 0.1 % more packs than best fit at most.
+    `sequential` keeps the order of the rows, within packs and from pack to pack, and needs more."""
     max_sequences_per_pack: PositiveInt | None = None
     """Most sequences in one pack; no cap by default. CUDA graphs and per-sequence costs profit from one."""
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 1234

@@ -9,7 +9,7 @@ from bridgepack.config.section import Section
 
 #: Columns that hold a conversation, in the order the host looks (megatron-bridge 0.6.2, conversation_processing.py).
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
-OverLong = Literal["drop", "truncate", "error"]
+OverLong = Literal["drop", "truncate", "split", "error"]
 
 
 class AssistantMarkers(Section):
@@ -44,8 +44,9 @@ class AssistantMarkers(Section):
 class _Common(Section):
     over_long: OverLong = "drop"
     """What happens to a sequence longer than `packing.max_sequence_length`: `drop` (with a reason in the ledger),
-    `truncate` (cut, counted), or `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and
-    drops or truncates chats depending on the multiple, saying so only in a log line."""
+    `truncate` (cut, counted), `split` (cut into several sequences, so that every trained token stays; counted), or
+    `error` (stop the build). Megatron-Bridge always truncates prompt-completion rows, and drops or truncates chats
+    depending on the multiple, saying so only in a log line."""
 
 
 class ChatPreprocessing(_Common):

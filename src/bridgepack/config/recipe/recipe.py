@@ -14,7 +14,7 @@ from bridgepack.config.document import Document
 from bridgepack.config.recipe.data import DataConfig, TokenizerConfig
 from bridgepack.config.recipe.packing import BatchConfig, PackingConfig, ParallelismConfig
 from bridgepack.config.recipe.preprocessing import ChatPreprocessing, Preprocessing
-from bridgepack.config.recipe.sources import as_sources, label_of
+from bridgepack.config.recipe.sources import as_sources, label_of, listed, sets_amount
 from bridgepack.config.recipe.training import (
     CheckpointConfig,
     CudaGraphConfig,
@@ -111,6 +111,11 @@ class SFTRecipe(Document):
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.columns_read
         for split in ("train", "validation"):
+            if self.preprocessing.over_long == "split" and any(map(sets_amount, listed(getattr(self.data, split)))):
+                raise ValueError(
+                    f"preprocessing.over_long is split, and a source of data.{split} sets max_rows, epochs or weight; "
+                    "allowed with these: drop, truncate, error. Pieces of a row are not counted as rows."
+                )
             for source in as_sources(getattr(self.data, split)):
                 unknown = [name for name in getattr(source, "columns", ()) if name not in known]
                 if unknown:

@@ -15,7 +15,7 @@ _COMMENTS: Mapping[str, str] = MappingProxyType(
         "tokenizer.name_or_path": "a Hugging Face id or a folder; the tokenizer of the model",
         "preprocessing.kind": "or prompt_completion, or tokenized",
         "preprocessing.loss_mode": "trained tokens: those of the assistant; or last_turn, or full",
-        "preprocessing.over_long": "conversations longer than a pack; or truncate, or error",
+        "preprocessing.over_long": "conversations longer than a pack; or truncate, split, or error",
         "packing.packed_sequence_size": "runtime tokens of a pack; seq_length of the model",
         "model.recompute": "whole layers are computed again in the backward pass, to save memory",
         "schedule.num_epochs": "passes over the packs; train_iters follows from their number",

@@ -29,6 +29,7 @@ class SequenceView:
     position: int
     file: str | None  #: it came from; None where the artifact does not say
     row: int | None  #: of that file, 1-based
+    first_token: int  #: where it begins in a row that was split into several, stored; 0 where none was
     start: int  #: first token, stored coordinates
     runtime_length: int  #: tokens the model sees, alignment padding not counted
     num_alignment_tokens: int  #: padding to the multiple
@@ -68,7 +69,7 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
     origins = zip_longest(pairwise(bounds), _origins(artifact, split, index)[: len(bounds) - 1])
     sequences = []
     for position, ((start, stop), origin) in enumerate(origins):
-        file, source_row, length = origin or (None, None, stop - start - 1)
+        file, source_row, first_token, length = origin or (None, None, 0, stop - start - 1)
         ids = row.input_ids[start : start + length + 1]
         is_trained = row.loss_mask[start : start + length].astype(bool)
         sequences.append(
@@ -76,6 +77,7 @@ def view_pack(artifact: Artifact, split: str, index: int) -> PackView:
                 position=position,
                 file=file,
                 row=source_row,
+                first_token=first_token,
                 start=start,
                 runtime_length=length,
                 num_alignment_tokens=stop - start - 1 - length,
@@ -121,8 +123,8 @@ def tokenizer_of(artifact: Artifact) -> tuple[ChatTokenizer | None, str | None]:
         return None, f"text is shown as token ids: {error}"
 
 
-def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int]]:
-    """Return (file, 1-based row, runtime length) of each sequence of a pack, from the artifact's plan."""
+def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int, int, int]]:
+    """Return (file, 1-based row, first token of it, runtime length) of each sequence of a pack, from the plan."""
     record = artifact.manifest.split(split)
     entries = entries_of_packs(artifact, split, [index]).get(index, ())
     inputs = dict(enumerate(record.inputs if record else ()))  # an index of -1 is none
@@ -131,4 +133,4 @@ def _origins(artifact: Artifact, split: str, index: int) -> list[tuple[str, int,
             f"{plan_path(artifact, split)} names inputs that the manifest does not have: it was changed after the "
             "build. Build the artifact again."
         )
-    return [(inputs[entry.file_index].path, entry.row, entry.runtime_length) for entry in entries]
+    return [(inputs[item.file_index].path, item.row, item.first_token, item.runtime_length) for item in entries]

@@ -18,6 +18,8 @@ from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
 
 PLAN_COLUMNS = ("pack", "position", "file_index", "row", "runtime_length", "is_truncated")
+#: Column of the plans of recipes that split rows.
+FIRST_TOKEN = "first_token"
 #: Packs that one filter names; a longer one costs more than it saves.
 _PACKS_PER_FILTER = 4096
 
@@ -31,7 +33,8 @@ class PlanEntry:
     file_index: int  #: position of its file in the split's list of inputs
     row: int  #: of that file, from 1
     runtime_length: int  #: without alignment padding
-    is_truncated: bool  #: it was cut
+    is_truncated: bool  #: it was cut, and lost tokens
+    first_token: int = 0  #: where it begins in a row that was split into several, stored; 0 where none was
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,19 @@ class DroppedRow:
 def plan_path(artifact: Artifact, split: str) -> Path:
     """Return where the plan of a split is."""
     return artifact.folder / PLAN_FOLDER / f"{split}.parquet"
+
+
+def has_pieces(artifact: Artifact, split: str) -> bool:
+    """Say whether a split's plan tells where sequences begin in their rows; it must be there.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    path = plan_path(artifact, split)
+    try:
+        return FIRST_TOKEN in pq.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
 
 
 def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> dict[int, tuple[PlanEntry, ...]]:
@@ -67,12 +83,13 @@ def entries_of_packs(artifact: Artifact, split: str, packs: Iterable[int]) -> di
 
 
 def entries_of_row(artifact: Artifact, split: str, file_indices: Sequence[int], row: int) -> tuple[PlanEntry, ...]:
-    """Return the sequences that a source row became: none, one, or as many as the mixture repeats.
+    """Return the sequences that a source row became: none, one, its pieces in order, or as many as a mixture repeats.
 
     Raises:
         ArtifactError: the plan cannot be read.
     """
-    return tuple(_read(artifact, split, [("row", "=", row), ("file_index", "in", list(file_indices))]))
+    entries = _read(artifact, split, [("row", "=", row), ("file_index", "in", list(file_indices))])
+    return tuple(sorted(entries, key=lambda entry: entry.first_token))
 
 
 def iter_plan_column(artifact: Artifact, split: str, name: str) -> Iterator[IntArray]:
@@ -144,7 +161,8 @@ def _read(artifact: Artifact, split: str, filters: list[tuple[str, str, Any]]) -
     if not path.is_file():
         return []
     try:
-        table = pq.read_table(path, filters=filters, columns=list(PLAN_COLUMNS))
+        columns = [*PLAN_COLUMNS, *([FIRST_TOKEN] if has_pieces(artifact, split) else [])]
+        table = pq.read_table(path, filters=filters, columns=columns)
         for field, column in zip(table.schema, table.columns, strict=True):
             if column.null_count or not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
                 raise _not_whole(path, field.name)

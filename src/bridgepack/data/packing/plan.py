@@ -1,4 +1,4 @@
-"""Lengths -> PackPlan, by best fit, first fit, even cost, or as Megatron-Bridge shuffles. Pure, no I/O."""
+"""Lengths -> PackPlan: best fit, first fit, even cost, in the order of rows, and as Megatron-Bridge packs. No I/O."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from bridgepack.data.packing.order import seeded_labels, seeded_order
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
 
-ALGORITHMS = ("best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle")
+ALGORITHMS = ("best_fit_decreasing", "equal_cost", "first_fit_decreasing", "first_fit_shuffle", "sequential")
 _NO_CAP = 2**31
 
 
@@ -27,9 +27,9 @@ def plan_packs(
     Args:
         runtime_lengths: shape [num_sequences], physical: alignment padding included.
         packed_sequence_size: runtime tokens a pack can hold.
-        algorithm: one of `ALGORITHMS`. All but `first_fit_shuffle` choose at random, by the seed, among sequences of
-            equal length and give the packs a random order. `first_fit_shuffle` gives the rows of megatron-bridge 0.6.2
-            for the same seed (data/packing/algorithms.py).
+        algorithm: one of `ALGORITHMS`. `sequential` keeps the order and has no use for the seed. `first_fit_shuffle`
+            gives the rows of megatron-bridge 0.6.2 for the same seed (data/packing/algorithms.py). The others choose
+            at random, by the seed, among sequences of equal length and give the packs a random order.
         max_sequences_per_pack: most sequences in one pack.
         seed: of all random choices.
     """
@@ -39,6 +39,8 @@ def plan_packs(
     if algorithm == "best_fit_decreasing":
         order, offsets = best_fit_decreasing(runtime_lengths, packed_sequence_size, cap, seed)
         return PackPlan(sequence_order=order, pack_offsets=offsets, packed_sequence_size=packed_sequence_size)
+    if algorithm == "sequential":
+        return _next_fit(runtime_lengths, packed_sequence_size, cap)
     if algorithm == "first_fit_shuffle":
         order, bins = _first_fit_shuffle(runtime_lengths, packed_sequence_size, cap, seed)
     else:
@@ -50,6 +52,21 @@ def plan_packs(
             bins = _first_fit(runtime_lengths[order], packed_sequence_size, cap)
         bins = seeded_labels(int(bins.max(initial=-1)) + 1, seed)[bins]
     return _plan(order, bins, packed_sequence_size)
+
+
+def _next_fit(lengths: IntArray, size: int, cap: int) -> PackPlan:
+    """Return packs of neighbours: [5 3 4 9] of size 10 -> [5 3], [4], [9]."""
+    ends = np.cumsum(lengths)
+    offsets = [0]
+    while offsets[-1] < len(lengths):
+        first = offsets[-1]
+        limit = size + int(ends[first] - lengths[first])
+        offsets.append(min(int(np.searchsorted(ends, limit, side="right")), first + cap))
+    return PackPlan(
+        sequence_order=np.arange(len(lengths)),
+        pack_offsets=np.array(offsets, dtype=np.int64),
+        packed_sequence_size=size,
+    )
 
 
 def _plan(order: IntArray, bins: IntArray, packed_sequence_size: int) -> PackPlan:

@@ -305,6 +305,7 @@ def _materialised(source: DataSource, field: str, target: Path) -> InputFile:
     from datasets import disable_progress_bars, load_dataset
     from datasets.exceptions import DatasetsError
 
+    assert source.dataset is not None
     split = source.split or DEFAULT_SPLIT
     if not sys.stderr.isatty():
         disable_progress_bars()

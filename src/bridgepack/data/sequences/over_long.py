@@ -26,11 +26,19 @@ class Judgement(NamedTuple):
     needs_cut: npt.NDArray[np.bool_]  #: shape [num_sequences], bool
 
 
+class Piece(NamedTuple):
+    """What stays of an over-long sequence, or one part of it."""
+
+    input_ids: TokenArray  #: shape [stored_length], int32, stored
+    loss_mask: MaskArray  #: shape [stored_length], int8, token-aligned; that of the first token counts for nothing
+    first_token: int = 0  #: where it begins in the sequence that was split, stored; 0 where it was cut otherwise
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverLongPolicy:
     """The part of a recipe that acts on whole sequences."""
 
-    action: str  #: `drop`, `truncate` or `error`
+    action: str  #: `drop`, `truncate`, `split` or `error`
     max_runtime_length: int  #: longest sequence, in runtime tokens
     eos_token_id: int  #: of the tokenizer
     pairs: PromptCompletionPreprocessing | None  #: how a prompt with its completion is cut; None for other rows
@@ -57,12 +65,22 @@ class OverLongPolicy:
             pairs=pairs,
         )
 
+    @property
+    def splits(self) -> bool:
+        """Whether an over-long sequence becomes several."""
+        return self.action == "split"
+
+    def num_pieces(self, stored_lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return in how many pieces sequences of these lengths are split: 6 stored tokens and a length of 2 -> 3."""
+        return -(-(stored_lengths - 1) // self.max_runtime_length)
+
     def judge(self, stored_lengths: npt.NDArray[Any], num_learned: npt.NDArray[Any]) -> Judgement:
         """Return what becomes of sequences, from their lengths and the labels that are trained at run time."""
         is_over_long = stored_lengths - 1 > self.max_runtime_length
         codes = np.where(num_learned == 0, _NO_TRAINED_TOKEN, 0).astype(np.int8)
-        codes[is_over_long] = 0 if self.action == "truncate" else _OVER_LONG
-        return Judgement(codes, is_over_long & (self.action == "truncate"))
+        if not self.splits:
+            codes[is_over_long] = 0 if self.action == "truncate" else _OVER_LONG
+        return Judgement(codes, is_over_long & (codes == 0))
 
     def detail(self, code: int, stored_length: int) -> str:
         """Return what the ledger says of a dropped sequence."""
@@ -70,20 +88,34 @@ class OverLongPolicy:
             return f"{stored_length - 1} runtime tokens; at most {self.max_runtime_length}"
         return f"none of its {stored_length - 1} runtime tokens is trained"
 
-    def cut(
-        self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int
-    ) -> tuple[TokenArray, MaskArray] | RowError:
-        """Return ids and mask of an over-long sequence, cut, or why nothing of it can be trained on."""
+    def cut(self, input_ids: TokenArray, loss_mask: MaskArray, num_context: int) -> list[Piece] | RowError:
+        """Return what an over-long sequence becomes, one piece unless it is split, or why none can be trained on."""
+        if self.splits:
+            return [piece for piece in self.pieces(input_ids, loss_mask) if self._is_learned(piece)]
         kept = self.kept_parts(len(input_ids), num_context)
-        ids = np.concatenate([input_ids[part] for part in kept])
-        mask = np.concatenate([loss_mask[part] for part in kept])
-        if len(ids) < 2:
-            return RowError(DropReason.TOO_SHORT, f"{len(ids)} tokens; next-token loss needs at least 2")
-        if np.any((mask[1:] != 0) & (ids[:-1] != self.eos_token_id)):
-            return ids, mask
-        before = len(input_ids if self.pairs is None else ids) - 1
-        detail = f"{before} runtime tokens; none of those kept, {len(ids) - 1}, is trained"
+        ids, mask = (np.concatenate([values[part] for part in kept]) for values in (input_ids, loss_mask))
+        piece = Piece(ids, mask)
+        num_left = len(piece.input_ids)
+        if num_left < 2:
+            return RowError(DropReason.TOO_SHORT, f"{num_left} tokens; next-token loss needs at least 2")
+        if self._is_learned(piece):
+            return [piece]
+        before = len(input_ids if self.pairs is None else piece.input_ids) - 1
+        detail = f"{before} runtime tokens; none of those kept, {num_left - 1}, is trained"
         return RowError(DropReason.TRUNCATED_NO_TRAINED_TOKEN, detail)
+
+    def pieces(self, input_ids: TokenArray, loss_mask: MaskArray) -> list[Piece]:
+        """Return a sequence in pieces as long as they may be; each begins with the last token of the one before.
+
+        So each label lies in one piece, behind the token that it follows: 5 tokens and a length of 2 -> 0 1 2, 2 3 4.
+        """
+        step = self.max_runtime_length
+        places = [(first, slice(first, first + step + 1)) for first in range(0, len(input_ids) - 1, step)]
+        return [Piece(input_ids[place], loss_mask[place], first) for first, place in places]
+
+    def _is_learned(self, piece: Piece) -> bool:
+        """Say whether a label is trained at run time."""
+        return bool(np.any((piece.loss_mask[1:] != 0) & (piece.input_ids[:-1] != self.eos_token_id)))
 
     def kept_parts(self, stored_length: int, num_context: int) -> list[slice]:
         """Return the parts of an over-long sequence that stay: a prompt is cut first, then its completion.

@@ -1,20 +1,23 @@
 """A range's whole sequences in the light of the recipe's sizes and splits: what is kept, cut, set aside and dropped."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.packing.order import seeded_hash
-from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy
+from bridgepack.data.sequences.over_long import REASONS, OverLongPolicy, Piece
 from bridgepack.data.store.token_file import Int32Array, TokenIndex, read_token_index, token_arrays, write_token_file
 from bridgepack.errors import DataError, RowError
-from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind, MaskArray, TokenArray
+from bridgepack.records import VALIDATION, Drop, DropReason, LostContent, LostKind
 from bridgepack.records.token_batches import RowDrop, RowLoss, TokenBatch
 
 #: Drops of each reason, and losses of each kind, that the manifest shows.
@@ -22,7 +25,8 @@ _EXAMPLES_PER_REASON = 5
 #: Bits of a row's number in what is hashed; those above are its file's.
 FILE_BITS = 44
 _OVER_LONG_ADVICE = (
-    "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop or truncate."
+    "Raise packing.max_sequence_length and packed_sequence_size, or set preprocessing.over_long to drop, truncate or "
+    "split."
 )
 _LOSS_ADVICE = "Or set preprocessing.on_lost_content to keep or drop."
 _BAD_ROW_ADVICE = "Correct the row, or set data.on_bad_row to drop."
@@ -37,6 +41,7 @@ class FinishSettings:
     validation_fraction: float  #: of the rows (0-1), set aside for validation; 0 where the split is not parted
     seed: int  #: of the build
     stops_at_bad_rows: bool  #: a row that gives no sequence stops the build
+    hashes_rows: bool  #: so that duplicates can be found
     stops_at_losses: bool  #: a row of which the chat template loses something stops the build
     folder: Path  #: of the build, for sequences that were cut and for parts of the ledger
 
@@ -64,6 +69,11 @@ class RangePart:
     indices: Int32Array  #: int32, position in its file
     stored_lengths: Int32Array  #: int32, stored
     row_offsets: Int32Array  #: int32, 0-based row within the range
+    #: int32, where a sequence begins in its row, stored; None where the recipe splits none
+    first_tokens: Int32Array | None
+    hashes: npt.NDArray[np.uint64] | None  #: shape [num_sequences, 2], uint64, of its row; None where none is asked for
+    num_split: int  #: rows that were split
+    num_untrained_pieces: int  #: of these rows, left out
     num_rows: int  #: rows read, drops included
     num_trained: Int32Array  #: int32, ones of the label-aligned masks
     drops: Mapping[str, int]  #: reason -> drops, in the order in which the reasons first occur
@@ -88,8 +98,15 @@ class RangeResult:
     num_bytes: int = 0  #: its share of the input file's size; 0 where that is not known
 
 
-def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
+def finish_range(
+    settings: FinishSettings, place: RangePlace, duplicates: Mapping[int, str] = MappingProxyType({})
+) -> RangeResult:
     """Return what becomes of the rows of a range whose tokens are in the store.
+
+    Args:
+        settings: of the split.
+        place: of the range.
+        duplicates: 0-based row within the range that is dropped as a duplicate -> detail for the ledger.
 
     Raises:
         DataError: for a bad row, when the recipe says `on_bad_row: error`, an over-long one with `over_long: error`, or
@@ -98,45 +115,122 @@ def finish_range(settings: FinishSettings, place: RangePlace) -> RangeResult:
     """
     index = read_token_index(place.token_file)
     judgement = settings.policy.judge(index.stored_lengths, index.num_learned)
-    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut))
+    is_first = np.isin(index.row_offsets, list(duplicates), invert=True)
+    is_whole = (judgement.codes == 0) & ~judgement.needs_cut & is_first
+    cut, drops = _cut(settings.policy, place.token_file, index, np.flatnonzero(judgement.needs_cut & is_first))
     drops += _stored_drops(settings.policy, index, judgement.codes)
+    drops += [RowDrop(row, DropReason.DUPLICATE, detail) for row, detail in duplicates.items()]
     drops.sort(key=lambda drop: drop.row_offset)
     _refuse_bad_rows(settings, place, drops)
-    is_cut = np.zeros(len(index.stored_lengths), dtype=np.bool_)
-    is_cut[list(cut)] = True
-    is_kept = (judgement.codes == 0) & (is_cut == judgement.needs_cut)
-    indices = np.arange(len(is_cut), dtype=np.int32)
-    cut_file = None
-    if cut:
-        cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut"
-        shorter = _written_cut(cut_file, list(cut.values()), settings.policy.eos_token_id)
-        indices[is_cut] = np.arange(len(cut))
-        index.stored_lengths[is_cut], index.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
-    is_aside = _is_set_aside(settings, place, index.row_offsets)
-    drop_is_aside = _is_set_aside(settings, place, np.array([drop.row_offset for drop in drops], dtype=np.int64))
-    losses = _stored_losses(index, is_kept)
-    loss_is_aside = _is_set_aside(settings, place, np.array([loss.row_offset for loss in losses], dtype=np.int64))
-    parts = {}
-    for name in settings.splits:
-        chosen = is_kept & (is_aside == (name != settings.split))
-        dropped = [drops[at] for at in np.flatnonzero(drop_is_aside == (name != settings.split)).tolist()]
-        lost = [losses[at] for at in np.flatnonzero(loss_is_aside == (name != settings.split)).tolist()]
-        parts[name] = RangePart(
-            is_cut=is_cut[chosen],
-            indices=indices[chosen],
-            stored_lengths=index.stored_lengths[chosen],
-            row_offsets=index.row_offsets[chosen],
-            num_rows=int(chosen.sum()) + len(dropped),
-            num_trained=index.num_trained[chosen],
-            drops=dict(Counter(drop.reason for drop in dropped)),
-            examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
-            ledger=_written_ledger(settings, place, name, dropped, "reason"),
-            losses=dict(Counter(loss.kind for loss in lost)),
-            loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
-            loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
-        )
+    cut_file = settings.folder / f"{settings.split}-{place.file_index:06d}-{place.first_row}.cut" if cut else None
+    kept = _kept(settings.policy, index, is_whole, cut, cut_file)
+    if settings.hashes_rows:
+        kept = kept._replace(hashes=_hashes(settings.policy, place.token_file, kept.sources, cut))
+    losses = _stored_losses(index, kept.row_offsets)
+    parts = {name: _part(settings, place, name, kept, drops, losses) for name in settings.splits}
     return RangeResult(
         place=place, parts=parts, cut_file=cut_file, num_rows=index.num_rows, num_blank_lines=index.num_blank_lines
+    )
+
+
+class _Kept(NamedTuple):
+    """The sequences of a range that stay, in row order; arrays have shape [num_sequences], as in `RangePart`."""
+
+    sources: Int32Array  #: int32, position in the token file of what they were made of
+    is_cut: npt.NDArray[np.bool_]
+    indices: Int32Array
+    stored_lengths: Int32Array
+    row_offsets: Int32Array
+    num_trained: Int32Array
+    first_tokens: Int32Array
+    num_pieces: Int32Array  #: int32, pieces of its row, those left out among them; 0 where it was not split
+    hashes: npt.NDArray[np.uint64] | None = None
+
+
+def _kept(
+    policy: OverLongPolicy,
+    index: TokenIndex,
+    is_whole: npt.NDArray[np.bool_],
+    cut: Mapping[int, Sequence[Piece]],
+    cut_file: Path | None,
+) -> _Kept:
+    """Return what stays of a token file: what is whole, and what was cut, which goes to a file of its own."""
+    counts = is_whole.astype(np.int64)
+    for position, pieces in cut.items():
+        counts[position] = len(pieces)
+    sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    is_cut = ~is_whole[sources]
+    whole = index.stored_lengths[sources]
+    kept = _Kept(
+        sources=sources,
+        is_cut=is_cut,
+        indices=sources.copy(),
+        stored_lengths=whole.copy(),
+        row_offsets=index.row_offsets[sources],
+        num_trained=index.num_trained[sources],
+        first_tokens=np.zeros_like(sources),
+        num_pieces=np.where(is_cut & policy.splits, policy.num_pieces(whole), 0),
+    )
+    if cut_file is not None:
+        pieces = [piece for members in cut.values() for piece in members]
+        shorter = _written_cut(cut_file, pieces, policy.eos_token_id)
+        kept.indices[is_cut] = np.arange(len(pieces))
+        kept.stored_lengths[is_cut], kept.num_trained[is_cut] = shorter.stored_lengths, shorter.num_trained
+        kept.first_tokens[is_cut] = [piece.first_token for piece in pieces]
+    return kept
+
+
+def _hashes(
+    policy: OverLongPolicy, token_file: Path, sources: Int32Array, cut: Mapping[int, Sequence[Piece]]
+) -> npt.NDArray[np.uint64]:
+    """Return 128 bits for each sequence, of ids and label mask; the whole row's where it was split."""
+    rows, counts = np.unique(sources, return_counts=True)
+    arrays, digests = token_arrays(token_file), bytearray()
+    for row in rows.tolist():
+        ids, mask = cut[row][0][:2] if row in cut and not policy.splits else arrays.sequence(row)
+        digest = hashlib.blake2b(np.ascontiguousarray(ids), digest_size=16)
+        digest.update(np.ascontiguousarray(mask[1:]))
+        digests += digest.digest()
+    return np.repeat(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2), counts, axis=0)
+
+
+def _part(
+    settings: FinishSettings,
+    place: RangePlace,
+    name: str,
+    kept: _Kept,
+    drops: Sequence[RowDrop],
+    losses: Sequence[RowLoss],
+) -> RangePart:
+    """Return what goes to the split `name`."""
+
+    def is_of_part(row_offsets: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        offsets = np.asarray(row_offsets, dtype=np.int64)
+        is_aside = _is_set_aside(settings, place, offsets)
+        return ~is_aside if name == settings.split else is_aside
+
+    chosen = is_of_part(kept.row_offsets)
+    dropped = list(compress(drops, is_of_part([drop.row_offset for drop in drops])))
+    lost = list(compress(losses, is_of_part([loss.row_offset for loss in losses])))
+    is_piece = chosen & (kept.num_pieces > 0)
+    split_rows, firsts = np.unique(kept.row_offsets[is_piece], return_index=True)
+    return RangePart(
+        is_cut=kept.is_cut[chosen],
+        indices=kept.indices[chosen],
+        stored_lengths=kept.stored_lengths[chosen],
+        row_offsets=kept.row_offsets[chosen],
+        first_tokens=kept.first_tokens[chosen] if settings.policy.splits else None,
+        hashes=None if kept.hashes is None else kept.hashes[chosen],
+        num_split=len(split_rows),
+        num_untrained_pieces=int(kept.num_pieces[is_piece][firsts].sum()) - int(is_piece.sum()),
+        num_rows=int((chosen & ~is_piece).sum()) + len(split_rows) + len(dropped),
+        num_trained=kept.num_trained[chosen],
+        drops=dict(Counter(drop.reason for drop in dropped)),
+        examples=first_of_each((_as_drop(place, drop) for drop in dropped), "reason"),
+        ledger=_written_ledger(settings, place, name, dropped, "reason"),
+        losses=dict(Counter(loss.kind for loss in lost)),
+        loss_examples=first_of_each((_as_lost(place, loss) for loss in lost), "kind"),
+        loss_ledger=_written_ledger(settings, place, name, lost, "kind"),
     )
 
 
@@ -164,8 +258,8 @@ def _is_set_aside(settings: FinishSettings, place: RangePlace, row_offsets: npt.
 
 def _cut(
     policy: OverLongPolicy, token_file: Path, index: TokenIndex, positions: npt.NDArray[np.intp]
-) -> tuple[dict[int, tuple[TokenArray, MaskArray]], list[RowDrop]]:
-    """Return position -> ids and mask of sequences after cutting, and those of which nothing can be trained on."""
+) -> tuple[dict[int, list[Piece]], list[RowDrop]]:
+    """Return position -> what sequences became by cutting, and those of which nothing can be trained on."""
     cut, drops, arrays = {}, [], token_arrays(token_file)
     for position in positions.tolist():
         result = policy.cut(*arrays.sequence(position), int(index.num_context[position]))
@@ -176,9 +270,9 @@ def _cut(
     return cut, drops
 
 
-def _written_cut(path: Path, sequences: Sequence[tuple[TokenArray, MaskArray]], eos_token_id: int) -> TokenIndex:
-    ids, masks = zip(*sequences, strict=True)
-    nowhere = np.full(len(sequences), -1)
+def _written_cut(path: Path, pieces: Sequence[Piece], eos_token_id: int) -> TokenIndex:
+    ids, masks = [piece.input_ids for piece in pieces], [piece.loss_mask for piece in pieces]
+    nowhere = np.full(len(pieces), -1)
     batch = TokenBatch(
         input_ids=np.concatenate(ids),
         loss_mask=np.concatenate(masks),
@@ -205,9 +299,9 @@ def _stored_drops(policy: OverLongPolicy, index: TokenIndex, codes: npt.NDArray[
     return drops
 
 
-def _stored_losses(index: TokenIndex, is_kept: npt.NDArray[np.bool_]) -> list[RowLoss]:
+def _stored_losses(index: TokenIndex, row_offsets: Int32Array) -> list[RowLoss]:
     """Return the losses of a token file's rows that stay."""
-    is_of_kept = np.isin(index.loss_rows, index.row_offsets[is_kept])
+    is_of_kept = np.isin(index.loss_rows, row_offsets)
     pairs = zip(index.loss_rows[is_of_kept].tolist(), index.loss_kinds[is_of_kept].tolist(), strict=True)
     return [RowLoss(row, *index.kinds[kind]) for row, kind in pairs]
 
@@ -224,7 +318,7 @@ def _refuse_bad_rows(settings: FinishSettings, place: RangePlace, drops: Sequenc
     if settings.stops_at_losses:
         advices[DropReason.LOST_CONTENT] = _LOSS_ADVICE
     for drop in drops:
-        if drop.reason in advices or settings.stops_at_bad_rows:
+        if drop.reason in advices or (settings.stops_at_bad_rows and drop.reason != DropReason.DUPLICATE):
             where = f"{place.label} row {place.first_row + drop.row_offset}"
             advice = advices.get(drop.reason, _BAD_ROW_ADVICE)
             raise DataError(f"{where}: {drop.reason}: {drop.detail}. {advice}")

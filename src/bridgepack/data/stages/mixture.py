@@ -229,7 +229,7 @@ def _taken(split: TokenizedSplit, counts: IntArray) -> TokenizedSplit:
         store_indices=split.store_indices[taken],
         row_offsets=split.row_offsets[taken],
         stored_lengths=split.stored_lengths[taken],
-        is_truncated=split.is_truncated[taken],
+        is_cut=split.is_cut[taken],
         trained=split.trained[taken],
         num_repeated=len(taken) - int((counts > 0).sum()),
         drops=dict(sorted(drops.items(), key=lambda item: -item[1])),

@@ -1,7 +1,7 @@
 """One split from its ranges: plan, shards, provenance and statistics."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bridgepack.data.artifact.plan import FIRST_TOKEN
 from bridgepack.data.files import replaced_when_whole
 from bridgepack.data.shards.arrow_numbers import arrow_array
 from bridgepack.data.shards.assembly import ShardPlan
@@ -19,7 +20,16 @@ from bridgepack.data.stages.finish import RangeResult, first_of_each
 from bridgepack.data.store.token_file import Int32Array
 from bridgepack.errors import DataError
 from bridgepack.geometry import IntArray, aligned_runtime_lengths
-from bridgepack.records import VALIDATION, Drop, InputRecord, LostContent, PackPlan, SourceRecord, SplitStatistics
+from bridgepack.records import (
+    VALIDATION,
+    Drop,
+    DropReason,
+    InputRecord,
+    LostContent,
+    PackPlan,
+    SourceRecord,
+    SplitStatistics,
+)
 
 #: Stored tokens of a shard. The host keeps every shard open in every loader process, so there are never many.
 _SHARD_TOKENS = 1 << 25
@@ -42,7 +52,10 @@ class TokenizedSplit:
     store_indices: Int32Array  #: int32, position inside that file
     row_offsets: Int32Array  #: int32, row of the input, counted from the file's first row
     stored_lengths: Int32Array  #: int32, stored tokens, before alignment
-    is_truncated: npt.NDArray[np.bool_]
+    is_cut: npt.NDArray[np.bool_]  #: truncated, or a piece of a row that was split
+    first_tokens: Int32Array | None  #: int32, where it begins in its row, stored; None where the recipe splits none
+    num_split: int  #: rows that were split
+    num_untrained_pieces: int  #: of these rows, left out
     trained: Int32Array  #: int32, trained labels
     num_rows_in: int
     num_rows_of_files: IntArray  #: shape [num_inputs], int64: its rows of each input
@@ -61,6 +74,16 @@ class TokenizedSplit:
         """Number of sequences."""
         return len(self.stored_lengths)
 
+    @property
+    def is_truncated(self) -> npt.NDArray[np.bool_]:
+        """Which sequences were cut and lost tokens; shape [num_sequences], bool."""
+        return self.is_cut if self.first_tokens is None else np.zeros_like(self.is_cut)
+
+    @property
+    def num_pieces(self) -> int:
+        """Sequences that rows which were split became."""
+        return 0 if self.first_tokens is None else int(self.is_cut.sum())
+
     def runtime_lengths(self, multiple: int) -> IntArray:
         """Return runtime lengths, padded to a multiple; shape [num_sequences], int64."""
         return aligned_runtime_lengths(self.stored_lengths.astype(np.int64) - 1, multiple)
@@ -73,25 +96,20 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         DataError: when it has no sequence, saying what became of its rows.
     """
     parts = [result.parts[name] for result in results]
-    rows_per_file: Counter[int] = Counter()
-    drops: Counter[str] = Counter()
-    losses: Counter[str] = Counter()
     token_files: list[Path] = []
     places: list[tuple[int, int]] = []
     store_files = []
     for result, part in zip(results, parts, strict=True):
-        rows_per_file[result.place.file_index] += result.num_rows
-        drops.update(part.drops)
-        losses.update(part.losses)
         store_files.append(np.where(part.is_cut, len(token_files) + 1, len(token_files)).astype(np.int32))
         found = [path for path in (result.place.token_file, result.cut_file) if path is not None]
         token_files += found
         places += [(result.place.file_index, result.place.first_row)] * len(found)
+    first_tokens = [part.first_tokens for part in parts if part.first_tokens is not None]
     is_aside = name == VALIDATION and any(len(result.parts) > 1 for result in results)
     files_of_parts = [result.place.file_index for result in results]
     split = TokenizedSplit(
         name=name,
-        inputs=tuple(replace(record, num_rows=rows_per_file[index]) for index, record in enumerate(inputs)),
+        inputs=_counted_inputs(name, inputs, results),
         token_files=tuple(token_files),
         file_indices=np.array([file for file, _ in places], dtype=np.int64),
         first_rows=np.array([row for _, row in places], dtype=np.int64),
@@ -99,22 +117,41 @@ def gather_split(name: str, inputs: Sequence[InputRecord], results: Sequence[Ran
         store_indices=_joined([part.indices for part in parts], np.int32),
         row_offsets=_joined([part.row_offsets for part in parts], np.int32),
         stored_lengths=_joined([part.stored_lengths for part in parts], np.int32),
-        is_truncated=_joined([part.is_cut for part in parts], np.bool_),
+        is_cut=_joined([part.is_cut for part in parts], np.bool_),
+        first_tokens=_joined(first_tokens, np.int32) if first_tokens else None,
+        num_split=sum(part.num_split for part in parts),
+        num_untrained_pieces=sum(part.num_untrained_pieces for part in parts),
         trained=_joined([part.num_trained for part in parts], np.int32),
         num_rows_in=sum(part.num_rows for part in parts),
         num_rows_of_files=np.bincount(files_of_parts, [part.num_rows for part in parts], len(inputs)).astype(np.int64),
         num_blank_lines=0 if is_aside else sum(result.num_blank_lines for result in results),
-        drops=dict(drops.most_common()),
+        drops=_summed(part.drops for part in parts),
         drop_examples=first_of_each((drop for part in parts for drop in part.examples), "reason"),
         ledgers=tuple(part.ledger for part in parts if part.ledger is not None),
-        losses=dict(losses.most_common()),
+        losses=_summed(part.losses for part in parts),
         loss_examples=first_of_each((loss for part in parts for loss in part.loss_examples), "kind"),
         loss_ledgers=tuple(part.loss_ledger for part in parts if part.loss_ledger is not None),
     )
-    assert split.num_rows_in == split.num_sequences + drops.total(), "the ledger must balance"
+    num_packed = split.num_sequences - split.num_pieces + split.num_split
+    assert split.num_rows_in == num_packed + sum(split.drops.values()), "the ledger must balance"
     if not split.num_sequences:
         raise DataError(_why_empty(split))
     return split
+
+
+def _counted_inputs(
+    split: str, inputs: Sequence[InputRecord], results: Sequence[RangeResult]
+) -> tuple[InputRecord, ...]:
+    """Return the inputs with how many rows each has, and how many of those are duplicates in the split."""
+    num_rows: Counter[int] = Counter()
+    num_duplicates: Counter[int] = Counter()
+    for result in results:
+        num_rows[result.place.file_index] += result.num_rows
+        num_duplicates[result.place.file_index] += result.parts[split].drops.get(DropReason.DUPLICATE, 0)
+    return tuple(
+        replace(record, num_rows=num_rows[index], num_duplicates=num_duplicates[index])
+        for index, record in enumerate(inputs)
+    )
 
 
 def shard_plans(
@@ -168,6 +205,8 @@ def _provenance(split: TokenizedSplit, plan: PackPlan, first: int, stop: int) ->
         "runtime_length": split.stored_lengths[order] - np.int32(1),
         "is_truncated": split.is_truncated[order],
     }
+    if split.first_tokens is not None:
+        columns[FIRST_TOKEN] = split.first_tokens[order]
     return pa.table({name: arrow_array(values) for name, values in columns.items()})
 
 
@@ -191,6 +230,9 @@ def split_statistics(split: TokenizedSplit, plan: PackPlan, multiple: int) -> Sp
         min_pack_tokens=int(pack_tokens.min()),
         length_histogram=_histogram(logical),
         num_repeated=split.num_repeated,
+        num_split=split.num_split,
+        num_pieces=split.num_pieces,
+        num_untrained_pieces=split.num_untrained_pieces,
     )
 
 
@@ -201,6 +243,14 @@ def _histogram(lengths: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
         bounds.append(2 * bounds[-1])
     counts = np.bincount(np.searchsorted(bounds, lengths), minlength=len(bounds))
     return tuple((bound, int(count)) for bound, count in zip(bounds, counts, strict=True))
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of counts, the largest first."""
+    total: Counter[str] = Counter()
+    for found in counts:
+        total.update(found)
+    return dict(total.most_common())
 
 
 def _joined(parts: Sequence[Any], dtype: Any) -> Any:

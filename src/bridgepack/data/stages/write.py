@@ -22,6 +22,7 @@ from bridgepack.data.files import make_folders, replaced_when_whole
 from bridgepack.data.packing.plan import plan_packs
 from bridgepack.data.sequences.over_long import OverLongPolicy
 from bridgepack.data.shards.assembly import ShardPlan
+from bridgepack.data.stages.duplicates import without_duplicates
 from bridgepack.data.stages.finish import FinishSettings, RangeResult
 from bridgepack.data.stages.mixture import mixed
 from bridgepack.data.stages.shard_tasks import WriteTask, WrittenShard, write_planned_shard
@@ -67,6 +68,7 @@ class ArtifactSpec:
             validation_fraction=recipe.data.validation_fraction if source == TRAIN else 0.0,
             seed=recipe.packing.seed,
             stops_at_bad_rows=recipe.data.on_bad_row == "error",
+            hashes_rows=recipe.data.deduplicate == "exact",
             stops_at_losses=getattr(recipe.preprocessing, "on_lost_content", "keep") == "error",
             folder=folder / staging.WORK,
         )
@@ -91,10 +93,13 @@ class ArtifactWriter:
         """
         artifact, resolved = self.folder / staging.ARTIFACT, self.spec.resolved
         size = resolved.recipe.packing.packed_sequence_size
+        settings = {source: self.spec.finish_settings(source, self.folder) for source in results}
+        if resolved.recipe.data.deduplicate == "exact":
+            results = without_duplicates(results, settings, self.runner)
         splits = [
             self._mixed(gather_split(name, self.spec.inputs[source], ranges), source)
             for source, ranges in results.items()
-            for name in self.spec.finish_settings(source, self.folder).splits
+            for name in settings[source].splits
         ]
         make_folders(artifact / PLAN_FOLDER)
         records = [self._write_split(split) for split in splits]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.plan import iter_plan_column, plan_path
+from bridgepack.data.artifact.plan import FIRST_TOKEN, has_pieces, iter_plan_column, plan_path
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError
 from bridgepack.geometry import IntArray
@@ -17,6 +17,8 @@ from bridgepack.records import RowBatch
 
 _COLUMNS = ("pack", "position", "file_index", "row", "runtime_length")
 _HASH_BYTES = 8
+#: Spreads the places of pieces over 64 bits.
+_ODD = 0x1E3779B97F4A7C15
 HashArray = npt.NDArray[np.uint64]
 
 
@@ -31,15 +33,16 @@ class SequenceTable:
     lengths: npt.NDArray[np.int32]  #: int32, runtime, without alignment padding
     token_hashes: HashArray  #: uint64, of the ids without alignment padding
     content_hashes: HashArray  #: uint64, of ids and loss mask
+    first_tokens: IntArray | None = None  #: int64, where it begins in its row, stored; None where no row was split
 
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.packs)
 
     def keys(self, file_ids: npt.NDArray[np.int32]) -> IntArray:
-        """Return a number for each source row; `file_ids` says which files of two artifacts are the same."""
+        """Return a number for each source row, or piece of one; `file_ids` says which files of two are the same."""
         keys: IntArray = (file_ids[self.files].astype(np.int64) << 44) + self.rows
-        return keys
+        return keys if self.first_tokens is None else keys ^ (self.first_tokens * _ODD)
 
 
 def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> SequenceTable:
@@ -71,6 +74,7 @@ def read_sequence_table(artifact: Artifact, split: str, progress: Progress) -> S
         positions=plan["position"].astype(np.int32),
         files=plan["file_index"].astype(np.int32),
         rows=plan["row"].astype(np.int64),
+        first_tokens=_plan_column(artifact, split, FIRST_TOKEN) if has_pieces(artifact, split) else None,
         lengths=plan["runtime_length"].astype(np.int32),
         token_hashes=tokens,
         content_hashes=contents,

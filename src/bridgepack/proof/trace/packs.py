@@ -93,6 +93,7 @@ class PackTracer:
                     runtime_length=entry.runtime_length if entry else max(stop - start - 1, 0),
                     num_trained_tokens=trained_of(row, start, stop, self._eos_token_id),
                     is_truncated=entry is not None and entry.is_truncated,
+                    first_token=entry.first_token if entry else 0,
                 )
             )
         return tuple(found)

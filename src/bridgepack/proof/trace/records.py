@@ -18,6 +18,7 @@ class TracedSequence:
     runtime_length: int  #: tokens that the model sees, alignment padding not counted
     num_trained_tokens: int  #: tokens that the host trains
     is_truncated: bool
+    first_token: int  #: where it begins in a row that was split into several, stored; 0 where none was
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +143,7 @@ class SourceTrace:
     artifact: str
     file: str  #: as the manifest has it
     row: int  #: of that file, from 1
-    placements: tuple[Placement, ...]  #: where it lies; a file that a recipe names twice gives two
+    placements: tuple[Placement, ...]  #: where it lies; a row that was split, or a file named twice, gives several
     drops: tuple[DroppedRow, ...]  #: what the ledger says of it
     sources: Mapping[str, SourceRecord]  #: split that is a mixture -> what it has of the file's source
     note: str | None = None  #: why there is neither, and what cannot be said

@@ -48,6 +48,10 @@ class DerivedPacks:
         self.num_unread_sequences += other.num_unread_sequences
 
 
+#: Position of an input, its row, and where the sequence begins in it.
+_Place = tuple[int, int, int]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Expected:
     """A sequence as the artifact has it; its tokens as a digest."""
@@ -60,7 +64,7 @@ class RowGiver(Protocol):
     """What gives the rows of a split anew: its sources, or a token store."""
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
-        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+        """Yield some rows of an input as sequences, one after the other, or why they give none.
 
         Raises:
             DataError: the input is gone, or cannot be read.
@@ -91,13 +95,13 @@ class PackDeriver:
             TokenizerError: the tokenizer cannot be loaded.
         """
         wanted = sorted(set(packs))
-        expected: dict[tuple[int, int], _Expected] = {}
+        expected: dict[_Place, _Expected] = {}
         for chunk in self._chunks(wanted):
             self._expect(chunk, expected)
         self._progress.start(f"Deriving {self._split}", len(expected), "sequences")
         by_file = groupby(sorted(expected), key=lambda place: place[0])
         for file_index, places in by_file:
-            self._compare_file(file_index, {row for _, row in places}, expected)
+            self._compare_file(file_index, set(places), expected)
         self._progress.finish()
         self._found.num_packs = len(set(wanted) - self._unread_packs)
         self._found.num_packs_different = len({item.pack for item in self._found.differences})
@@ -109,8 +113,8 @@ class PackDeriver:
         for first in range(0, len(packs), size):
             yield packs[first : first + size]
 
-    def _expect(self, packs: Sequence[int], found: dict[tuple[int, int], _Expected]) -> None:
-        """Add (file, row) -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
+    def _expect(self, packs: Sequence[int], found: dict[_Place, _Expected]) -> None:
+        """Add place -> sequence as stored; a pack that is not as its plan says is a difference by itself."""
         entries = entries_of_packs(self._artifact, self._split, packs)
         for pack, row in self._stored(packs).items():
             members = entries.get(pack, ())
@@ -120,7 +124,7 @@ class PackDeriver:
                 column, token, stored, derived = problem
                 self._add(pack, None, column, token, stored, derived)
             for entry, (start, stop) in zip(members, pairwise(bounds.tolist()), strict=True):
-                key = (entry.file_index, entry.row)
+                key = (entry.file_index, entry.row, entry.first_token)
                 digest = _digest(row.input_ids[start:stop], row.loss_mask[start:stop])
                 if key in found:
                     if not self._has_repeats or digest != found[key].digest:
@@ -146,29 +150,30 @@ class PackDeriver:
         physical = aligned_runtime_lengths(lengths, self._artifact.manifest.pad_seq_to_mult) + 1
         return np.concatenate(([0], np.cumsum(physical))).astype(np.int64)
 
-    def _compare_file(self, file_index: int, rows: set[int], expected: dict[tuple[int, int], _Expected]) -> None:
-        left = set(rows)
+    def _compare_file(self, file_index: int, left: set[_Place], expected: dict[_Place, _Expected]) -> None:
         if not 0 <= file_index < len(self._inputs):
-            for row in sorted(left):
-                entry = expected[(file_index, row)].entry
+            for place in sorted(left):
+                entry = expected[place].entry
                 self._add(entry.pack, entry, _PLAN, None, f"input {file_index}", f"one of {len(self._inputs)} inputs")
             return
         try:
-            for row, derived in self._giver.rows(file_index, rows):
-                left.discard(row)
-                self._found.num_sequences += 1
-                self._compare_row(expected[(file_index, row)], derived)
-                self._progress.advance(1)
+            for row, derived in self._giver.rows(file_index, {row for _, row, _ in left}):
+                place = (file_index, row, 0 if isinstance(derived, RowError) else derived.first_token)
+                if place in left:  # its other pieces may lie in packs that are not looked at
+                    left.discard(place)
+                    self._found.num_sequences += 1
+                    self._compare_row(expected[place], derived)
+                    self._progress.advance(1)
         except (DataError, StoreError) as error:
             self._found.unread.append(str(error))
             self._found.num_unread_sequences += len(left)
-            self._unread_packs |= {expected[(file_index, row)].entry.pack for row in left}
+            self._unread_packs |= {expected[place].entry.pack for place in left}
             return
-        for row in sorted(left):
-            entry = expected[(file_index, row)].entry
-            self._add(
-                entry.pack, entry, INPUT_IDS, None, "a sequence", f"no row {row} in {self._giver.label(file_index)}"
-            )
+        for place in sorted(left):
+            entry = expected[place].entry
+            piece = f"sequence from token {entry.first_token} of " if entry.first_token else ""
+            nowhere = f"no {piece}row {entry.row} in {self._giver.label(file_index)}"
+            self._add(entry.pack, entry, INPUT_IDS, None, "a sequence", nowhere)
 
     def _compare_row(self, expected: _Expected, derived: TokenSequence | RowError) -> None:
         entry = expected.entry

@@ -21,7 +21,7 @@ from bridgepack.data.store.token_file import check_token_file, read_token_index,
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import RowError, StoreError
 from bridgepack.proof.packs import split_record
-from bridgepack.proof.sources import finished_sequence
+from bridgepack.proof.sources import finished_sequences
 from bridgepack.proof.verify.ingredients import as_text
 from bridgepack.records import TRAIN
 from bridgepack.records import Sequence as TokenSequence
@@ -40,7 +40,7 @@ class StoredRows:
     policy: OverLongPolicy  #: what becomes of sequences in the light of the recipe's sizes
 
     def rows(self, file_index: int, rows: set[int]) -> Iterator[tuple[int, TokenSequence | RowError]]:
-        """Yield some rows of an input as sequences, or why they give none; those that are not there are not.
+        """Yield some rows of an input as sequences, one after the other, or why they give none.
 
         Every token file that is needed is read whole and compared with its checksums first.
 
@@ -69,7 +69,8 @@ class StoredRows:
             offset = row - first_row
             if offset in places:
                 ids, mask = arrays.sequence(places[offset])
-                yield row, finished_sequence(self.policy, ids, mask, int(index.num_context[places[offset]]))
+                made = finished_sequences(self.policy, ids, mask, int(index.num_context[places[offset]]))
+                yield from ((row, item) for item in made)
             elif offset in drops:
                 yield row, RowError(*index.kinds[drops[offset]])
 

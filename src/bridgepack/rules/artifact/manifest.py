@@ -77,7 +77,7 @@ def sequence_in_two_splits(facts: ArtifactFacts) -> Found:
     Why: Silent: the validation loss is measured on training data.
     Bad: input_ids [11, 12, 2] in training and in validation.
     Good: input_ids [11, 12, 2] in training only.
-    Fix: Deduplicate the inputs before they are split.
+    Fix: Set data.deduplicate to exact, or deduplicate the inputs before they are split, and build again.
     """
     if len(facts.require_truths()) < 2:
         raise CannotJudgeError("there is only one split with rows")
@@ -183,9 +183,14 @@ def drops_not_balanced(facts: ArtifactFacts) -> Found:
         num_repeated = statistics.num_repeated
         if not 0 <= num_repeated < max(statistics.num_sequences, 1):
             yield wrong(f"{place} num_repeated", str(num_repeated), f"0 to {statistics.num_sequences - 1}")
-        if statistics.num_rows_in != statistics.num_sequences - num_repeated + num_drops:
+        if not 0 <= statistics.num_split <= statistics.num_pieces <= statistics.num_sequences:
+            allowed = f"0 to {statistics.num_pieces} pieces, of {statistics.num_sequences} sequences"
+            yield wrong(f"{place} num_split", str(statistics.num_split), allowed)
+        if statistics.num_rows_in != statistics.num_rows_packed + num_drops:
             repeated = f" - {num_repeated} repeated" if num_repeated else ""
-            allowed = f"{statistics.num_sequences} sequences{repeated} + {num_drops} drops"
+            pieces = f" - {statistics.num_pieces} pieces + {statistics.num_split} split rows"
+            what = f"{statistics.num_sequences} sequences{repeated}{pieces if statistics.num_pieces else ''}"
+            allowed = f"{what} + {num_drops} drops"
             yield wrong(f"{place} num_rows_in", f"{statistics.num_rows_in} rows read", allowed)
 
 

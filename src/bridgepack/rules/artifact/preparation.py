@@ -19,8 +19,8 @@ MOST_DROPPED_FRACTION = 0.2
 
 _OVER_LONG = (DropReason.OVER_LONG, DropReason.TRUNCATED_NO_TRAINED_TOKEN)
 _NO_MASK = (DropReason.NO_ASSISTANT_MASK, DropReason.CONTROL_TOKENS_IN_TEXT)
-#: Rows that the recipe leaves out of a mixture are no fault of theirs.
-_FAULTS = tuple(reason for reason in DropReason if reason != DropReason.NOT_SAMPLED)
+#: Rows that the recipe asks to leave out are no fault of theirs.
+_FAULTS = tuple(reason for reason in DropReason if reason not in (DropReason.NOT_SAMPLED, DropReason.DUPLICATE))
 _REFUSED = tuple(reason for reason in _FAULTS if reason not in (*_OVER_LONG, *_NO_MASK))
 
 #: What mends the most frequent reasons of drops.
@@ -32,7 +32,7 @@ _CURES: Mapping[str, str] = {
     DropReason.CONTROL_TOKENS_IN_TEXT: "clean the texts",
     DropReason.LOST_CONTENT: "mend what the example names, or set preprocessing.on_lost_content to keep",
     DropReason.NO_ASSISTANT_MASK: "set preprocessing.assistant_markers, or another template",
-    DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate",
+    DropReason.OVER_LONG: "raise packing.max_sequence_length, or set preprocessing.over_long to truncate or split",
     DropReason.NO_TRAINED_TOKEN: "look whether the rows have answers",
 }
 
@@ -57,7 +57,8 @@ def many_rows_over_long(facts: ArtifactFacts) -> Found:
     Why: Silent: the longest answers are missing or end in mid-sentence, and the model learns to be short.
     Bad: 110 rows read, 10 dropped as over_long.
     Good: 101 rows read, 1 dropped as over_long.
-    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or split long rows.
+    Fix: Raise packed_sequence_size and max_sequence_length together with the model's seq_length, or set
+        preprocessing.over_long to split.
     Noticed: never; the host writes a log line.
     """
     yield from _dropped(facts, _OVER_LONG, DROPPED_FRACTION, "over-long")
@@ -111,7 +112,7 @@ def many_rows_refused(facts: ArtifactFacts) -> Found:
 
 @artifact_rule("BP543", ERROR, "bridgepack manifest", noticed="never")
 def most_rows_dropped(facts: ArtifactFacts) -> Found:
-    """More than 20% of a split's rows were dropped, for whatever reasons.
+    """More than 20% of a split's rows were dropped, for whatever reasons but that they are duplicates.
 
     Why: Silent here: a large part of the data is missing, most often because the recipe's columns are not the data's.
     Bad: 4 rows read, 1 dropped as missing_field.
@@ -187,7 +188,7 @@ def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
             if count:
                 first = next((lost for lost in split.lost_examples if lost.kind == kind), None)
                 where = f"{MANIFEST_FILE} {split.name} lost_content.{kind}"
-                num_made = split.statistics.num_sequences - split.statistics.num_repeated
+                num_made = split.statistics.num_rows_packed
                 num_made += split.drops.get(DropReason.NOT_SAMPLED, 0)
                 found = f"{count} of {num_made} sequences{_example(split, first)}"
                 yield wrong(where, found, f"none; {LOSS_CURES[kind]}", group=where)

@@ -1,0 +1,116 @@
+"""Rows that give the tokens and mask of an earlier one: which stays, and what is said of the others."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridgepack.api import check
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.reading import lines as line_blocks
+from bridgepack.data.stages.duplicates import first_equal
+from bridgepack.errors import DataError
+from bridgepack.proof.verify.verify import VerifyOptions, verify_artifact
+from bridgepack.records import Manifest
+from tests.support.small_builds import assert_balanced, build, file_bytes, tokenized_recipe, tokenized_row
+from tests.support.small_builds import write_json_lines as write
+
+EXACT = {"data__deduplicate": "exact"}
+ONE, TWO, LONG = tokenized_row(5, 6, 7), tokenized_row(8, 9), tokenized_row(*range(20, 40))
+
+
+def _ledger(folder: Path) -> list[tuple[str, str, int, str]]:
+    lines = map(json.loads, (folder / "plan" / "dropped.jsonl").read_text().splitlines())
+    return [(line["split"], Path(line["file"]).name, line["row"], line["reason"]) for line in lines]
+
+
+def _sequences(folder: Path, manifest: Manifest) -> Counter[tuple[int, ...]]:
+    """Count the ids of each sequence, in all splits; packs have a multiple of 1."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for split in manifest.splits:
+        for batch in Artifact(folder).iter_batches(split.name):
+            for row in map(batch.row, range(batch.num_rows)):
+                found.update(tuple(part.tolist()) for part in np.split(row.input_ids, row.seq_start_id[1:]))
+    return found
+
+
+def test_first_row_stays_and_validation_comes_before_training(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    other_mask = tokenized_row(5, 6, 7, num_prompt=2)
+    first = write(tmp_path / "a.jsonl", [ONE, TWO, {}, ONE, other_mask])
+    second = write(tmp_path / "b.jsonl", [TWO, ONE, tokenized_row(9, 9)])
+    held = write(tmp_path / "v.jsonl", [TWO, TWO])
+    recipe = tokenized_recipe(
+        [str(first), str(second)], chatml_tokenizer, data__validation=str(held), data__on_bad_row="drop", **EXACT
+    )
+
+    manifest = build(recipe, tmp_path / "out").manifest
+
+    assert _sequences(tmp_path / "out", manifest) == {(5, 6, 7): 2, (8, 9): 1, (9, 9): 1}
+    assert _ledger(tmp_path / "out") == [
+        ("training", "a.jsonl", 2, "duplicate"),
+        ("training", "a.jsonl", 3, "missing_field"),
+        ("training", "a.jsonl", 4, "duplicate"),
+        ("training", "b.jsonl", 1, "duplicate"),
+        ("training", "b.jsonl", 2, "duplicate"),
+        ("validation", "v.jsonl", 2, "duplicate"),
+    ]
+    details = [drop.detail for drop in manifest.splits[0].drop_examples if drop.reason == "duplicate"]
+    assert details[0] == f"tokens and mask are those of {held} row 1, in validation"
+    assert details[1] == f"tokens and mask are those of {first} row 1, in training"
+    assert [[item.num_duplicates for item in split.inputs] for split in manifest.splits] == [[2, 2], [1]]
+    assert_balanced(manifest)
+    codes = {finding.code for finding in check(tmp_path / "out").findings}
+    assert not codes & {"BP320", "BP349"}
+    for options in (VerifyOptions(), VerifyOptions(num_packs=None)):
+        assert verify_artifact(tmp_path / "out", options).outcome == "same"
+
+
+@pytest.mark.parametrize("over_long", ["drop", "truncate", "split"])
+def test_bytes_are_the_same_for_any_number_of_workers_and_ranges(
+    tmp_path: Path, chatml_tokenizer: Path, over_long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [tokenized_row(*([10 + index % 7] * (2 + index % 11))) for index in range(300)]
+    source = write(tmp_path / "a.jsonl", [*rows, LONG, LONG, tokenized_row(*range(20, 45))])
+    changes: dict[str, Any] = {**EXACT, "preprocessing__over_long": over_long, "data__validation_fraction": 0.3}
+    recipe = tokenized_recipe(source, chatml_tokenizer, **changes)
+    manifest = build(recipe, tmp_path / "one").manifest
+    monkeypatch.setattr(line_blocks, "MIN_BLOCK_BYTES", 500)
+    build(recipe, tmp_path / "two", num_workers=2, store=tmp_path / "store")
+
+    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "two")
+    assert_balanced(manifest)
+    num_long = {"drop": 0, "truncate": 1, "split": 2}[over_long]
+    assert sum(split.statistics.num_rows_packed for split in manifest.splits) == 77 + num_long
+    if over_long != "split":  # different rows may share a piece
+        assert set(_sequences(tmp_path / "one", manifest).values()) == {1}
+    assert "BP320" not in {finding.code for finding in check(tmp_path / "one").findings} or over_long == "split"
+
+
+def test_nothing_is_dropped_unless_asked_for_and_bad_rows_alone_stop_a_build(
+    tmp_path: Path, chatml_tokenizer: Path
+) -> None:
+    source = write(tmp_path / "a.jsonl", [ONE, ONE])
+    whole = tokenized_recipe(source, chatml_tokenizer)
+    strict = tokenized_recipe(source, chatml_tokenizer, data__on_bad_row="error", **EXACT)
+
+    assert build(whole, tmp_path / "whole").manifest.splits[0].drops == {}
+    assert build(strict, tmp_path / "strict").manifest.splits[0].drops == {"duplicate": 1}
+    write(tmp_path / "v.jsonl", [ONE])
+    nothing_left: SFTRecipe = tokenized_recipe(
+        source, chatml_tokenizer, data__validation=str(tmp_path / "v.jsonl"), **EXACT
+    )
+    with pytest.raises(DataError, match=r"all 2 rows were dropped \(duplicate 2\).*row 1, in validation"):
+        build(nothing_left, tmp_path / "nothing")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=30))
+def test_first_equal_is_what_a_search_finds(pairs: list[tuple[int, int]]) -> None:
+    found = first_equal(np.array(pairs, dtype=np.uint64).reshape(-1, 2))
+
+    assert found.tolist() == [pairs.index(pair) for pair in pairs]
