@@ -14,6 +14,7 @@ from bridgepack.data.sequences.marked_text import (
     END_OF_THOUGHTS,
     OLD_CALL,
     REASONING,
+    REFUSAL,
     TOOL,
     MarkedChat,
     function_of,
@@ -176,7 +177,7 @@ def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> in
 
 def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
     """Return where the calls of a turn end in a text that goes on at `place`, or -1 where one is not there."""
-    if message.get(OLD_CALL) or (None in message.values() and "None" in text):
+    if message.get(OLD_CALL) or message.get(REFUSAL) or (None in message.values() and "None" in text):
         return -1
     for call in message.get("tool_calls") or ():
         function = function_of(call)
@@ -186,10 +187,16 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
             return -1
         named = text.find(name, place, place + len(name) + _REACH)
         found = text.find(shown, named, named + len(name) + len(shown) + _REACH)
-        if named < 0 or found < 0 or (isinstance(arguments, str) and text[found - 1 : found] == '"'):
+        if named < 0 or found < 0 or (isinstance(arguments, str) and not _stands_as_object(arguments, text, found)):
             return -1
         place = found + len(shown)
     return place
+
+
+def _stands_as_object(arguments: str, text: str, place: int) -> bool:
+    """Say whether arguments that are text and stand at a place look like an object there, and not like a text."""
+    is_object = arguments.lstrip().startswith("{") and arguments.rstrip().endswith("}")
+    return is_object and text[place - 1 : place] != '"'
 
 
 def _has_tools(tools: list[dict[str, Any]], text: str, stop: int) -> bool:
