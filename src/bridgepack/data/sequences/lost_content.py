@@ -76,8 +76,9 @@ class LostContentFinder:
                     if hint in content:
                         return False
             if len(message) > _PLAIN_FIELDS:
+                said = _said(message) if role == ASSISTANT else ""
                 place = _after_thoughts(messages, index, text, place)
-                if place < 0:
+                if place < 0 or any(hint in said for hint in self._hints):
                     return False
             found = text.find(content, place, place + len(content) + reach)
             if found < 0:
@@ -101,9 +102,9 @@ class LostContentFinder:
             yield from marked.losses(render)
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):
-            content = message["content"]
-            if message["role"] == ASSISTANT and isinstance(content, str):
-                token = next((token for token in self._controls if token in content), None)
+            if message["role"] == ASSISTANT:
+                said = _said(message)
+                token = next((token for token in self._controls if token in said), None)
                 if token is not None:
                     yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
 
@@ -152,6 +153,11 @@ def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> lis
         return sorted({text for text in tokenizer.special_tokens.values() if isinstance(text, str)})
     ids = {token for sequence in markers.all_sequences for token in sequence}
     return sorted(text for text, index in tokenizer.added_tokens.items() if index in ids)
+
+
+def _said(message: dict[str, Any]) -> str:
+    """Return everything that a turn says, its parts, thoughts and calls too, as JSON."""
+    return _as_json([value for key, value in message.items() if key != "role"])
 
 
 def _as_templates_write(messages: Messages, index: int) -> str:
