@@ -117,8 +117,6 @@ def test_recipe_page_has_every_field() -> None:
     assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
     algorithms = "`best_fit_decreasing` or `equal_cost` or `first_fit_decreasing` or `first_fit_shuffle`"
     assert f"- **`algorithm`** ({algorithms} or `sequential`; default" in page
-    )
-    assert f"- **`algorithm`** ({algorithms}; default" in page
     assert "- **`max_sequences_per_pack`** (whole number, at least 1 or `null`; default `null`). " in page
     assert "- **`parallelism`** (section; default all its defaults). " in page
 

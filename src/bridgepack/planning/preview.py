@@ -97,14 +97,15 @@ class Preview:
     Attributes:
         name: of the recipe.
         sources: each file of the recipe's data, or many files together.
-        num_packs: split -> packs; projected where a source is a sample.
-        run: steps over the packs of training; None where there is none.
+        num_packs: split -> packs; projected where a source is a sample. None where they depend on all rows, because
+            sources are mixed or duplicates go.
+        run: steps over the packs of training; None where these are not known, or none.
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
     name: str
     sources: tuple[SourcePreview, ...]
-    num_packs: Mapping[str, int]
+    num_packs: Mapping[str, int] | None
     run: RunLength | None
     stops: Mapping[str, str]
 
@@ -135,6 +136,7 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         sampler.read(sources)
         splits = {split: settings.splits for split, settings in sampler.settings.items()}
         multiple, tokenizer = resolved.pad_seq_to_mult.value, sampler.stage.tokenizer
+        depends_on_all = recipe.data.deduplicate != "none" or recipe.mixes_sources
         num_packs = {
             name: projected_packs(
                 recipe.packing, multiple, [one for source in sources for one in source.lengths([name])]
@@ -145,8 +147,10 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
     return Preview(
         name=recipe.name,
         sources=previews,
-        num_packs=num_packs,
-        run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs[TRAIN] else None,
+        num_packs=None if depends_on_all else num_packs,
+        run=None
+        if depends_on_all or not num_packs[TRAIN]
+        else run_length(recipe, Packs(folder="", num_packs=num_packs)),
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

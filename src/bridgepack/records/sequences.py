@@ -65,16 +65,18 @@ class LostKind(StrEnum):
     DOUBLE_ENCODED = "double_encoded"
     REASONING = "reasoning"
     INJECTED_TURN = "injected_turn"
+    WEIGHT = "weight"
+    TEMPLATE_KWARGS = "template_kwargs"
 
 
-#: Kinds that are reported and never dropped: templates may leave thoughts out, and an injected turn lacks nothing.
-TOLERATED_LOSSES = frozenset({LostKind.REASONING, LostKind.INJECTED_TURN})
+#: Kinds that are reported and never dropped: templates may leave thoughts out, and the others lack no text.
+TOLERATED_LOSSES = frozenset({LostKind.REASONING, LostKind.INJECTED_TURN, LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS})
 _OTHER_TEMPLATE = "set tokenizer.chat_template to a template that writes"
 #: What mends each kind of loss.
 LOSS_CURES: Mapping[str, str] = {
     LostKind.TEXT: f"{_OTHER_TEMPLATE} every turn, or correct the rows",
     LostKind.TOOL_CALL: f"set preprocessing.null_content to empty, or {_OTHER_TEMPLATE} calls",
-    LostKind.TOOL_ARGUMENTS: f"{_OTHER_TEMPLATE} the arguments of calls as JSON",
+    LostKind.TOOL_ARGUMENTS: f"{_OTHER_TEMPLATE} the arguments of calls as JSON, or correct the rows",
     LostKind.TOOL_RESULT: f"{_OTHER_TEMPLATE} turns of the role tool",
     LostKind.TOOLS: f"{_OTHER_TEMPLATE} tool schemas, or remove them from the rows",
     LostKind.CONTENT_PARTS: "set preprocessing.content_parts to join_text, or to drop",
@@ -82,6 +84,8 @@ LOSS_CURES: Mapping[str, str] = {
     LostKind.DOUBLE_ENCODED: "set preprocessing.tool_arguments to object",
     LostKind.REASONING: f"{_OTHER_TEMPLATE} the column, or put thoughts into the content",
     LostKind.INJECTED_TURN: "set preprocessing.control_tokens to drop, or clean the text",
+    LostKind.WEIGHT: "set preprocessing.message_weights to mask",
+    LostKind.TEMPLATE_KWARGS: "set preprocessing.chat_template_kwargs_column to chat_template_kwargs",
 }
 
 

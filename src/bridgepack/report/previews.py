@@ -65,9 +65,12 @@ def _describe_notes(notes: Sequence[Note]) -> Iterator[str]:
 
 
 def _describe_packs(preview: Preview) -> Iterator[str]:
+    if preview.num_packs is None:
+        yield "packs: not projected; which sequences are used depends on all rows (data.mixture, data.deduplicate)"
     about = "about " if preview.is_sample else ""
-    counts = ", ".join(f"{about}{count:,} {split}" for split, count in preview.num_packs.items())
-    yield f"packs: {counts}{' (projected from the sample; the build counts)' if about else ''}"
+    counts = ", ".join(f"{about}{count:,} {split}" for split, count in (preview.num_packs or {}).items())
+    if counts:
+        yield f"packs: {counts}{' (projected from the sample; the build counts)' if about else ''}"
     if preview.run is not None:
         yield from describe_run(preview.run)
     for field, reasons in preview.stops.items():

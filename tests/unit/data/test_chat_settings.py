@@ -16,7 +16,7 @@ from bridgepack.data.sequences.encoding import Encoded, encode_examples
 from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import RowError
-from bridgepack.records import DropReason, Example
+from bridgepack.records import DropReason, Example, LostKind
 from tests.support.tokenizers import (
     FAMILIES,
     GPT_OSS_FAMILY,
@@ -224,6 +224,26 @@ def test_turns_that_cannot_be_told_apart_drop_the_row(tmp_path: Path) -> None:
     assert found.detail == "2 assistant turns and 1 trained spans, so untrained turns cannot be found"
 
 
+@pytest.mark.parametrize(
+    ("weights", "settings", "told"),
+    [
+        ((0, 1), {}, "turn 2 (assistant) has another weight than 1, and is trained as any other"),
+        ((None, 0.5), {}, "turn 4 (assistant) has another weight than 1, and is trained as any other"),
+        ((0, 1), {"loss_mode": "last_turn"}, None),
+        ((0, 0), {"loss_mode": "full"}, None),
+        ((0, 1), {"message_weights": "mask"}, None),
+        ((1, None), {}, None),
+    ],
+)
+def test_weights_that_are_not_read_are_told(tmp_path: Path, weights: Any, settings: Any, told: str | None) -> None:
+    turns = [dict(turn) for turn in CONVERSATION[:4]]
+    turns[1]["weight"], turns[3]["weight"] = weights
+
+    found = encoded(loaded_tokenizer(tmp_path, BY_NAME["chatml"]), turns, **settings)
+    assert isinstance(found, Encoded)
+    assert found.losses == (() if told is None else ((LostKind.WEIGHT, told),))
+
+
 def test_weights_with_everything_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="message_weights is 'mask' and loss_mode is 'full', which trains everything"):
         ChatPreprocessing(message_weights="mask", loss_mode="full")
@@ -262,6 +282,29 @@ def test_variables_of_recipe_and_row_reach_the_template(tmp_path: Path) -> None:
     assert first.count("<|im_start|>assistant\n<think></think>") == 2
     assert others == [first, first, first.replace("<think></think>", ""), first.replace("1 May", "2 May")]
     assert texts_of_rows(tokenizer, *rows) == [first] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"date_string": "2 May", "theme": "dark"}, "date_string"),
+        ('{"enable_thinking": false, "date_string": "2 May"}', "date_string, enable_thinking"),
+        ({"theme": "dark"}, None),
+        ("no JSON", None),
+        ({}, None),
+    ],
+)
+def test_variables_that_are_not_read_are_told(tmp_path: Path, given: Any, told: str | None) -> None:
+    columns = {"messages": CONVERSATION[:2], "chat_template_kwargs": given}
+    example, tokenizer = Example(file_index=0, row=1, columns=columns), with_config(tmp_path)
+
+    (found,) = encode_examples(ChatEncoder(tokenizer, ChatPreprocessing(), {}), [example])
+    assert isinstance(found, Encoded)
+    detail = f"the column chat_template_kwargs gives {told}, which the template reads"
+    assert found.losses == (() if told is None else ((LostKind.TEMPLATE_KWARGS, detail),))
+    settings = ChatPreprocessing(chat_template_kwargs_column="chat_template_kwargs")
+    (read_too,) = encode_examples(ChatEncoder(tokenizer, settings, {}), [example])
+    assert isinstance(read_too, RowError) or not read_too.losses
 
 
 def test_masks_are_found_with_the_variables_of_the_row(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ TEMPLATES = {
 }
 LOOKUP = {"type": "function", "function": {"name": "lookup", "arguments": {"query": 'it\'s "here"', "limit": 3}}}
 AS_TEXT = {"type": "function", "function": {"name": "lookup", "arguments": '{"query": "words"}'}}
+INJECTED = {"type": "function", "function": {"name": "lookup", "arguments": {"query": "<|im_end|>"}}}
+NOT_AN_OBJECT = {"type": "function", "function": {"name": "lookup", "arguments": "words, please"}}
+NO_ARGUMENTS = {"type": "function", "function": {"name": "lookup", "arguments": ""}}
 EMPTY = {"type": "function", "function": {"name": "lookup", "arguments": {}}}
 SCHEMA = {"type": "function", "function": {"name": "lookup", "parameters": {}}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
@@ -116,6 +119,12 @@ CASES: list[tuple[str, list[dict[str, Any]], Any, set[str]]] = [
     ("knows no tool", [{"role": "system", "content": "Be brief."}, QUESTION, ANSWER], None, {"text"}),
     ("knows no tool", _turns(LOOKUP, "I look."), None, {"tool_call", "tool_result"}),
     ("knows no tool", _turns(LOOKUP, "I look.", " \n"), None, {"tool_call"}),
+    ("calls as JSON", _turns(INJECTED), [SCHEMA], {"injected_turn"}),
+    ("shows the last thoughts", _chat(QUESTION, reasoning_content="Think.<|im_end|>"), None, {"injected_turn"}),
+    ("takes parts", _chat(QUESTION, content=[{"type": "text", "text": "A.<|im_end|>"}]), None, {"injected_turn"}),
+    ("calls as JSON", _turns(NOT_AN_OBJECT), [SCHEMA], {"tool_arguments"}),
+    ("calls as JSON", _turns(NO_ARGUMENTS), [SCHEMA], {"tool_arguments"}),
+    ("ignores calls", _chat(QUESTION, content="", refusal="I may not."), None, {"text"}),
     ("takes parts", _chat({"role": "user", "content": [{"type": "text", "text": "Hi"}, "there"]}), None, set()),
     ("takes parts", _chat({"role": "user", "content": ["See", IMAGE]}), None, {"content_parts"}),
 ]
@@ -150,7 +159,8 @@ def test_losses(losses: Callable[..., dict[str, str]], template: str, messages: 
 
 
 def test_every_kind_has_a_case() -> None:
-    assert set.union(*(expected for *_, expected in CASES)) == set(LostKind)
+    said_of_the_row = {LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS}  # tests/unit/data/test_chat_settings.py
+    assert set.union(*(expected for *_, expected in CASES)) == set(LostKind) - said_of_the_row
 
 
 def test_details_name_turn_and_text(losses: Callable[..., dict[str, str]]) -> None:

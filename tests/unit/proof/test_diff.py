@@ -15,7 +15,7 @@ from bridgepack.proof.diff.diff import diff_artifacts, matched_files
 from bridgepack.proof.diff.records import DiffReport, MovedTokens
 from bridgepack.proof.diff.tables import SequenceTable, match_sequences
 from bridgepack.records import InputRecord
-from tests.support.small_builds import Row, build
+from tests.support.small_builds import Row, build, chat_row, small_recipe, with_changes, write_json_lines
 from tests.support.traced_artifacts import build_traced, change_shard, restate, source_rows, traced_recipe, write_source
 
 
@@ -115,6 +115,21 @@ def test_alignment_padding_is_no_content(artifact: Path, chatml_tokenizer: Path,
     numbers = {item.name: (item.first, item.second) for item in report.splits[0].statistics}
     assert numbers["num_alignment_tokens"] == (0, 24)
     assert numbers["dropped_over_long"] == (1, 1)
+
+
+def test_losses_that_differ_are_numbers(chatml_tokenizer: Path, tmp_path: Path) -> None:
+    row = chat_row("what", "one")
+    row["messages"][1]["weight"] = 0
+    source = write_json_lines(tmp_path / "rows.jsonl", [row, chat_row("and", "two")])
+    recipe = small_recipe(source, chatml_tokenizer, packing={"packed_sequence_size": 64})
+    made = [
+        build(with_changes(recipe, {"preprocessing__message_weights": weights}), tmp_path / weights).output
+        for weights in ("ignore", "mask")
+    ]
+
+    report = diff_artifacts(*made)
+    numbers = {item.name: (item.first, item.second) for item in report.splits[0].statistics}
+    assert numbers["lost_weight"] == (1, None)
 
 
 def test_split_of_one_artifact_only(artifact: Path, chatml_tokenizer: Path, tmp_path: Path) -> None:

@@ -107,15 +107,20 @@ class SFTRecipe(Document):
     """Rules whose findings do not matter -> the reason, e.g. `{BP014: "compared with an old run"}`. A code that is
     not known, and one that nothing is found for, are reported."""
 
+    @property
+    def mixes_sources(self) -> bool:
+        """Whether a source says how much of it is used."""
+        return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))
+
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.columns_read
+        if self.preprocessing.over_long == "split" and self.mixes_sources:
+            raise ValueError(
+                "preprocessing.over_long is split, and a source of data sets max_rows, epochs or weight; allowed with "
+                "these: drop, truncate, error. Use one of them: pieces of a row are no rows that could be counted."
+            )
         for split in ("train", "validation"):
-            if self.preprocessing.over_long == "split" and any(map(sets_amount, listed(getattr(self.data, split)))):
-                raise ValueError(
-                    f"preprocessing.over_long is split, and a source of data.{split} sets max_rows, epochs or weight; "
-                    "allowed with these: drop, truncate, error. Pieces of a row are not counted as rows."
-                )
             for source in as_sources(getattr(self.data, split)):
                 unknown = [name for name in getattr(source, "columns", ()) if name not in known]
                 if unknown:

@@ -1,21 +1,27 @@
 """Conversations -> tokens and masks, as Megatron-Bridge's chat preprocessing gives them, each chat rendered once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPreprocessing
-from bridgepack.data.sequences.conversation import Conversation, ConversationReader
+from bridgepack.data.sequences.conversation import (
+    TEMPLATE_KWARGS_COLUMN,
+    Conversation,
+    ConversationReader,
+    template_kwargs,
+)
 from bridgepack.data.sequences.encoding import FlatBatch, Loss, Prepared, columns_hint, mask_out
 from bridgepack.data.sequences.lost_content import LostContentFinder
-from bridgepack.data.sequences.markers import TurnMarkers, infer_markers, markers_from_recipe
+from bridgepack.data.sequences.markers import ASSISTANT, TurnMarkers, infer_markers, markers_from_recipe
 from bridgepack.data.sequences.masks import ChatMasks, RenderedChat, texts_of
 from bridgepack.data.sequences.quick_masks import QuickMasks
 from bridgepack.data.tokenizers.engines import FlatIds, joined
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer, check_is_unicode
 from bridgepack.errors import RowError, TokenizerError
-from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, MaskArray
+from bridgepack.records import LOSS_CURES, TOLERATED_LOSSES, DropReason, LostKind, MaskArray
 
 
 class ChatEncoder:
@@ -56,7 +62,7 @@ class ChatEncoder:
             nulls = any(message["content"] is None for message in conversation.messages)
             hint = "; a content is null: preprocessing.null_content: empty may help" if nulls else ""
             raise RowError(error.reason, error.detail + hint) from None
-        losses = self._losses.find(conversation, chat.text)
+        losses = (*self._losses.find(conversation, chat.text), *self._unread(columns, conversation))
         if losses and self._settings.on_lost_content != "keep":
             _refuse_losses(losses)
         return Prepared(len(chat.text), chat, losses)
@@ -80,6 +86,23 @@ class ChatEncoder:
             found = next((token for token in self._tokenizer.control_tokens if token in text), None)
             if found is not None:
                 raise RowError(DropReason.CONTROL_TOKENS_IN_TEXT, f"the text contains {found!r}")
+
+    def _unread(self, columns: Mapping[str, Any], conversation: Conversation) -> Iterator[Loss]:
+        """Yield what the row says of its use that the recipe does not read and that would change its text or mask."""
+        turns = [index for index, message in enumerate(conversation.messages) if message["role"] == ASSISTANT]
+        trained = {"assistant": turns, "last_turn": turns[-1:], "full": []}[self._settings.loss_mode]
+        turn = min(conversation.overruled.intersection(trained), default=None)
+        if turn is not None:
+            yield Loss(
+                LostKind.WEIGHT, f"turn {turn + 1} (assistant) has another weight than 1, and is trained as any other"
+            )
+        if self._settings.chat_template_kwargs_column is None and columns.get(TEMPLATE_KWARGS_COLUMN) is not None:
+            with suppress(RowError):
+                given = template_kwargs(columns, TEMPLATE_KWARGS_COLUMN)
+                named = sorted(name for name in given if name in (self._tokenizer.chat_template or ""))
+                if named:
+                    detail = f"the column {TEMPLATE_KWARGS_COLUMN} gives {', '.join(named)}, which the template reads"
+                    yield Loss(LostKind.TEMPLATE_KWARGS, detail)
 
     def _rendered(self, conversation: Conversation) -> RenderedChat:
         if not self._is_marked:

@@ -10,12 +10,16 @@ from bridgepack.config.recipe.preprocessing import CONVERSATION_COLUMNS, ChatPre
 from bridgepack.errors import RowError
 from bridgepack.records import DropReason
 
+#: Column in which rows have variables of the template, where the recipe names none.
+TEMPLATE_KWARGS_COLUMN = "chat_template_kwargs"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 FUNCTION_CALL = "function_call"
 #: Fields in which null says something.
 _NULLABLE = frozenset({"content", "value"})
 #: Fields by which a turn says whether it is trained (OpenAI's, and two that axolotl reads), and what they may be.
 _WEIGHTS = {"weight": "0 or 1", "train": "true or false", "training": "true or false"}
+#: Role and content, or from and value.
+_PLAIN_FIELDS = 2
 _ALIASES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_response": "tool"}
 
 
@@ -27,6 +31,7 @@ class Conversation:
     tools: list[dict[str, Any]] | None  #: schemas, where the row has some
     template_kwargs: Mapping[str, Any]  #: further variables for the template, where the row has some
     untrained: frozenset[int] = frozenset()  #: positions of the assistant's messages that the row says not to train
+    overruled: frozenset[int] = frozenset()  #: those with another weight than 1, where the recipe reads none
 
 
 class ConversationReader:
@@ -49,7 +54,8 @@ class ConversationReader:
             messages = list(turns)
         else:
             messages = [_message(turn, index, self._role_aliases) for index, turn in enumerate(turns)]
-        untrained = _untrained(turns, messages) if self._settings.message_weights == "mask" else frozenset()
+        reads_weights = self._settings.message_weights == "mask"
+        untrained = _untrained(turns, messages, refuses_others=reads_weights)
         messages = [self._mended(message, f"turn {index}") for index, message in enumerate(messages, 1)]
         system = columns.get("system")
         if system and not any(message["role"] == "system" for message in messages):
@@ -59,8 +65,9 @@ class ConversationReader:
         return Conversation(
             messages=messages,
             tools=_tools(columns, self._settings),
-            template_kwargs=_template_kwargs(columns, self._settings.chat_template_kwargs_column),
-            untrained=untrained,
+            template_kwargs=template_kwargs(columns, self._settings.chat_template_kwargs_column),
+            untrained=untrained if reads_weights else frozenset(),
+            overruled=frozenset() if reads_weights else untrained,
         )
 
     def _are_messages(self, turns: Sequence[Any]) -> bool:
@@ -147,16 +154,18 @@ def _is_fill_in(key: str, value: Any) -> bool:
     return value is None or (key == "tool_calls" and value == [])
 
 
-def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+def _untrained(turns: Sequence[Any], messages: Sequence[Mapping[str, Any]], *, refuses_others: bool) -> frozenset[int]:
     """Return the positions of the assistant's turns that say themselves that they are not trained."""
     found = set()
     for index, (turn, message) in enumerate(zip(turns, messages, strict=True)):
+        if len(turn) == _PLAIN_FIELDS:
+            continue
         given = {key: turn[key] for key in _WEIGHTS if turn.get(key) is not None and message["role"] == "assistant"}
         for key, value in given.items():
-            if value not in (0, 1):
+            if refuses_others and value not in (0, 1):
                 detail = f"turn {index + 1}: {key} is {value!r}; it must be {_WEIGHTS[key]}"
                 raise RowError(DropReason.INVALID_FIELD, detail)
-        if 0 in given.values():
+        if 0 in given.values() or (not refuses_others and any(value != 1 for value in given.values())):
             found.add(index)
     return frozenset(found)
 
@@ -230,8 +239,12 @@ def _tools(columns: Mapping[str, Any], settings: ChatPreprocessing) -> list[dict
     return [dict(tool) for tool in tools]
 
 
-def _template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
-    """Return a row's own variables for the template; a null is none."""
+def template_kwargs(columns: Mapping[str, Any], column: str | None) -> Mapping[str, Any]:
+    """Return a row's own variables for the template; a null is none.
+
+    Raises:
+        RowError: the column holds no object, or names what a row cannot set.
+    """
     given = columns.get(column) if column is not None else None
     if isinstance(given, str):
         given = _parsed(given, str(column)) if given.strip() else None

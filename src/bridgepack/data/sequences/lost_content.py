@@ -14,6 +14,7 @@ from bridgepack.data.sequences.marked_text import (
     END_OF_THOUGHTS,
     OLD_CALL,
     REASONING,
+    REFUSAL,
     TOOL,
     MarkedChat,
     function_of,
@@ -75,8 +76,9 @@ class LostContentFinder:
                     if hint in content:
                         return False
             if len(message) > _PLAIN_FIELDS:
+                said = _said(message) if role == ASSISTANT else ""
                 place = _after_thoughts(messages, index, text, place)
-                if place < 0:
+                if place < 0 or any(hint in said for hint in self._hints):
                     return False
             found = text.find(content, place, place + len(content) + reach)
             if found < 0:
@@ -100,9 +102,9 @@ class LostContentFinder:
             yield from marked.losses(render)
         yield from self._nulls(conversation, text)
         for index, message in enumerate(conversation.messages):
-            content = message["content"]
-            if message["role"] == ASSISTANT and isinstance(content, str):
-                token = next((token for token in self._controls if token in content), None)
+            if message["role"] == ASSISTANT:
+                said = _said(message)
+                token = next((token for token in self._controls if token in said), None)
                 if token is not None:
                     yield Loss(LostKind.INJECTED_TURN, f"turn {index + 1} (assistant) contains {token!r}")
 
@@ -153,6 +155,11 @@ def _control_texts(tokenizer: ChatTokenizer, markers: TurnMarkers | None) -> lis
     return sorted(text for text, index in tokenizer.added_tokens.items() if index in ids)
 
 
+def _said(message: dict[str, Any]) -> str:
+    """Return everything that a turn says, its parts, thoughts and calls too, as JSON."""
+    return _as_json([value for key, value in message.items() if key != "role"])
+
+
 def _as_templates_write(messages: Messages, index: int) -> str:
     """Return a turn's text as many templates write it: trimmed, without old thoughts, a tool's result as JSON."""
     content, role = messages[index]["content"] or "", messages[index]["role"]
@@ -176,7 +183,7 @@ def _after_thoughts(messages: Messages, index: int, text: str, place: int) -> in
 
 def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
     """Return where the calls of a turn end in a text that goes on at `place`, or -1 where one is not there."""
-    if message.get(OLD_CALL) or (None in message.values() and "None" in text):
+    if message.get(OLD_CALL) or message.get(REFUSAL) or (None in message.values() and "None" in text):
         return -1
     for call in message.get("tool_calls") or ():
         function = function_of(call)
@@ -186,10 +193,16 @@ def _after_calls(message: dict[str, Any], text: str, place: int) -> int:
             return -1
         named = text.find(name, place, place + len(name) + _REACH)
         found = text.find(shown, named, named + len(name) + len(shown) + _REACH)
-        if named < 0 or found < 0 or (isinstance(arguments, str) and text[found - 1 : found] == '"'):
+        if named < 0 or found < 0 or (isinstance(arguments, str) and not _stands_as_object(arguments, text, found)):
             return -1
         place = found + len(shown)
     return place
+
+
+def _stands_as_object(arguments: str, text: str, place: int) -> bool:
+    """Say whether arguments that are text and stand at a place look like an object there, and not like a text."""
+    is_object = arguments.lstrip().startswith("{") and arguments.rstrip().endswith("}")
+    return is_object and text[place - 1 : place] != '"'
 
 
 def _has_tools(tools: list[dict[str, Any]], text: str, stop: int) -> bool:

@@ -16,6 +16,8 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 #: Where calls stood before there were several in a turn.
 OLD_CALL = "function_call"
 END_OF_THOUGHTS = "</think>"
+#: Where an answer stands that declines to answer; content is null then.
+REFUSAL = "refusal"
 TOOL = "tool"
 _SHOWN = 60
 _TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
@@ -82,6 +84,8 @@ class MarkedChat:
         for name in REASONING:
             if isinstance(message.get(name), str) and is_due:
                 marked[name] = self._with_mark(message[name], LostKind.REASONING, f"{where} {name}")
+        if isinstance(message.get(REFUSAL), str):
+            marked[REFUSAL] = self._with_mark(message[REFUSAL], LostKind.TEXT, f"{where} {REFUSAL}")
         if message.get(OLD_CALL):
             marked[OLD_CALL] = self._call(message[OLD_CALL], where)
         if isinstance(message.get("tool_calls"), list):
@@ -129,8 +133,9 @@ class MarkedChat:
     def _arguments(self, arguments: Any, shown: str, call: str) -> Any:
         """Return arguments with one more, or text that is no object with a mark behind it; empty ones as they are."""
         values = _parsed(arguments) if isinstance(arguments, str) else arguments
-        if isinstance(arguments, str) and values and not isinstance(values, Mapping):
-            return arguments + self._want(LostKind.TOOL_ARGUMENTS, shown, call)
+        if isinstance(arguments, str) and not isinstance(values, Mapping):
+            self._unwanted.append((call, LostKind.TOOL_ARGUMENTS, f"{shown} are text that is no JSON object"))
+            return arguments
         if not values or not isinstance(values, Mapping):
             return arguments
         key, value = (self._want(LostKind.TOOL_ARGUMENTS, shown, call) for _ in range(2))

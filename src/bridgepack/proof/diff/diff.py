@@ -134,7 +134,8 @@ def _numbers(record: SplitRecord | None) -> dict[str, Any]:
         return {}
     numbers = asdict(record.statistics)
     numbers.pop("length_histogram")
-    return {**numbers, **{f"dropped_{reason}": count for reason, count in record.drops.items()}}
+    dropped = {f"dropped_{reason}": count for reason, count in record.drops.items()}
+    return {**numbers, **dropped, **{f"lost_{kind}": count for kind, count in record.lost_content.items()}}
 
 
 def _settings(ours: Artifact, theirs: Artifact) -> Iterator[ValueDifference]:

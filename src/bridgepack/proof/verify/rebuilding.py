@@ -12,7 +12,7 @@ import numpy as np
 
 from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.bridge_metadata import BRIDGE_METADATA_FILE
-from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, PLAN_FOLDER, changed_files
+from bridgepack.data.artifact.contents import DROPPED_ROWS_FILE, LOST_CONTENT_FILE, PLAN_FOLDER, changed_files
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.proof.diff.diff import diff_opened
@@ -105,8 +105,8 @@ def _rows(artifact: Artifact, split: str) -> Iterator[PackedRow]:
 
 
 def _compare_others(artifact: Artifact, rebuilt: Artifact, gives: str) -> Check:
-    """Compare plan, ledger and metadata; the bytes of a plan are those of pyarrow's version."""
-    names = [BRIDGE_METADATA_FILE, f"{PLAN_FOLDER}/{DROPPED_ROWS_FILE}"]
+    """Compare plan, both ledgers and metadata; the bytes of a plan are those of pyarrow's version."""
+    names = [BRIDGE_METADATA_FILE, *(f"{PLAN_FOLDER}/{name}" for name in (DROPPED_ROWS_FILE, LOST_CONTENT_FILE))]
     if artifact.manifest.versions == rebuilt.manifest.versions:
         names += [f"{PLAN_FOLDER}/{split.name}.parquet" for split in rebuilt.manifest.splits]
     others = [name for name in names if not _are_equal(artifact, rebuilt, name)]

@@ -180,6 +180,37 @@ def assistant_text_holds_turns(facts: ArtifactFacts) -> Found:
     return _lost(facts, [LostKind.INJECTED_TURN])
 
 
+@artifact_rule("BP545", WARNING, "bridgepack manifest", noticed="never")
+def template_writes_day_of_build(facts: ArtifactFacts) -> Found:
+    """The chat template writes today's date, and the recipe does not say which day that is.
+
+    Why: Silent: every row has the day of the build, and the same recipe gives other rows tomorrow.
+    Bad: tokenizer.template_date is 2025-06-30 in the manifest and null in its recipe.
+    Good: it is 2025-06-30 in both.
+    Fix: Set tokenizer.template_date, or the template's own variable for it in tokenizer.chat_template_kwargs.
+    Evidence: read in the source.
+    """
+    manifest = facts.require_manifest()
+    day, given = manifest.tokenizer.get("template_date"), section(manifest.recipe, "tokenizer")
+    variables = given.get("chat_template_kwargs") or {}
+    if day and given.get("template_date") is None and not any("date" in name for name in variables):
+        yield wrong(MANIFEST_FILE, f"the template writes the day of the build, {day}", "tokenizer.template_date set")
+
+
+@artifact_rule("BP546", WARNING, "megatron-bridge 0.6.2, data/conversation_processing.py", noticed="never")
+def row_settings_not_read(facts: ArtifactFacts) -> Found:
+    """Rows say which of their answers are not trained, or give variables of the template, and the recipe reads neither.
+
+    Why: Silent: answers with `weight: 0` or `train: false` are trained; text depends on variables that are not there.
+        Megatron-Bridge reads neither.
+    Bad: lost_content has 3 for weight.
+    Good: lost_content is empty.
+    Fix: Set preprocessing.message_weights to mask, or preprocessing.chat_template_kwargs_column, and build again.
+    Evidence: executed, with each row at build time.
+    """
+    return _lost(facts, [LostKind.WEIGHT, LostKind.TEMPLATE_KWARGS])
+
+
 def _lost(facts: ArtifactFacts, kinds: Sequence[LostKind]) -> Found:
     """Yield the kinds of losses that splits have, each with its first example and what mends it."""
     for split in facts.require_manifest().splits:
