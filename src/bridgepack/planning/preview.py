@@ -136,7 +136,6 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         sampler.read(sources)
         splits = {split: settings.splits for split, settings in sampler.settings.items()}
         multiple, tokenizer = resolved.pad_seq_to_mult.value, sampler.stage.tokenizer
-        depends_on_all = recipe.data.deduplicate != "none" or recipe.mixes_sources
         num_packs = {
             name: projected_packs(
                 recipe.packing, multiple, [one for source in sources for one in source.lengths([name])]
@@ -147,9 +146,9 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
     return Preview(
         name=recipe.name,
         sources=previews,
-        num_packs=None if depends_on_all else num_packs,
+        num_packs=None if recipe.chooses_rows else num_packs,
         run=None
-        if depends_on_all or not num_packs[TRAIN]
+        if recipe.chooses_rows or not num_packs[TRAIN]
         else run_length(recipe, Packs(folder="", num_packs=num_packs)),
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )

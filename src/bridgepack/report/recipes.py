@@ -151,6 +151,8 @@ def _packs(recipe: SFTRecipe, artifact: Path | None) -> tuple[Packs | None, str]
         packs = packs_in(folder)
         if packs.num_packs:
             return packs, f"counted in {folder}"
+    if recipe.chooses_rows:
+        return None, "which sequences are used depends on all rows (data.mixture, data.deduplicate): build counts them"
     if Path(recipe.tokenizer.name_or_path).is_dir():
         projected = _projected(recipe)
         if projected is not None:
@@ -165,10 +167,10 @@ def _projected(recipe: SFTRecipe) -> dict[str, int] | None:
     from bridgepack.planning.preview import preview_recipe  # loads a tokenizer, which few recipes shown have here
 
     try:
-        num_packs = {split: count for split, count in preview_recipe(recipe, num_rows=0).num_packs.items() if count}
+        num_packs = preview_recipe(recipe, num_rows=0).num_packs or {}
     except BridgepackError:
         return None
-    return num_packs or None
+    return {split: count for split, count in num_packs.items() if count} or None
 
 
 def _shares(recipe: SFTRecipe) -> dict[str, dict[str, Any]]:

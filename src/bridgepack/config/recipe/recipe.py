@@ -112,6 +112,11 @@ class SFTRecipe(Document):
         """Whether a source says how much of it is used."""
         return any(map(sets_amount, (*listed(self.data.train), *listed(self.data.validation))))
 
+    @property
+    def chooses_rows(self) -> bool:
+        """Whether all rows together decide which of them are used."""
+        return self.mixes_sources or self.data.deduplicate != "none"
+
     @model_validator(mode="after")
     def _check_sources_fit_preprocessing(self) -> Self:
         kind, known = self.preprocessing.kind, self.preprocessing.columns_read
