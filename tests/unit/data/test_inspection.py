@@ -55,7 +55,7 @@ def test_drawing(view: PackView) -> None:
     plain, coloured = draw_pack(view, has_colour=False), draw_pack(view, has_colour=True)
 
     assert "⟦Hello there<|im_end|>\n⟧" in plain
-    assert "\x1b[32mHello there<|im_end|>\n\x1b[0m" in coloured
+    assert "\x1b[32m⟦Hello there<|im_end|>\n⟧\x1b[0m" in coloured
     assert "a.jsonl row 2, " in plain
     assert "1 skipped at run time, after EOS" in plain
 
