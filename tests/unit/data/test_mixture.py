@@ -228,7 +228,7 @@ def test_an_empty_source_and_limits_that_leave_nothing_are_refused(
 ) -> None:
     bad = str(write_json_lines(tmp_path / "bad.jsonl", [{"text": "no ids"}]))
     sources = [{"name": "good", "weight": 1, "sources": two}, {"name": "none", "weight": 1, "sources": [bad]}]
-    with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequence"):
+    with pytest.raises(DataError, match=r"the source 'none' \(weight 1.0\) has no sequence: .* row 1: "):
         build(tokenized_recipe(sources, chatml_tokenizer), tmp_path / "out")
     limited = tokenized_recipe([{**two[0], "max_rows": 1}], chatml_tokenizer, data__validation_fraction=0.3)
     with pytest.raises(DataError, match="the validation split has no sequence left"):

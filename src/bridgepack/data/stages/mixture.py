@@ -33,6 +33,7 @@ class _Node:
     weight: Fraction | None  #: exactly as written
     epochs: Fraction  #: how often it is used where no weight says otherwise
     size: Fraction  #: tokens or rows that it gives by itself: its epochs, and no repetition beyond them
+    first_drop: str  #: what became of a row of it, for messages; empty where none is known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,11 +76,13 @@ def mixed(
     hashes = _hashes(split, source_of, seed) if any(map(sets_amount, sources)) else None
     members: list[IntArray] = []
 
-    def members_of(source: Source) -> IntArray:
-        first, stop = bounds[len(members) : len(members) + 2]
+    def members_of(source: Source) -> tuple[IntArray, str]:
+        index = len(members)
+        first, stop = bounds[index : index + 2]
         order = np.arange(stop - first) if hashes is None else np.argsort(hashes[first:stop], kind="stable")
         members.append(first + order[: _most_rows(source, aside)])
-        return units[members[-1]]
+        drops = (drop for drop in split.drop_examples if split.inputs[drop.file_index].source == index)
+        return units[members[-1]], next((f"row {drop.row}: {drop.detail}" for drop in drops), "")
 
     tree = [_node(source, (), members_of) for source in sources]
     amounts = list(_whole_epochs(tree) if aside[1] else _amounts(tree, mixture.total))
@@ -118,11 +121,12 @@ def _hashes(split: TokenizedSplit, source_of: IntArray, seed: int) -> npt.NDArra
     return seeded_hash((rows + (files << FILE_BITS)).astype(np.uint64), seed + _SEED_OFFSET)
 
 
-def _node(source: Source, above: tuple[str, ...], units_of: Callable[[Source], IntArray]) -> _Node:
-    """Return a source with what is in it; `units_of` is asked for each that has rows, in order."""
+def _node(source: Source, above: tuple[str, ...], members_of: Callable[[Source], tuple[IntArray, str]]) -> _Node:
+    """Return a source with what is in it; `members_of` is asked for each that has rows, in order."""
     name = (*above, label_of(source))
     section = source if isinstance(source, DataSource) else DataSource(path=source)
-    parts = tuple(_node(part, name, units_of) for part in section.sources or ())
+    parts = tuple(_node(part, name, members_of) for part in section.sources or ())
+    units, first_drop = (np.zeros(0, dtype=np.int64), "") if parts else members_of(source)
     epochs = Fraction(str(section.epochs or 1))
     return _Node(
         settings=", ".join(f"{name} {value}" for name, value in amounts_of(section).items()),
@@ -130,7 +134,8 @@ def _node(source: Source, above: tuple[str, ...], units_of: Callable[[Source], I
         parts=parts,
         weight=None if section.weight is None else Fraction(str(section.weight)),
         epochs=epochs,
-        size=epochs * (_natural(parts) if parts else int(units_of(source).sum())),
+        size=epochs * (_natural(parts) if parts else int(units.sum())),
+        first_drop=first_drop or next((part.first_drop for part in parts if part.first_drop), ""),
     )
 
 
@@ -166,7 +171,10 @@ def _spread(node: _Node, target: Fraction | None, epochs: Fraction) -> Iterator[
     epochs *= node.epochs
     if node.settings and not node.size:
         name = "/".join(node.name)
-        raise DataError(f"the source {name!r} ({node.settings}) has no sequence. Correct its rows, or remove it.")
+        why = f": all its rows were dropped, e.g. {node.first_drop}" if node.first_drop else ""
+        raise DataError(
+            f"the source {name!r} ({node.settings}) has no sequence{why}. Correct its columns or rows, or remove it."
+        )
     if not node.parts:
         yield _Amount(node=node, target=target, epochs=epochs)
         return
