@@ -136,20 +136,19 @@ def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:
         sampler.read(sources)
         splits = {split: settings.splits for split, settings in sampler.settings.items()}
         multiple, tokenizer = resolved.pad_seq_to_mult.value, sampler.stage.tokenizer
+        names = () if recipe.chooses_rows else dict.fromkeys(name for names in splits.values() for name in names)
         num_packs = {
             name: projected_packs(
                 recipe.packing, multiple, [one for source in sources for one in source.lengths([name])]
             )
-            for name in dict.fromkeys(name for names in splits.values() for name in names)
+            for name in names
         }
         previews = tuple(_of_source(source, splits[source.split], tokenizer, num_rows) for source in sources)
     return Preview(
         name=recipe.name,
         sources=previews,
-        num_packs=None if recipe.chooses_rows else num_packs,
-        run=None
-        if recipe.chooses_rows or not num_packs[TRAIN]
-        else run_length(recipe, Packs(folder="", num_packs=num_packs)),
+        num_packs=num_packs or None,
+        run=run_length(recipe, Packs(folder="", num_packs=num_packs)) if num_packs.get(TRAIN) else None,
         stops=_stops(recipe, {drop.kind for source in previews for drop in source.drops}),
     )
 

@@ -22,7 +22,7 @@ def best_fit_decreasing(lengths: IntArray, size: int, cap: int, seed: int) -> tu
     with the fewest sequences. The seed chooses among sequences of equal length, and the order of the packs. Lengths are
     runtime, shape [num_sequences]; a pack takes `size` tokens, and `cap` sequences at most.
     """
-    order = _longest_first(lengths, size, seed)
+    order = longest_first(lengths, size, seed)
     counts = np.bincount(lengths, minlength=1)
     distinct = np.flatnonzero(counts)[::-1]
     steps = np.array(
@@ -93,7 +93,8 @@ class _OpenPacks:
         return *key, first, num
 
 
-def _longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
+def longest_first(lengths: IntArray, size: int, seed: int) -> IntArray:
+    """Return the sequences by length, the longest first, equal ones by the seed; shape [num_sequences], int64."""
     shuffled = seeded_order(len(lengths), seed)
     missing = size - lengths
     if size <= _SHORT:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridgepack.data.packing.best_fit import best_fit_decreasing
-from bridgepack.data.packing.order import seeded_order
+from bridgepack.data.packing.best_fit import best_fit_decreasing, longest_first
 from bridgepack.geometry import IntArray
 
 #: Packs beyond those of best fit, as a fraction; what evenness may cost.
@@ -27,8 +26,7 @@ def equal_cost(lengths: IntArray, size: int, cap: int, seed: int) -> tuple[IntAr
     """
     best_order, best_offsets = best_fit_decreasing(lengths, size, cap, seed)
     needed = len(best_offsets) - 1
-    shuffled = seeded_order(len(lengths), seed)
-    order = shuffled[np.argsort(-lengths[shuffled], kind="stable")]
+    order = longest_first(lengths, size, seed)
     descending = lengths[order].tolist()
     for closing in _CLOSING:
         packs = _Packs(size, cap, needed)

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bridgepack.data.packing.best_fit import best_fit_decreasing
+from bridgepack.data.packing.best_fit import best_fit_decreasing, longest_first
 from bridgepack.data.packing.equal_cost import equal_cost
-from bridgepack.data.packing.order import seeded_labels, seeded_order
+from bridgepack.data.packing.order import seeded_labels
 from bridgepack.geometry import IntArray
 from bridgepack.records import PackPlan
 
@@ -47,8 +47,7 @@ def plan_packs(
         if algorithm == "equal_cost":
             order, bins = equal_cost(runtime_lengths, packed_sequence_size, cap, seed)
         else:
-            shuffled = seeded_order(len(runtime_lengths), seed)
-            order = shuffled[np.argsort(-runtime_lengths[shuffled], kind="stable")]
+            order = longest_first(runtime_lengths, packed_sequence_size, seed)
             bins = _first_fit(runtime_lengths[order], packed_sequence_size, cap)
         bins = seeded_labels(int(bins.max(initial=-1)) + 1, seed)[bins]
     return _plan(order, bins, packed_sequence_size)
