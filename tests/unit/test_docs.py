@@ -204,7 +204,7 @@ def test_commands_parse(block: Block) -> None:
     assert num_checked > 0
 
 
-@pytest.mark.parametrize("page", ["packing.md", "artifact.md", "python-api.md", "replay.md", "trace.md"])
+@pytest.mark.parametrize("page", ["packing.md", "artifact.md", "python-api.md", "trace.md"])
 def test_snippets_run_and_print_what_the_page_says(workplace: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     monkeypatch.chdir(workplace)
     names: dict[str, Any] = {"__name__": "snippet"}
