@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ import click
 from bridgepack.config.schema import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
-from .rules import NOTICE, literal, rule_pages
+from .rules import literal, page_of, rule_pages
 
 _REFERENCE_PREFIX = "#/$defs/"
 #: Names of JSON types, as a recipe's author says them.
@@ -18,7 +18,7 @@ _TYPE_NAMES = {
     "integer": "whole number",
     "number": "number",
     "string": "text",
-    "boolean": "`true` or `false`",
+    "boolean": "`true`, `false`",
     "null": "`null`",
 }
 
@@ -41,7 +41,8 @@ _COMMANDS_INTRODUCTION = """\
 # Commands
 
 Exit codes: 0 clean, 1 findings, 2 could not run, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). With `--json` a
-command prints one JSON document to standard output. Messages about what went wrong go to standard error.
+command prints one JSON document to standard output. Messages about what went wrong go to standard error. Every
+command has `-h, --help`. What stands in [brackets] holds where an option is not given.
 """
 
 
@@ -72,22 +73,17 @@ def cluster_page() -> str:
 
 
 def _schema_page(introduction: str, schema: Mapping[str, Any]) -> str:
-    blocks = [NOTICE, introduction, _field_list(schema)]
+    blocks = [introduction, _field_list(schema, "", {})]
+    told: dict[tuple[str, str, str], str] = {}
     for path, definition in _sections(schema):
-        blocks += [f"## {path}", _prose(definition["description"]), _field_list(definition)]
-    return _page(blocks)
+        blocks += [f"## {path}", _prose(definition["description"]), _field_list(definition, path, told)]
+    return page_of(blocks)
 
 
 def commands_page(command: click.Group) -> str:
     """Return the page of every command: usage, what it does, arguments and options."""
     context = click.Context(command, info_name=command.name, **command.context_settings)
-    blocks = [NOTICE, _COMMANDS_INTRODUCTION]
-    blocks += _command_sections(command, context)
-    return _page(blocks)
-
-
-def _page(blocks: Sequence[str]) -> str:
-    return "\n\n".join(block.strip("\n") for block in blocks) + "\n"
+    return page_of([_COMMANDS_INTRODUCTION, *_command_sections(command, context)])
 
 
 def _prose(text: str) -> str:
@@ -128,21 +124,46 @@ def _references(value: Any) -> list[str]:
     return []
 
 
-def _field_list(definition: Mapping[str, Any]) -> str:
+def _field_list(definition: Mapping[str, Any], path: str, told: dict[tuple[str, str, str], str]) -> str:
+    """Return the fields of a section. What a section of another kind said of a field is not said again.
+
+    Args:
+        definition: schema of the section.
+        path: its heading.
+        told: (path without kind, field, meaning) -> type and default of what was said; added to.
+    """
     required = definition.get("required", [])
-    return "\n".join(_field_line(name, field, name in required) for name, field in definition["properties"].items())
+    lines, repeated = [], []
+    for name, field in definition["properties"].items():
+        if "const" in field:
+            continue
+        facts, meaning = _facts(field, name in required), _prose(field["description"])
+        key = (path.partition(" of kind ")[0], name, meaning)
+        if key in told:
+            repeated.append(f"`{name}`" if told[key] == facts else f"`{name}` ({facts})")
+            continue
+        told[key] = facts
+        lines.append(f"- **`{name}`** ({facts}). {meaning}")
+    return "\n".join([*lines, f"- As above: {', '.join(repeated)}."] if repeated else lines)
 
 
-def _field_line(name: str, field: Mapping[str, Any], is_required: bool) -> str:
-    default = "required" if is_required else f"default {_default(field)}"
-    return f"- **`{name}`** ({_type(field)}; {default}). {_prose(field['description'])}"
+def _facts(field: Mapping[str, Any], is_required: bool) -> str:
+    """Return a field's type and default: `whole number ≥ 1; default 4`, `text; optional`."""
+    kind = _type(field).removesuffix(f" or {_TYPE_NAMES['null']}")
+    if is_required:
+        return f"{kind}; required"
+    default = _default(field)
+    if kind == "section" and not default:
+        return "optional section"
+    return f"{kind}; default {default}" if default else f"{kind}; optional"
 
 
 def _default(field: Mapping[str, Any]) -> str:
+    """Return a field's default as Markdown; empty where nothing is set."""
     value = field.get("default", {})
     if _references(field) and isinstance(value, dict):
-        return f"of kind `{value['kind']}`" if "kind" in value else "all its defaults"
-    return f"`{_shown(value)}`" if value not in ([], {}, "") else "empty"
+        return f"kind `{value['kind']}`" if "kind" in value else ""
+    return f"`{_shown(value)}`" if value not in ([], {}, "", None) else ""
 
 
 def _shown(value: Any) -> str:
@@ -156,7 +177,7 @@ def _type(field: Mapping[str, Any]) -> str:
     if "const" in field:
         return f"`{_shown(field['const'])}`"
     if "enum" in field:
-        return " or ".join(f"`{_shown(value)}`" for value in field["enum"])
+        return ", ".join(f"`{_shown(value)}`" for value in field["enum"])
     options = field.get("anyOf") or field.get("oneOf")
     if options:
         return " or ".join(dict.fromkeys(_type(option) for option in options))
@@ -177,14 +198,15 @@ def _list_of(least: int) -> str:
 
 def _bounds(field: Mapping[str, Any]) -> str:
     words = {
-        "minimum": "at least {}",
-        "exclusiveMinimum": "more than {}",
-        "maximum": "at most {}",
-        "exclusiveMaximum": "less than {}",
-        "maxLength": "at most {} characters",
-        "pattern": "matching `{}`",
+        "minimum": "≥ {}",
+        "exclusiveMinimum": "> {}",
+        "maximum": "≤ {}",
+        "exclusiveMaximum": "< {}",
+        "maxLength": "≤ {} characters",
+        "pattern": "`{}`",
     }
-    return "".join(f", {text.format(_number(field[key]))}" for key, text in words.items() if key in field)
+    bounds = [text.format(_number(field[key])) for key, text in words.items() if key in field]
+    return f" {', '.join(bounds)}" if bounds else ""
 
 
 def _number(bound: Any) -> Any:
@@ -205,5 +227,6 @@ def _command_section(command: click.Command, parent: click.Context) -> str:
     context = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    options = "\n".join(f"- `{record[0]}`: {literal(record[1])}" for record in records if record and record[1])
+    told = [record for record in records if record and record[1] and "--help" not in record[0]]
+    options = "\n".join(f"- `{name}`: {literal(meaning)}" for name, meaning in told)
     return f"## {context.command_path}\n\n```text\n{usage}\n```\n\n{_prose(command.help or '')}\n\n{options}"
