@@ -10,6 +10,7 @@ import click
 from bridgepack.config.schema import cluster_schema, recipe_schema, schema_text
 from bridgepack.rules.registry import ALL_RULES
 
+from .pictures import PICTURES
 from .rules import literal, page_of, rule_pages
 
 _REFERENCE_PREFIX = "#/$defs/"
@@ -59,6 +60,7 @@ def reference_pages(command: click.Group) -> dict[str, str]:
         "cluster.schema.json": schema_text(cluster_schema()),
         "cli.md": commands_page(command),
         **rule_pages(ALL_RULES),
+        **{name: draw() for name, draw in PICTURES.items()},
     }
 
 
