@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections
+from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = ["RECIPE_SUFFIX", "load_object", "load_recipe", "parse_overrides", "read_sections"]
+__all__ = ["RECIPE_SUFFIX", "load_object", "load_recipe", "parse_overrides", "read_sections", "written_in"]
 
 
 def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | None = None) -> SFTRecipe:
@@ -34,7 +34,9 @@ def _load(target: str) -> SFTRecipe:
     if suffix in {".yaml", ".yml", ".toml"}:
         if function:
             raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
-        return SFTRecipe.from_mapping(read_sections(Path(place)))
+        values = read_sections(Path(place))
+        with written_in(Path(place)):
+            return SFTRecipe.from_mapping(values)
     if not function and suffix != ".py":
         return _load(catalogue_target(target))
     return as_recipe(load_object(target), target)
