@@ -15,7 +15,7 @@ from bridgepack.errors import BridgepackError
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
 from bridgepack.report.failures import rendered_failure
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_of_group, rules_table
+from bridgepack.report.rule_texts import describe_rule, explained, named_rule, rule_to_dict, rules_of_group, rules_table
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES
@@ -158,9 +158,8 @@ def explain(rule: str, as_json: bool) -> int:
     The beginning of a code, e.g. BP1, lists the rules that begin so.
     """
     group = rules_of_group(rule)
-    if group:
-        print_json([rule_to_dict(one) for one in group]) if as_json else echo(rules_table(group))
-        return CLEAN
-    found = named_rule(rule)
-    print_json(rule_to_dict(found)) if as_json else echo(describe_rule(found))
+    if as_json:
+        print_json(explained(rule))
+    else:
+        echo(rules_table(group) if group else describe_rule(named_rule(rule)))
     return CLEAN
