@@ -57,6 +57,8 @@ COMMANDS = {
         "differs.",
     ),
 }
+#: Commands that tools call, and that no list shows.
+_HIDDEN = {"hook": ("hook", "")}
 
 
 class _Commands(click.Group):
@@ -68,9 +70,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
         """Return a command; None where there is none of that name."""
-        if cmd_name not in COMMANDS:
+        known = COMMANDS | _HIDDEN
+        if cmd_name not in known:
             return None
-        command: click.Command = getattr(import_module(f"bridgepack.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][0]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
