@@ -3,16 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bridgepack import canary
     from bridgepack.api import (
         build,
         check,
+        diff,
+        explain,
+        export,
         forward_step_for,
         inspect,
         load_recipe,
+        masks,
         pack_for,
         preview,
         repack,
         to_bridge,
+        trace,
+        verify,
     )
     from bridgepack.config.recipe.recipe import SFTRecipe
     from bridgepack.launch import launch
@@ -22,16 +29,25 @@ __all__ = [
     "SFTRecipe",
     "__version__",
     "build",
+    "canary",
     "check",
+    "diff",
+    "explain",
+    "export",
     "forward_step_for",
     "inspect",
     "launch",
     "load_recipe",
+    "masks",
     "pack_for",
     "preview",
     "repack",
     "to_bridge",
+    "trace",
+    "verify",
 ]
+#: Packages of the same name as a command, which can be called.
+_CALLED_PACKAGES = ("canary", "launch")
 
 
 def __dir__() -> list[str]:
@@ -47,8 +63,8 @@ def __getattr__(name: str) -> Any:
     """
     from importlib import import_module
 
-    if name == "launch":
-        return import_module("bridgepack.launch")  # a package that can be called
+    if name in _CALLED_PACKAGES:
+        return import_module(f"bridgepack.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'bridgepack' has no attribute {name!r}")
     home = "bridgepack.config.recipe.recipe" if name == "SFTRecipe" else "bridgepack.api"

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that is wrong in what a user wrote.
+
+    Attributes:
+        message: what is wrong, what is allowed, what to do.
+        field: dotted path of the field; empty where it is none.
+        file: that it is written in; empty where there is none.
+        line: 1-based line in it; None where it is not known.
+    """
+
+    message: str
+    field: str = ""
+    file: str = ""
+    line: int | None = None
+
+
 class BridgepackError(Exception):
-    """Base of every error that is the user's to act on; the CLI prints it and exits with code 2."""
+    """Base of every error that is the user's to act on; the CLI prints it and exits with code 2.
+
+    Attributes:
+        problems: the same, one for each thing that is wrong; empty where the text says it all.
+    """
+
+    problems: tuple[Problem, ...] = ()
 
 
 class ConfigError(BridgepackError):

@@ -88,7 +88,7 @@ def test_mistake_is_one_message_exit_code_2_and_no_file(
 ) -> None:
     (folder / "folder").mkdir()
     ran = command("check", *arguments)
-    assert (ran.code, ran.output) == (2, "")
+    assert (ran.code, bool(ran.output)) == (2, "--json" in arguments)
     assert message in ran.errors
     assert ran.errors.startswith("error: ")
     assert ran.errors.count("\n") == 1
@@ -224,13 +224,13 @@ def test_a_report_goes_into_a_pipe_or_a_new_folder(folder: Path, command: Comman
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
 
 
-def test_where_names_the_file_with_a_line_or_without(folder: Path, command: Command) -> None:
+def test_where_names_the_file_with_a_line(folder: Path, command: Command) -> None:
     (folder / "mine.toml").write_text(
         'name = "mine"\ndata.train = "rows.jsonl"\ntokenizer.name_or_path = "tokenizer"\n'
         "packing = {packed_sequence_size = 4096, pad_seq_to_mult = 2}\nparallelism.context_parallel_size = 4\n"
     )
     assert "  --> mine.yaml:6: packing.pad_seq_to_mult\n" in command("check", "mine.yaml").output
-    assert "  --> mine.toml: packing.pad_seq_to_mult\n" in command("check", "mine.toml").output
+    assert "  --> mine.toml:4: packing.pad_seq_to_mult\n" in command("check", "mine.toml").output
 
 
 def test_sarif_of_awkward_paths(folder: Path, command: Command) -> None:
@@ -290,3 +290,65 @@ def test_output_that_goes_nowhere(folder: Path, redirection: str, code: int) -> 
     assert finished.returncode == code
     assert "Traceback" not in finished.stderr
     assert (code == 2) == ("error: the output cannot be written: No space left on device." in finished.stderr)
+
+
+BAD_FILES = {
+    "typo.yaml": (RECIPE.replace("pad_seq_to_mult", "pad_sequence_to_mult"), 6),
+    "typo.toml": ('name = "mine"\n[data]\ntrain = "/dev/null"\n[tokenizer]\nname = "a"\n', 5),
+    "broken.yaml": ("name: mine\ndata: {train: [a\npacking:\n", 3),
+    "broken.toml": ('name = "mine"\ndata = {\n', 2),
+    "list.yaml": ("- a\n", 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_what_cannot_be_read_is_reported_in_every_form(folder: Path, command: Command, name: str) -> None:
+    text, line = BAD_FILES[name]
+    (folder / name).write_text(text)
+
+    log = json.loads(_failed(command, "check", name, "--format", "sarif"))["runs"][0]
+    places = [result["locations"][0]["physicalLocation"] for result in log["results"]]
+    assert {place["artifactLocation"]["uri"] for place in places} == {name}
+    assert line in [place["region"]["startLine"] for place in places]
+    assert log["invocations"] == [{"executionSuccessful": False, "exitCode": 2}]
+    assert f"::error file={name},line={line},title=cannot-be-read::" in _failed(
+        command, "check", name, "--format", "github"
+    )
+    quality = json.loads(_failed(command, "check", name, "--format", "gitlab"))
+    assert {"path": name, "lines": {"begin": line}} in [entry["location"] for entry in quality]
+    for arguments in (["check", "--json"], ["build", "--json"], ["preview", "--json"], ["masks", "--json"]):
+        error = json.loads(_failed(command, arguments[0], name, *arguments[1:]))["error"]
+        assert (error["kind"], error["exit_code"]) == ("ConfigError", 2)
+        assert (name, line) in [(problem["file"], problem["line"]) for problem in error["problems"]]
+
+
+def test_a_report_of_what_cannot_be_read_is_written(folder: Path, command: Command) -> None:
+    (folder / "typo.yaml").write_text(BAD_FILES["typo.yaml"][0])
+    assert _failed(command, "check", "typo.yaml", "--format", "sarif", "--output", "report.sarif") == ""
+    assert "pad_sequence_to_mult" in Path("report.sarif").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "gone"),
+        ("verify", "gone"),
+        ("diff", "gone", "gone"),
+        ("explain", "BP000"),
+        ("store", "list"),
+        ("trace", "gone"),
+        ("recipes", "show", "gone"),
+        ("build", "--bogus"),
+    ],
+)
+def test_json_errors_of_every_command(folder: Path, command: Command, arguments: tuple[str, ...]) -> None:
+    error = json.loads(_failed(command, *arguments, "--json"))["error"]
+    assert error["message"]
+    assert error["problems"][0]["message"]
+
+
+def _failed(command: Command, *arguments: str) -> str:
+    """Return standard output of a command that could not run."""
+    code, output, errors = command(*arguments)
+    assert (code, "error: " in errors) == (2, True)
+    return output

@@ -20,7 +20,7 @@ from bridgepack.bridge.import_on_cpu import install_import_hook
 from bridgepack.bridge.recipe import config_of_recipe, inputs_of
 from bridgepack.bridge.shipped import MODULE, SUFFIX
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections
+from bridgepack.config.load import RECIPE_SUFFIX, load_object, load_recipe, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 from bridgepack.records import RunConfig
@@ -112,7 +112,9 @@ def _of_file(path: Path, overrides: Mapping[str, Any], artifact: Path | None) ->
     if is_saved_container(values):
         config = changed(config_of_saved(values, place=str(path)), overrides)
         return Target(kind="saved", place=str(path), config=config, file=path)
-    found = _of_recipe(SFTRecipe.from_mapping(values), str(path), overrides, artifact)
+    with written_in(path):
+        recipe = SFTRecipe.from_mapping(values)
+    found = _of_recipe(recipe, str(path), overrides, artifact)
     assert found.recipe is not None
     assert found.config is not None
     return replace(found, file=path, config=replace(found.config, inputs=inputs_of(found.recipe)))

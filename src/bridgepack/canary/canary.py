@@ -15,6 +15,7 @@ from bridgepack.canary.processes import HostProcess
 from bridgepack.canary.records import HostFacts, Kernel, Layout, Precision
 from bridgepack.canary.report_records import CanaryReport
 from bridgepack.canary.targets import CanaryTarget, open_target
+from bridgepack.config.load import stated_options
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ConfigError
 
@@ -38,6 +39,23 @@ class CanaryOptions:
     uses_gpu: bool | None = None  #: whether GPUs and TransformerEngine are used; None for where they are there
     timeout_s: float = DEFAULT_TIMEOUT_S  #: after which a step is ended
     progress: Progress = field(default_factory=SilentProgress)  #: told how far it is
+
+
+def canary(target: Any, **options: Any) -> CanaryReport:
+    """Return what packed and unpacked training of a target compute: loss and gradients, in each layout.
+
+    Example: `bridgepack.canary("packed").outcome` is `same`, `differs` or `could not run`.
+
+    Args:
+        target: an artifact's folder, or where a recipe is, as on the command line.
+        options: fields of `CanaryOptions`: artifact, overrides, tensor, pipeline, context, num_packs, max_tokens,
+            fault, uses_gpu, timeout_s, progress.
+
+    Raises:
+        ConfigError: the target or an option is nothing known, the host is missing, or its model is not covered.
+        ArtifactError: the artifact cannot be read.
+    """
+    return run_canary(str(target), stated_options(CanaryOptions, options, "canary"))
 
 
 def run_canary(target: str, options: CanaryOptions) -> CanaryReport:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bridgepack.canary.bounds import Bound
 from bridgepack.canary.naming import CanaryFinding
+from bridgepack.records.results import Result
 
 Outcome = Literal["same", "differs", "could not run"]
 
@@ -53,8 +54,10 @@ class LayoutRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CanaryReport:
+class CanaryReport(Result):
     """What was compared, and what came out."""
+
+    TABLE: ClassVar = "findings"
 
     target: str  #: what the user named
     recipe: str  #: its name

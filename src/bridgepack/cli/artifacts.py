@@ -40,7 +40,7 @@ def repack(
         return CLEAN
     with TerminalProgress() as progress:
         result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)
-    print_json(result.summary()) if as_json else echo(describe_build(result))
+    print_json(result.to_dict()) if as_json else echo(describe_build(result))
     return CLEAN
 
 
@@ -55,7 +55,7 @@ def inspect(artifact: Path, row: int | None, split: str, limit: int | None, as_j
     opened = Artifact(artifact)
     if row is not None:
         view = view_pack(opened, split, row)
-        print_json(asdict(view)) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
+        print_json(view.to_dict()) if as_json else echo(draw_pack(view, has_colour=has_colour(), limit=limit))
         return CLEAN
     manifest = opened.manifest
     if as_json:
@@ -80,5 +80,5 @@ def export(artifact: Path, bridge_version: str, output: Path, as_json: bool, dry
     else:
         with TerminalProgress() as progress:
             result = export_artifact(artifact, output, bridge_version, progress=progress)
-    print_json(result.summary()) if as_json else echo(describe_export(result))
+    print_json(result.to_dict()) if as_json else echo(describe_export(result))
     return CLEAN

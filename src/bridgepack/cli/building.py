@@ -38,7 +38,7 @@ def build_recipe(
     with TerminalProgress() as progress:
         result = build_artifact(loaded, output=output, progress=progress, options=chosen)
     if not is_checked:
-        print_json(result.summary()) if as_json else echo(describe_build(result, loaded))
+        print_json(result.to_dict()) if as_json else echo(describe_build(result, loaded))
         return CLEAN
     if not as_json:
         echo(describe_build(result, loaded) + "\n")
@@ -58,7 +58,7 @@ def _check_built(
         )
         report = check_target(recipe, options)
     if as_json:
-        print_json({**result.summary(), "check": report_to_dict(report)})
+        print_json({**result.to_dict(), "check": report_to_dict(report)})
     else:
         echo(rendered(report, has_colour=has_colour()).rstrip("\n"))
     return FINDINGS if report.fails(strict=False) else CLEAN

@@ -1,7 +1,6 @@
 """The command that compares packed with unpacked training."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ def _options(arguments: dict[str, Any], progress: Progress) -> CanaryOptions:
 def _print(reports: list[CanaryReport], output: Path | None, *, is_self_test: bool, as_json: bool) -> None:
     text = describe_self_test(reports) if is_self_test else describe_canary(reports[0])
     if as_json:
-        plain = [asdict(report) for report in reports]
+        plain = [report.to_dict() for report in reports]
         text = json.dumps(plain if is_self_test else plain[0], indent=2, ensure_ascii=False, default=str)
     with staged_report(output, f"{text}\n"):
         echo(text if output is None else f"report: {output}")

@@ -11,9 +11,12 @@ from bridgepack.cli.options import Count, PathOption, num_cores
 from bridgepack.cli.output import CLEAN, COULD_NOT_RUN, FINDINGS, echo, has_colour, print_json
 from bridgepack.config.load import parse_overrides
 from bridgepack.data.tasks import Progress
+from bridgepack.errors import BridgepackError
 from bridgepack.report.checks import check_report_path, describe_diff, describe_fix, rendered, staged_report
+from bridgepack.report.failures import rendered_failure
 from bridgepack.report.progress import TerminalProgress
-from bridgepack.report.rule_texts import describe_rule, named_rule, rule_to_dict, rules_of_group, rules_table
+from bridgepack.report.rule_texts import describe_rule, explained, named_rule, rule_to_dict, rules_of_group, rules_table
+from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.registry import ALL_RULES
 
@@ -35,7 +38,7 @@ from bridgepack.rules.registry import ALL_RULES
 @click.option("--skipped", is_flag=True, help="Name every rule that was skipped.")
 @click.option("--no-files", is_flag=True, help="Do not look up the run's paths on this machine.")
 @click.option("--workers", type=Count(), help="Most processes [the machine's cores].")
-@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), help="[text]")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif", "github", "gitlab"]), help="[text]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--output", type=PathOption(), help="Write the report, or the diff, to this file.")
 def check(target: str, **arguments: Any) -> int:
@@ -45,8 +48,23 @@ def check(target: str, **arguments: Any) -> int:
     (bridge:FUNCTION, megatron.bridge.recipes.qwen:FUNCTION) or any function or object that gives a ConfigContainer, a
     saved Megatron-Bridge config (FILE.yaml), or an artifact: a folder, a packed file, a pattern.
     """
-    form = _form(arguments)
-    check_report_path(arguments["output"], target, arguments["environment"])
+    form, output = _form(arguments), arguments["output"]
+    check_report_path(output, target, arguments["environment"])
+    try:
+        return _checked(target, arguments, form)
+    except BridgepackError as error:
+        if form == "text" or arguments["diff"]:
+            raise
+        text = rendered_failure(error, form, target)
+        with staged_report(output, text):
+            pass
+        if output is None:
+            echo(text.rstrip("\n"))
+        echo(f"error: {printable(str(error))}", err=True)
+        return COULD_NOT_RUN
+
+
+def _checked(target: str, arguments: dict[str, Any], form: str) -> int:
     with TerminalProgress() as progress:
         options = _check_options(arguments, progress)
         if arguments["diff"] or arguments["fix"]:
@@ -140,9 +158,8 @@ def explain(rule: str, as_json: bool) -> int:
     The beginning of a code, e.g. BP1, lists the rules that begin so.
     """
     group = rules_of_group(rule)
-    if group:
-        print_json([rule_to_dict(one) for one in group]) if as_json else echo(rules_table(group))
-        return CLEAN
-    found = named_rule(rule)
-    print_json(rule_to_dict(found)) if as_json else echo(describe_rule(found))
+    if as_json:
+        print_json(explained(rule))
+    else:
+        echo(rules_table(group) if group else describe_rule(named_rule(rule)))
     return CLEAN

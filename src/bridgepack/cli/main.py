@@ -1,15 +1,16 @@
 """The `bridgepack` command: finds the command that is called, runs it, returns an exit code."""
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 
 import click
 
 from bridgepack import __version__
-from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, silence
+from bridgepack.cli.output import COULD_NOT_RUN, StopSignals, print_json, silence
 from bridgepack.data.workers.memory import collect_rarely
-from bridgepack.errors import BridgepackError
+from bridgepack.errors import BridgepackError, ConfigError
 from bridgepack.report.text import printable
 
 #: Command -> its module in this package, and the first sentence of its help, which the list of commands shows.
@@ -56,6 +57,8 @@ COMMANDS = {
         "differs.",
     ),
 }
+#: Commands that tools call, and that no list shows.
+_HIDDEN = {"hook": ("hook", "")}
 
 
 class _Commands(click.Group):
@@ -67,9 +70,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click gives it)
         """Return a command; None where there is none of that name."""
-        if cmd_name not in COMMANDS:
+        known = COMMANDS | _HIDDEN
+        if cmd_name not in known:
             return None
-        command: click.Command = getattr(import_module(f"bridgepack.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"bridgepack.cli.{known[cmd_name][0]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -101,19 +105,10 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = COULD_NOT_RUN
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" `{context.command_path} --help` lists what is allowed." if context else ""
-        click.echo(f"error: {printable(error.format_message())}{hint}", err=True)
-        code = COULD_NOT_RUN
-    except BridgepackError as error:
-        click.echo(f"error: {printable(str(error))}", err=True)
-        code = COULD_NOT_RUN
-    except OSError as error:
-        place = f"{str(error.filename)!r}: " if error.filename else ""
-        silence(sys.stdout)
-        click.echo(f"error: {printable(place)}{error.strerror or error}. Check the path and its rights.", err=True)
-        code = COULD_NOT_RUN
+    except (click.ClickException, BridgepackError, OSError) as error:
+        code = _failed(error, _message(error), arguments)
+        if isinstance(error, OSError):
+            silence(sys.stdout)
     except (KeyboardInterrupt, click.Abort) as error:
         if arguments is None:
             stop.ignore()
@@ -123,3 +118,26 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:  # otherwise the process goes on
         stop.ignore()
     sys.exit(code)
+
+
+def _message(error: Exception) -> str:
+    """Return what is wrong and what to do."""
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        return error.format_message() + (f" `{context.command_path} --help` lists what is allowed." if context else "")
+    if isinstance(error, OSError):
+        place = f"{error.filename!r}: " if error.filename else ""
+        return f"{place}{error.strerror or error}. Check the path and its rights."
+    return str(error)
+
+
+def _failed(error: Exception, message: str, arguments: list[str] | None) -> int:
+    """Print why a command could not run, with --json as a document on standard output, too."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if "--json" in given:
+        from bridgepack.report.failures import failure_to_dict  # reports are slow to import
+
+        with suppress(ConfigError):  # standard output takes nothing
+            print_json(failure_to_dict(error, message, COULD_NOT_RUN))
+    click.echo(f"error: {printable(message)}", err=True)
+    return COULD_NOT_RUN

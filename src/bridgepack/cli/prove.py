@@ -1,6 +1,5 @@
 """The commands that prove: trace, verify, diff, masks."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def trace(artifact: Path, **arguments: Any) -> int:
     _check_question(arguments)
     run = TracedRun(opened_artifact(artifact), _run_options(arguments))
     found, text = _traced(run, arguments)
-    print_json(asdict(found)) if arguments["as_json"] else echo(text())
+    print_json(found.to_dict()) if arguments["as_json"] else echo(text())
     return CLEAN
 
 
@@ -135,8 +134,7 @@ def verify(artifact: Path, **arguments: Any) -> int:
             progress=progress,
         )
         report = verify_artifact(artifact, options)
-    found = {"outcome": report.outcome, **asdict(report)}
-    print_json(found) if arguments["as_json"] else echo(describe_verification(report))
+    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_verification(report))
     return {"same": CLEAN, "differs": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]
 
 
@@ -167,8 +165,7 @@ def diff(first: Path, second: Path, limit: int | None, as_json: bool) -> int:
     """
     with TerminalProgress() as progress:
         report = diff_artifacts(first, second, limit=SHOWN_SEQUENCES if limit is None else limit, progress=progress)
-    found = {"is_same": report.is_same, **asdict(report)}
-    print_json(found) if as_json else echo(describe_artifact_diff(report))
+    print_json(report.to_dict()) if as_json else echo(describe_artifact_diff(report))
     return CLEAN if report.is_same else FINDINGS
 
 
@@ -201,6 +198,5 @@ def masks(target: str, **arguments: Any) -> int:
             progress=progress,
         )
         report = check_masks(target, options)
-    found = {"outcome": report.outcome, **asdict(report)}
-    print_json(found) if arguments["as_json"] else echo(describe_masks(report))
+    print_json(report.to_dict()) if arguments["as_json"] else echo(describe_masks(report))
     return {"agree": CLEAN, "disagree": FINDINGS, "could not run": COULD_NOT_RUN}[report.outcome]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bridgepack.config.walking import SHAPE_PREFIX, Place, kinds_at, walk
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ConfigError, Problem
 
 _TAG_ERRORS = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _SECTION_ERRORS = frozenset({"model_type", "model_attributes_type", "dict_type"})
@@ -65,10 +65,11 @@ def config_error(
             place = replace(place, path=moved[1] + place.path.removeprefix(moved[0]))
         if not _is_echo(detail):
             found.setdefault(place.path, (place, []))[1].append(detail)
-    lines = [_line(place, details, what, option) for place, details in found.values()]
-    if len(lines) == 1:
-        return ConfigError(lines[0])
-    return ConfigError(f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines))
+    lines = {path: _line(place, details, what, option) for path, (place, details) in found.items()}
+    listed = f"{len(lines)} fields are wrong:\n" + "\n".join(f"  {line}" for line in lines.values())
+    wrong = ConfigError(next(iter(lines.values())) if len(lines) == 1 else listed)
+    wrong.problems = tuple(Problem(field=path, message=line) for path, line in lines.items())
+    return wrong
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

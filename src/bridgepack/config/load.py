@@ -1,30 +1,47 @@
 """Finds and loads a recipe: a YAML or TOML file, a Python function by path or module, or a name in the catalogue."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from bridgepack.config.catalogue import catalogue_target
-from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections
+from bridgepack.config.reading import RECIPE_SUFFIX, as_recipe, load_object, parse_overrides, read_sections, written_in
 from bridgepack.config.recipe.recipe import SFTRecipe
 from bridgepack.errors import ConfigError
 
-__all__ = ["RECIPE_SUFFIX", "load_object", "load_recipe", "parse_overrides", "read_sections"]
+__all__ = [
+    "RECIPE_SUFFIX",
+    "load_object",
+    "load_recipe",
+    "parse_overrides",
+    "read_sections",
+    "stated_options",
+    "written_in",
+]
+
+#: Options that are paths of this machine.
+_PATHS = frozenset({"artifact", "store", "scratch"})
 
 
-def load_recipe(target: str | Path | SFTRecipe, overrides: Mapping[str, Any] | None = None) -> SFTRecipe:
+def load_recipe(
+    target: str | Path | SFTRecipe | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> SFTRecipe:
     """Return the recipe that `target` names, with overrides applied and validated.
 
     Args:
-        target: a recipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`, `package.module:FUNCTION`,
-            or a name in the catalogue. FUNCTION takes no arguments; it may be left out of a file that has just one
-            `*_recipe` function.
+        target: a recipe, its fields as plain values, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py[:FUNCTION]`,
+            `package.module:FUNCTION`, or a name in the catalogue. FUNCTION takes no arguments; it may be left out of a
+            file that has just one `*_recipe` function.
         overrides: dotted path -> value, e.g. `{"packing.packed_sequence_size": 8192}`.
 
     Raises:
         ConfigError: when it cannot be found or read, or says something unknown or impossible.
     """
-    recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
+    if isinstance(target, Mapping):
+        recipe = SFTRecipe.from_mapping(target)
+    else:
+        recipe = target if isinstance(target, SFTRecipe) else _load(str(target))
     return recipe.override(overrides) if overrides else recipe
 
 
@@ -34,7 +51,23 @@ def _load(target: str) -> SFTRecipe:
     if suffix in {".yaml", ".yml", ".toml"}:
         if function:
             raise ConfigError(f"recipe is {target!r}; a {suffix} file holds no functions. Remove :{function}.")
-        return SFTRecipe.from_mapping(read_sections(Path(place)))
+        values = read_sections(Path(place))
+        with written_in(Path(place)):
+            return SFTRecipe.from_mapping(values)
     if not function and suffix != ".py":
         return _load(catalogue_target(target))
     return as_recipe(load_object(target), target)
+
+
+def stated_options[T](kind: type[T], stated: Mapping[str, Any], what: str) -> T:
+    """Return the options of `what` as a dataclass `kind`; paths may be given as text.
+
+    Raises:
+        ConfigError: it has no such option.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in sorted(stated.keys() - set(known)):
+        raise ConfigError(f"{what} has no option {name!r}; allowed: {', '.join(known)}. Use one of these.")
+    return kind(
+        **{name: Path(item) if name in _PATHS and isinstance(item, str) else item for name, item in stated.items()}
+    )

@@ -4,9 +4,11 @@ import contextlib
 import importlib
 import importlib.util
 import math
+import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from pydantic import ValidationError
 
 from bridgepack.config.errors import config_error, did_you_mean, nearest_name, shown
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.errors import ConfigError
+from bridgepack.errors import ConfigError, Problem
 
 #: Values of a YAML file, which aliases multiply.
 _MAX_VALUES = 100_000
@@ -87,14 +89,28 @@ def read_sections(path: Path, *, what: str = "recipe", fields: str = "name, data
         raise ConfigError(f"{what} is {str(path)!r}; there is no such file.{_neighbours(path, mark)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{what} is {str(path)!r}; it cannot be read: {error}. It must be a UTF-8 file.") from None
-    try:
-        values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{what} {str(path)!r} is not TOML: {error}. Correct that line.") from None
-    if not isinstance(values, Mapping):
-        found = "empty" if values is None else f"a {type(values).__name__}"
-        raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
+    with written_in(path):
+        try:
+            values = tomllib.loads(text) if path.suffix.lower() == ".toml" else _parse_yaml(text, str(path))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigError(f"{what} {str(path)!r} is not TOML: {error}. Correct that line.") from None
+        if not isinstance(values, Mapping):
+            found = "empty" if values is None else f"a {type(values).__name__}"
+            raise ConfigError(f"{what} {str(path)!r} is {found}; allowed: sections with named fields ({fields}).")
     return values
+
+
+@contextlib.contextmanager
+def written_in(path: Path) -> Iterator[None]:
+    """Let errors of what a file says tell the file, and the line where their text does."""
+    try:
+        yield
+    except ConfigError as error:
+        lines = [] if error.problems else re.findall(r"\bline (\d+)", str(error))
+        line = int(lines[-1]) if lines else None
+        problems = error.problems or (Problem(message=str(error)),)
+        error.problems = tuple(replace(one, file=str(path), line=line) for one in problems)
+        raise
 
 
 def _beginning(path: Path) -> str:

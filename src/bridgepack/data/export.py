@@ -24,6 +24,7 @@ from bridgepack.data.shards.npy_writing import write_npy_rows
 from bridgepack.data.tasks import Progress, SilentProgress
 from bridgepack.errors import ArtifactError
 from bridgepack.records import Manifest, RowBatch, ShardRecord, SplitRecord
+from bridgepack.records.results import Result
 from bridgepack.releases import packed_file_name, release_of
 
 #: Of what an export writes for the same rows; part of an export's fingerprint.
@@ -33,7 +34,7 @@ _BATCH_TOKENS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Export:
+class Export(Result):
     """An artifact in the form of another version."""
 
     output: Path  #: its folder
@@ -43,7 +44,12 @@ class Export:
     source_fingerprint: str  #: of that artifact
     manifest: Manifest | None = None  #: of the export; None where nothing has been written
 
-    def summary(self) -> dict[str, Any]:
+    def table(self) -> list[dict[str, Any]]:
+        """Return the statistics of each split that was written."""
+        splits = self.manifest.splits if self.manifest is not None else ()
+        return [{"split": split.name, **asdict(split.statistics)} for split in splits]
+
+    def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
         return {
             "output": str(self.output),

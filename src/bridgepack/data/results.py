@@ -20,6 +20,7 @@ from bridgepack.data.workers.pool import WorkerPool
 from bridgepack.data.workers.ray_cluster import RaySettings, ray_settings
 from bridgepack.errors import ArtifactError, ConfigError
 from bridgepack.records import Manifest
+from bridgepack.records.results import Result
 
 #: Changes that a message names.
 _MAX_CHANGES = 3
@@ -135,7 +136,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BuildResult:
+class BuildResult(Result):
     """What a build did.
 
     Attributes:
@@ -153,7 +154,11 @@ class BuildResult:
     kept: Kept = field(default_factory=Kept)
     upload: Upload | None = None
 
-    def summary(self) -> dict[str, Any]:
+    def table(self) -> list[dict[str, Any]]:
+        """Return the statistics of each split."""
+        return [{"split": split.name, **asdict(split.statistics)} for split in self.manifest.splits]
+
+    def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON: the manifest, where it is, and what was done."""
         return {
             "output": str(self.output),

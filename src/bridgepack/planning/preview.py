@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bridgepack.data.store.token_file import token_arrays
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.planning.sample import SampledFile, SampledSource, Sampler, population, projected_packs, sampled_sources
 from bridgepack.records import TRAIN, Drop, DropReason, Example
+from bridgepack.records.results import Result
 
 _COLUMN_ROWS = 100
 
@@ -91,7 +92,7 @@ class SourcePreview:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class Preview(Result):
     """What a build would make of a recipe's data.
 
     Attributes:
@@ -103,6 +104,9 @@ class Preview:
         stops: field of the recipe by which a build would stop, not drop -> the reasons of such drops.
     """
 
+    DERIVED: ClassVar = ("is_sample",)
+    TABLE: ClassVar = "sources"
+
     name: str
     sources: tuple[SourcePreview, ...]
     num_packs: Mapping[str, int] | None
@@ -113,10 +117,6 @@ class Preview:
     def is_sample(self) -> bool:
         """Not every row was read: figures are of a sample, and packs are projected."""
         return any(source.is_sample for source in self.sources)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values with stable keys."""
-        return {**asdict(self), "is_sample": self.is_sample}
 
 
 def preview_recipe(recipe: SFTRecipe, *, num_rows: int = 5) -> Preview:

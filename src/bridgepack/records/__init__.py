@@ -19,6 +19,7 @@ from bridgepack.records.manifests import (
     SplitRecord,
     SplitStatistics,
 )
+from bridgepack.records.results import Result
 from bridgepack.records.runs import Change, Files, RunConfig
 from bridgepack.records.sequences import (
     INPUT_IDS,
@@ -69,6 +70,7 @@ __all__ = [
     "MetadataFacts",
     "PackPlan",
     "PackedRow",
+    "Result",
     "RowBatch",
     "RunConfig",
     "Sequence",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bridgepack.errors import ConfigError
 from bridgepack.report.text import printable
 from bridgepack.rules.engine.report import CheckReport
-from bridgepack.rules.engine.sarif import render_github, render_sarif
+from bridgepack.rules.engine.sarif import render_github, render_gitlab, render_sarif
 from bridgepack.rules.engine.text import render_json, render_text, value_text
 from bridgepack.rules.registry import ALL_RULES
 
@@ -30,13 +30,15 @@ def rendered(
     shows_advice: bool = False,
     shows_skipped: bool = False,
 ) -> str:
-    """Return a report as `text`, `json`, `sarif` or `github`."""
+    """Return a report as `text`, `json`, `sarif`, `github` or `gitlab`."""
     if form == "json":
         return render_json(report)
     if form == "sarif":
         return render_sarif(report, ALL_RULES)
     if form == "github":
         return render_github(report)
+    if form == "gitlab":
+        return render_gitlab([replace(one, file=one.file or report.target_path) for one in report.findings])
     return render_text(
         _printable(report), has_colour=has_colour, shows_advice=shows_advice, shows_skipped=shows_skipped
     )

@@ -1,8 +1,10 @@
-"""A progress bar per stage with rate and time left, on a terminal; silent elsewhere."""
+"""Progress of stages: on a terminal a bar with rate and time left, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -10,14 +12,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+#: Between two lines where there is no terminal.
+_LINE_S = 10.0
+
+
 class TerminalProgress:
-    """Shows stages on standard error while it is entered; does nothing where that is no terminal."""
+    """Shows stages on standard error while it is entered: bars on a terminal, elsewhere a line now and then."""
 
     def __init__(self, *, is_enabled: bool | None = None) -> None:
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._is_enabled = is_terminal if is_enabled is None else is_enabled
         self._bars: Progress | None = None
         self._task: TaskID | None = None
+        self._lines = _Lines() if is_enabled is None and sys.stderr is not None and not is_terminal else None
 
     def __enter__(self) -> TerminalProgress:
         """Begin to show."""
@@ -37,17 +44,57 @@ class TerminalProgress:
         """Begin a stage of `total` work, None where that is not known; it makes things called `unit`."""
         if self._bars is not None:
             self._task = self._bars.add_task(stage, total=total, unit=unit, num_items=0)
+        if self._lines is not None:
+            self._lines.start(stage, total, unit)
 
     def advance(self, num_items: int, work: int | None = None) -> None:
         """Note that `num_items` more things are made and `work` of the total is done; by default as much."""
+        done = num_items if work is None else work
         if self._bars is not None and self._task is not None:
             made = self._bars.tasks[self._task].fields["num_items"] + num_items
-            self._bars.update(self._task, advance=num_items if work is None else work, num_items=made)
+            self._bars.update(self._task, advance=done, num_items=made)
+        if self._lines is not None:
+            self._lines.advance(num_items, done)
 
     def finish(self) -> None:
         """End the stage."""
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, total=1, completed=1)
+
+
+class _Lines:
+    """Progress as lines of a log, none in the first seconds, and at most one every so many seconds."""
+
+    def __init__(self) -> None:
+        self._told_s = self._began_s = time.monotonic()
+        self._stage, self._unit = "", ""
+        self._total: int | None = None
+        self._num_items = self._done = 0
+
+    def start(self, stage: str, total: int | None, unit: str) -> None:
+        """Begin a stage."""
+        self._stage, self._total, self._unit = stage, total, unit
+        self._num_items = self._done = 0
+        self._began_s = time.monotonic()
+        self._tell()
+
+    def advance(self, num_items: int, done: int) -> None:
+        """Note what is made and done."""
+        self._num_items += num_items
+        self._done += done
+        self._tell()
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < _LINE_S:
+            return
+        self._told_s = now_s
+        percent = f"{100 * self._done / self._total:.0f}%, " if self._total else ""
+        rate = self._num_items / max(now_s - self._began_s, 1.0)
+        line = f"{self._stage}: {percent}{self._num_items:,} {self._unit}, {rate:,.0f}/s\n"
+        with contextlib.suppress(OSError, ValueError):  # a log that is closed stops no build
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
 
 def _bars() -> Progress:

@@ -36,6 +36,16 @@ def rules_of_group(code: str) -> list[Rule]:
     return [rule for rule in ALL_RULES if is_beginning and rule.code.startswith(wanted) and rule.code != wanted]
 
 
+def explained(rule: str) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a rule as plain values, or the rules whose codes begin with `rule`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    group = list(ALL_RULES) if rule.upper() == "BP" else rules_of_group(rule)
+    return [rule_to_dict(one) for one in group] if group else rule_to_dict(named_rule(rule))
+
+
 def rules_table(rules: Sequence[Rule]) -> str:
     """Return one line per rule, under the titles of their groups."""
     lines: list[str] = []

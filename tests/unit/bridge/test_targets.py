@@ -179,7 +179,9 @@ def test_lines(folder: Path) -> None:
     assert line_of(file, ["parallelism.context_parallel_size"]) == 9
     assert line_of(file, ["packing.pad_seq_to_mult"]) == 6
     assert line_of(file, ["nothing", "name"]) == 1
-    assert line_of(Path("mine.toml"), ["name"]) is None
+    Path("mine.toml").write_text('name = "a"\n\n[data]\ntrain = "x"\n[[ data.more ]]\n"a" . b = 1\n')
+    fields = {"name": 1, "data.train": 4, "data.gone": 3, "data.more": 5, "data.more.a.b": 6, "gone": None}
+    assert {field: line_of(Path("mine.toml"), [field]) for field in fields} == fields
 
 
 @pytest.mark.parametrize("section", ["model", "train", "dataset"])

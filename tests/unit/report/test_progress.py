@@ -43,3 +43,19 @@ def test_bars_end_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_control_characters_are_replaced_and_lines_stay() -> None:
     assert printable("a\x1b[2Jb\tc\nd\x07é\u202e😀") == "a�[2Jb\tc\nd�é�😀"
+
+
+def test_lines_of_a_log_are_ten_seconds_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("bridgepack.report.progress.time.monotonic", lambda: now_s)
+    with TerminalProgress() as progress:
+        progress.start("Tokenising", 600, "rows")
+        for _ in range(60):
+            now_s += 0.5
+            progress.advance(1_000, work=10)
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Tokenising: 33%, 20,000 rows, 2,000/s"
+    assert [line.split(" ")[1] for line in lines] == ["33%,", "67%,", "100%,"]

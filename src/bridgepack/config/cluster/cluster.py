@@ -14,7 +14,7 @@ from bridgepack.config.cluster.references import hide_secrets
 from bridgepack.config.cluster.values import EnvironmentVariables, FreeForm, Switch, Text
 from bridgepack.config.document import Document, written
 from bridgepack.config.errors import config_error, did_you_mean, shown
-from bridgepack.config.reading import read_sections
+from bridgepack.config.reading import read_sections, written_in
 from bridgepack.config.section import Section
 from bridgepack.errors import ConfigError
 
@@ -157,7 +157,9 @@ def _load(target: str) -> ClusterConfig:
         names = " or ".join(_BUILT_IN)
         hint = did_you_mean(target, _BUILT_IN, "Write a cluster file, or use one of these names.")
         raise ConfigError(f"cluster is {shown(target)}; allowed: FILE.yaml, FILE.toml, {names}. {hint}")
-    return ClusterConfig.from_mapping(read_sections(path, what="cluster", fields="executor, workspace, ..."))
+    values = read_sections(path, what="cluster", fields="executor, workspace, ...")
+    with written_in(path):
+        return ClusterConfig.from_mapping(values)
 
 
 def cluster_error(error: ValidationError, model: type[BaseModel], *, place: str) -> ConfigError:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from typing import ClassVar
 
 from bridgepack.config.recipe.data import TokenizerConfig
 from bridgepack.data.artifact.artifact import Artifact
@@ -11,6 +12,7 @@ from bridgepack.data.tokenizers.load import load_tokenizer
 from bridgepack.data.tokenizers.tokenizer import ChatTokenizer
 from bridgepack.errors import ArtifactError, TokenizerError
 from bridgepack.geometry import seq_boundaries
+from bridgepack.records.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +41,7 @@ class SequenceView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackView:
+class PackView(Result):
     """One pack.
 
     Attributes:
@@ -48,6 +50,8 @@ class PackView:
         sequences: in row order.
         note: why its text could not be decoded; None where it could.
     """
+
+    TABLE: ClassVar = "sequences"
 
     split: str
     index: int

@@ -1,8 +1,10 @@
 """What the comparison of two artifacts says."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from bridgepack.records.results import Result
 
 #: What can become of a sequence, in the order in which it is told.
 Fate = Literal["lost", "gained", "retokenized", "mask_moved", "moved"]
@@ -86,13 +88,15 @@ class SplitDiff:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DiffReport:
+class DiffReport(Result):
     """How two artifacts differ.
 
     Attributes:
         settings: recipe, derived values, tokenizer and versions that differ.
         inputs: hashes of input files that differ, by name.
     """
+
+    DERIVED: ClassVar = ("is_same",)
 
     first: str
     second: str
@@ -104,3 +108,7 @@ class DiffReport:
     def is_same(self) -> bool:
         """A run reads the same packs of both."""
         return all(split.is_same for split in self.splits)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the sequences that are shown, with the name of their split."""
+        return [{"split": split.name, **asdict(one)} for split in self.splits for one in split.differences]

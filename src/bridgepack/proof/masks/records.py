@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
+
+from bridgepack.records.results import Result
 
 #: What can be wrong with a row's tokens and mask.
 Kind = Literal[
@@ -78,7 +80,7 @@ class DerivationCount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskReport:
+class MaskReport(Result):
     """What a comparison found.
 
     Attributes:
@@ -92,6 +94,9 @@ class MaskReport:
         kinds: kind of finding -> sequences.
         notes: what else there is to know.
     """
+
+    DERIVED: ClassVar = ("outcome",)
+    TABLE: ClassVar = "findings"
 
     target: str
     mode: Literal["all", "sample"]

@@ -1,11 +1,13 @@
 """What a trace says: steps, ranks, packs, sequences, and where a source row went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from bridgepack.data.artifact.inspection import PackView, SequenceView
 from bridgepack.data.artifact.plan import DroppedRow
 from bridgepack.records import SourceRecord
+from bridgepack.records.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +77,7 @@ class TracedBatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepTrace:
+class StepTrace(Result):
     """What ranks read at a step."""
 
     artifact: str
@@ -87,6 +89,16 @@ class StepTrace:
     rank: int | None  #: global rank that was asked for; None for all
     batches: tuple[TracedBatch, ...]  #: one for training; those of the evaluation after the step for validation
     view: PackView | None = None  #: the pack that was asked for, with its text; None where none was
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the packs, with the batch, the rank and the micro batch that reads them."""
+        return [
+            {"batch": batch.batch, "data_parallel_rank": rank.data_parallel_rank, "micro_batch": number, **asdict(pack)}
+            for batch in self.batches
+            for rank in batch.ranks
+            for number, packs in enumerate(rank.micro_batches)
+            for pack in packs
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +124,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PackTrace:
+class PackTrace(Result):
     """A pack, and when it is read."""
 
     artifact: str
@@ -120,6 +132,10 @@ class PackTrace:
     pack: TracedPack
     view: PackView
     schedule: Schedule
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return the times at which it is read."""
+        return [asdict(seen) for seen in self.schedule.seen]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +153,10 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourceTrace:
+class SourceTrace(Result):
     """Where a source row went."""
+
+    TABLE: ClassVar = "placements"
 
     artifact: str
     file: str  #: as the manifest has it

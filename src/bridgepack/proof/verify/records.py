@@ -1,7 +1,9 @@
 """What a verification says: what was compared, what differs, and why."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+
+from bridgepack.records.results import Result
 
 Outcome = Literal["same", "differs", "could not run"]
 #: What can make an artifact differ from its sources, in the order in which it is named.
@@ -49,7 +51,7 @@ class Ingredient:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyReport:
+class VerifyReport(Result):
     """What a verification found.
 
     Attributes:
@@ -61,6 +63,9 @@ class VerifyReport:
         differences: the first few rows that differ, in the order of packs.
         notes: what else is worth knowing.
     """
+
+    DERIVED: ClassVar = ("outcome",)
+    TABLE: ClassVar = "differences"
 
     artifact: str
     mode: Literal["all", "sample"]

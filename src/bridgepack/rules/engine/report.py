@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from bridgepack.errors import BridgepackError
 from bridgepack.records import Change, Finding
+from bridgepack.records.results import Result
 from bridgepack.rules.engine.rows import Offenders, Rows
 from bridgepack.rules.engine.rule import Rule, Severity, Violation
 
@@ -29,7 +31,7 @@ class Suppressed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckReport:
+class CheckReport(Result):
     """Outcome of a check.
 
     Attributes:
@@ -47,6 +49,8 @@ class CheckReport:
         rules_not_applicable: codes of the rules that do not apply to these versions, sorted.
         suppressed: findings that the user's own reasons take away.
     """
+
+    TABLE: ClassVar = "findings"
 
     findings: tuple[Finding, ...] = ()
     rules_run: tuple[str, ...] = ()
@@ -85,6 +89,12 @@ class CheckReport:
     def fails(self, *, strict: bool = False) -> bool:
         """Say whether the check fails: on an error, and on a warning where it is strict."""
         return self.has_errors or (strict and self.num_warnings > 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values with stable keys, as `check --json` prints it."""
+        from bridgepack.rules.engine.text import report_to_dict  # it renders reports, and imports this module
+
+        return report_to_dict(self)
 
     def _num(self, severity: Severity) -> int:
         return sum(finding.severity == severity for finding in self.findings)

@@ -1,13 +1,15 @@
-"""A check's report as SARIF 2.1.0, and as workflow commands of GitHub Actions."""
+"""A check's report as SARIF 2.1.0, as workflow commands of GitHub Actions, and as Code Quality of GitLab."""
 
+import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from bridgepack import __version__
+from bridgepack.errors import Problem
 from bridgepack.records import Finding
 from bridgepack.rules.engine.report import CheckReport
 from bridgepack.rules.engine.rule import Rule
@@ -16,6 +18,8 @@ from bridgepack.rules.engine.text import rule_page
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Severity -> level of SARIF, command of GitHub.
 _LEVELS = {"error": ("error", "error"), "warning": ("warning", "warning"), "advice": ("note", "notice")}
+#: Severity -> that of GitLab.
+_GITLAB = {"error": "major", "warning": "minor", "advice": "info"}
 
 
 def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
@@ -25,14 +29,63 @@ def render_sarif(report: CheckReport, rules: Sequence[Rule]) -> str:
         suppression = {"kind": "inSource", "justification": item.reason}
         results.append({**_result(item.finding, report.target_path), "suppressions": [suppression]})
     codes = {result["ruleId"] for result in results}
+    return _log(results, [_rule(rule) for rule in rules if rule.code in codes])
+
+
+def render_sarif_failure(code: str, problems: Sequence[Problem]) -> str:
+    """Return what kept a check from running as a SARIF 2.1.0 log; `code` stands where findings have their rule's."""
+    results = [
+        {
+            "ruleId": code,
+            "level": "error",
+            "message": {"text": problem.message},
+            "locations": [_location(problem.field or problem.file, problem.file, problem.line)],
+        }
+        for problem in problems
+    ]
+    rule = {"id": code, "name": code, "shortDescription": {"text": "What is checked cannot be read."}}
+    return _log(results, [rule], invocations=[{"executionSuccessful": False, "exitCode": 2}])
+
+
+def _log(results: list[dict[str, Any]], rules: list[dict[str, Any]], **run: Any) -> str:
     driver = {
         "name": "bridgepack",
         "version": __version__,
         "informationUri": rule_page("").removesuffix("rules//"),
-        "rules": [_rule(rule) for rule in rules if rule.code in codes],
+        "rules": rules,
     }
-    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results, **run}]}
     return json.dumps(log, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def render_gitlab(found: Sequence[Finding]) -> str:
+    """Return findings as a Code Quality report.
+
+    Source: GitLab's documentation, "Code Quality", section "Code Quality report format".
+    """
+    return _entries(
+        (finding.code, _GITLAB[finding.severity], _message(finding), finding.file, finding.line, finding.where)
+        for finding in found
+    )
+
+
+def render_gitlab_failure(code: str, problems: Sequence[Problem]) -> str:
+    """Return what kept a check from running as a Code Quality report."""
+    return _entries((code, "blocker", one.message, one.file, one.line, one.field or one.message) for one in problems)
+
+
+def _entries(found: Iterable[tuple[str, str, str, str, int | None, str]]) -> str:
+    entries = [
+        {
+            "description": text,
+            "check_name": code,
+            "fingerprint": hashlib.sha256(f"{code}\0{file}\0{where}".encode()).hexdigest(),
+            "severity": severity,
+            "location": {"path": file or where, "lines": {"begin": line or 1}},
+        }
+        for code, severity, text, file, line, where in found
+    ]
+    return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
 
 
 def render_github(report: CheckReport) -> str:
@@ -59,17 +112,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, target_path: str) -> dict[str, Any]:
-    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.where}]}
-    path = finding.file or target_path
-    if path:
-        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(path)}}
-        if finding.line is not None:
-            location["physicalLocation"]["region"] = {"startLine": finding.line}
     return {
         "ruleId": finding.code,
         "level": _LEVELS[finding.severity][0],
         "message": {"text": _message(finding)},
-        "locations": [location],
+        "locations": [_location(finding.where, finding.file or target_path, finding.line)],
         "occurrenceCount": finding.num_occurrences,
         "properties": {
             "found": finding.found,
@@ -77,6 +124,15 @@ def _result(finding: Finding, target_path: str) -> dict[str, Any]:
             "changes": [{"path": change.path, "value": change.value} for change in finding.changes],
         },
     }
+
+
+def _location(where: str, path: str, line: int | None) -> dict[str, Any]:
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": where}]} if where else {}
+    if path:
+        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(path)}}
+        if line is not None:
+            location["physicalLocation"]["region"] = {"startLine": line}
+    return location
 
 
 def _uri(path: str) -> str:
@@ -89,10 +145,15 @@ def _message(finding: Finding) -> str:
 
 
 def _command(finding: Finding) -> str:
-    place = f"file={_property(finding.file)}," if finding.file else ""
-    place += f"line={finding.line}," if finding.file and finding.line else ""
-    title = _property(f"{finding.code} {finding.name}")
-    return f"::{_LEVELS[finding.severity][1]} {place}title={title}::{_data(_message(finding))}"
+    title = f"{finding.code} {finding.name}"
+    return github_command(_LEVELS[finding.severity][1], title, _message(finding), finding.file, finding.line)
+
+
+def github_command(level: str, title: str, text: str, file: str, line: int | None) -> str:
+    """Return one annotation: `error`, `warning` or `notice`, its title and its text, at a file's line if known."""
+    place = f"file={_property(file)}," if file else ""
+    place += f"line={line}," if file and line else ""
+    return f"::{level} {place}title={_property(title)}::{_data(text)}"
 
 
 def _data(text: str) -> str:

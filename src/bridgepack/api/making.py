@@ -1,7 +1,6 @@
-"""bridgepack from Python: one function for each command, and the configs of Megatron-Bridge."""
+"""What makes artifacts, and configs of Megatron-Bridge: one function for each command."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,37 +8,24 @@ from bridgepack.bridge.adopting.pack_for import PackedConfig
 from bridgepack.bridge.adopting.pack_for import pack_for as pack_config
 from bridgepack.bridge.shipped import load_shipped
 from bridgepack.bridge.writing.write import forward_step_for as forward_step
-from bridgepack.checking.check import check_target
-from bridgepack.checking.options import CheckOptions, named_environment
-from bridgepack.config.load import load_recipe
+from bridgepack.config.load import load_recipe as load_recipe
 from bridgepack.config.recipe.recipe import SFTRecipe
-from bridgepack.data.artifact.artifact import Artifact
-from bridgepack.data.artifact.inspection import PackView, view_pack
 from bridgepack.data.build import build_artifact
+from bridgepack.data.export import Export, export_artifact
+from bridgepack.data.reading.kept_rows import rows_folder, with_kept_rows
 from bridgepack.data.repack import repack_artifact
 from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
 from bridgepack.planning.preview import Preview, preview_recipe
-from bridgepack.records import TRAIN
-from bridgepack.rules.engine.report import CheckReport
 
-__all__ = [
-    "build",
-    "check",
-    "forward_step_for",
-    "inspect",
-    "load_recipe",
-    "pack_for",
-    "preview",
-    "repack",
-    "to_bridge",
-]
+#: A recipe, or where one is.
+Recipe = SFTRecipe | Mapping[str, Any] | str | Path
 
 
 def build(
-    recipe: SFTRecipe | str | Path,
+    recipe: Recipe,
     *,
     output: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -56,7 +42,9 @@ def build(
     Example: `bridgepack.build("recipes/mine.yaml", output="packed", overrides={"packing.seed": 7})`.
 
     Args:
-        recipe: an SFTRecipe, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py:FUNCTION`, `package.module:FUNCTION`.
+        recipe: an SFTRecipe, its fields as a dict, or where one is: `FILE.yaml`, `FILE.toml`, `FILE.py:FUNCTION`,
+            `package.module:FUNCTION`. `data.train` and `data.validation` of a dict, or of `overrides`, may be a
+            `datasets.Dataset`: its rows are kept in `.bridgepack/rows` beside the artifact.
         output: folder of the artifact; by default the recipe's, else `artifacts/NAME-FINGERPRINT`. For a URL of an
             object store it is built in that folder, and a copy written to the URL.
         overrides: dotted path -> value.
@@ -72,8 +60,9 @@ def build(
     Raises:
         BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
+    folder = rows_folder(output)
     return build_artifact(
-        load_recipe(recipe, overrides),
+        load_recipe(with_kept_rows(recipe, folder), with_kept_rows(overrides, folder)),
         output=output,
         progress=progress,
         options=build_options(
@@ -87,9 +76,7 @@ def build(
     )
 
 
-def preview(
-    recipe: SFTRecipe | str | Path, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None
-) -> Preview:
+def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] | None = None) -> Preview:
     """Return what a build would make of a recipe's data, by a sample of its rows; nothing is written.
 
     Example: `bridgepack.preview("recipes/mine.yaml").sources[0].tokens`.
@@ -149,52 +136,28 @@ def repack(
     )
 
 
-def check(target: Any, **options: Any) -> CheckReport:
-    """Return what the rules say about a recipe, a ConfigContainer or an artifact.
+def export(
+    artifact: str | Path, output: str | Path, bridge_version: str, *, progress: Progress | None = None
+) -> Export:
+    """Write an artifact in the form that a version of Megatron-Bridge reads; return what was written.
 
-    Example: `bridgepack.check("recipes/mine.yaml", artifact="packed", world_size=16).has_errors`.
-
-    Args:
-        target: an artifact's folder, or packed files of another tool; an SFTRecipe, a ConfigContainer, or where one
-            is, as on the command line.
-        options: fields of `bridgepack.checking.options.CheckOptions`: artifact, world_size, bridge_version, overrides,
-            select, ignore, ... An artifact may be text, an environment `here` or a file; None is as if left out.
-
-    Raises:
-        ConfigError: the target or an option is nothing known.
-        ArtifactError: the folder is no artifact.
-        RuleCrashError: a rule raised.
-    """
-    unknown = sorted(options.keys() - {field.name for field in fields(CheckOptions)})
-    if unknown:
-        known = ", ".join(field.name for field in fields(CheckOptions))
-        raise ConfigError(f"check has no option {unknown[0]!r}; allowed: {known}. Use one of these.")
-    stated = {name: value for name, value in options.items() if value is not None}
-    if isinstance(stated.get("artifact"), str):
-        stated["artifact"] = Path(stated["artifact"])
-    if isinstance(stated.get("environment"), (str, Path)):
-        stated["environment"] = named_environment(stated["environment"])
-    return check_target(target, CheckOptions(**stated))
-
-
-def inspect(artifact: str | Path, *, row: int = 0, split: str = TRAIN) -> PackView:
-    """Return one pack of an artifact, decoded.
-
-    Example: `bridgepack.inspect("packed", row=3).sequences`.
+    Example: `bridgepack.export("packed", "packed-0.3", "0.3.1").pack_format`.
 
     Args:
         artifact: its folder.
-        row: 0-based position of the pack in the split; by default the first.
-        split: `training` or `validation`.
+        output: folder of the export.
+        bridge_version: version of megatron-bridge, 0.3 or newer.
+        progress: told how far it is.
 
     Raises:
-        ArtifactError: when the folder is no artifact, or the split or the row does not exist.
+        ConfigError: the version is none that reads packs.
+        ArtifactError: the folder is no artifact, or the output cannot be written.
     """
-    return view_pack(Artifact(Path(artifact)), split, row)
+    return export_artifact(Path(artifact), Path(output), bridge_version, progress=progress)
 
 
 def to_bridge(
-    recipe: SFTRecipe | str | Path,
+    recipe: Recipe,
     *,
     artifact: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,

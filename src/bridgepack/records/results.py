@@ -1,0 +1,61 @@
+"""What results that users get have in common: as plain values, and as a table."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bridgepack.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Result:
+    """What a command found or did; the base of frozen dataclasses."""
+
+    __slots__ = ()
+    #: Properties that `to_dict` has besides the fields.
+    DERIVED: ClassVar[tuple[str, ...]] = ()
+    #: Field whose entries are the rows of `to_pandas`.
+    TABLE: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values that JSON can hold, with stable keys; what the command prints with `--json`."""
+        assert is_dataclass(self)
+        plain: dict[str, Any] = _plain({**{name: getattr(self, name) for name in self.DERIVED}, **asdict(self)})
+        return plain
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return its table, a row an entry, with dots in the names of columns that lie deeper.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError("to_pandas needs pandas, which is not installed. Run: pip install pandas") from None
+        return pandas.DataFrame([dict(_leaves(_plain(row))) for row in self.table()])
+
+    def table(self) -> Iterable[Mapping[str, Any]]:
+        """Return the rows of `to_pandas`, as mappings."""
+        return [asdict(entry) for entry in getattr(self, self.TABLE)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()  # a number or an array of numpy
+    return str(value) if isinstance(value, Path) else value
+
+
+def _leaves(row: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

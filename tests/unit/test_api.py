@@ -1,0 +1,102 @@
+"""bridgepack from Python: every command's function, dicts and datasets as recipes, results as values and tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+import bridgepack
+from bridgepack.cli.main import COMMANDS
+from bridgepack.errors import ConfigError
+from tests.support.small_builds import chat_row, write_json_lines
+
+ROWS = [chat_row(f"Question {number}?", f"Answer {number}.") for number in range(30)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, chatml_tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    return {
+        "name": "mine",
+        "data": {"train": str(write_json_lines(tmp_path / "rows.jsonl", ROWS))},
+        "tokenizer": {"name_or_path": str(chatml_tokenizer)},
+        "packing": {"packed_sequence_size": 64},
+        "batch": {"global_batch_size": 2},
+    }
+
+
+def test_every_command_has_its_function() -> None:
+    without = {"recipes", "rules", "store"}  # they list what is there
+    assert {*COMMANDS} - without <= {*bridgepack.__all__} <= {*dir(bridgepack)}
+    assert all(callable(getattr(bridgepack, name)) for name in {*COMMANDS} - without)
+
+
+def test_results_are_values_and_tables(recipe: dict[str, Any], tmp_path: Path) -> None:
+    built = bridgepack.build(recipe, output="packed")
+    other = bridgepack.repack("packed", {"packing.packed_sequence_size": 128}, output="wide")
+    tables = {
+        "build": (built, 1),
+        "repack": (other, 1),
+        "preview": (bridgepack.preview(recipe), 1),
+        "check": (bridgepack.check(recipe, artifact="packed", select=["BP004"]), 0),
+        "inspect": (bridgepack.inspect("packed"), len(bridgepack.inspect("packed").sequences)),
+        "verify": (bridgepack.verify("packed", num_packs=2), 0),
+        "masks": (bridgepack.masks("packed"), 0),
+        "diff": (bridgepack.diff("packed", "packed"), 0),
+        "trace": (bridgepack.trace("packed", source="rows.jsonl:3", world_size=1), 1),
+        "export": (bridgepack.export("packed", tmp_path / "old", "0.3.0"), 1),
+    }
+    for name, (result, num_rows) in tables.items():
+        assert json.loads(json.dumps(result.to_dict())), name
+        assert len(result.to_pandas()) == num_rows, name
+    assert built.to_pandas().loc[0, "num_sequences"] == len(ROWS)
+    assert "spans" in bridgepack.inspect("packed").to_pandas().columns
+    assert bridgepack.trace("packed", source="rows.jsonl:3").to_pandas().loc[0, "sequence.row"] == 3
+    assert bridgepack.verify("packed").to_dict()["outcome"] == "same"
+    assert bridgepack.diff("packed", "wide").to_dict()["is_same"] is False
+
+
+def test_a_dataset_is_built_as_its_file_is(recipe: dict[str, Any], tmp_path: Path) -> None:
+    dataset = datasets.Dataset.from_list(ROWS)
+    built = bridgepack.build({**recipe, "data": {"train": dataset}}, output="packed")
+    again = bridgepack.build(recipe, overrides={"data.train": datasets.Dataset.from_list(ROWS)}, output="packed")
+    some = bridgepack.build(recipe, overrides={"data.train": dataset.select([2, 4])}, output="some")
+
+    assert again.was_built_before
+    (kept,) = {record.path for split in built.manifest.splits for record in split.inputs}
+    assert Path(kept).resolve().parent == tmp_path / ".bridgepack" / "rows"
+    assert some.manifest.splits[0].statistics.num_sequences == 2
+    assert bridgepack.diff("packed", bridgepack.build(recipe, output="file").output).splits[0].num_retokenized == 0
+    assert bridgepack.verify("packed").outcome == "same"
+
+
+@pytest.mark.parametrize("at", ["data.train", "tokenizer.name_or_path"])
+def test_what_is_no_dataset_of_rows_is_refused(recipe: dict[str, Any], at: str) -> None:
+    several = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS)})
+    with pytest.raises(ConfigError, match=rf"{at} is a DatasetDict.*save it with to_parquet"):
+        bridgepack.build(recipe, overrides={at: several}, output="packed")
+    assert not Path("packed").exists()
+
+
+def test_explain() -> None:
+    assert bridgepack.explain("BP101")["code"] == "BP101"
+    assert {rule["code"][:3] for rule in bridgepack.explain("BP1")} == {"BP1"}
+    assert len(bridgepack.explain()) > len(bridgepack.explain("BP1"))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bridgepack.verify("packed", packs=3), "verify has no option 'packs'; allowed: origin, store"),
+        (lambda: bridgepack.masks("packed", rows=3), "masks has no option 'rows'"),
+        (lambda: bridgepack.canary("packed", gpu=True), "canary has no option 'gpu'"),
+        (lambda: bridgepack.trace("packed"), "trace needs step or pack, or else source alone"),
+        (lambda: bridgepack.trace("packed", pack=1, rank=0), "rank is 0; without a step"),
+        (lambda: bridgepack.explain("BP999"), "rule is 'BP999'"),
+    ],
+)
+def test_mistakes_say_what_to_do(call: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()
