@@ -66,7 +66,7 @@ class ModelShape:
     vocab_size: int  #: padded as the host pads it
     has_tied_embeddings: bool  #: one matrix embeds and gives logits
     num_experts: int  #: of a layer; 0 for a dense model
-    longest: int | None  #: positions of the model; None where not known
+    longest: int | None  #: positions that the model was made for; None where not known
     layers: tuple[LayerShape, ...]
 
     @property
@@ -114,9 +114,9 @@ def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
     found = base_of(recipe).get("model")
     if found is None:
         raise ConfigError(f"{why_model_unknown(recipe)}, or name a folder with the model's config.json.")
-    if found.get("vocab_size") is None:  # the host takes it from the tokenizer
-        found["vocab_size"] = (model_named(recipe.tokenizer.name_or_path) or {}).get("vocab_size")
-    return dict(found)
+    like = model_named(recipe.model.name if recipe.model else "") or model_named(recipe.tokenizer.name_or_path) or {}
+    vocabulary = found.get("vocab_size") or like.get("vocab_size")  # the host can take it from the tokenizer
+    return {**found, "vocab_size": vocabulary, "max_position_embeddings": like.get("seq_length")}
 
 
 def hub_settings(folder: Path) -> dict[str, Any]:
