@@ -18,6 +18,10 @@ from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
+from bridgepack.planning.calibration import calibrated
+from bridgepack.planning.lengths import lengths_of
+from bridgepack.planning.machines import DEFAULT_GPU, gpu_named
+from bridgepack.planning.plan import Plan, plan_recipe
 from bridgepack.planning.preview import Preview, preview_recipe
 
 #: A recipe, or where one is.
@@ -92,6 +96,42 @@ def preview(recipe: Recipe, *, num_rows: int = 5, overrides: Mapping[str, Any] |
     if num_rows < 0:
         raise ConfigError(f"num_rows is {num_rows}; allowed: 0 or more. Raise it.")
     return preview_recipe(load_recipe(recipe, overrides), num_rows=num_rows)
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    num_gpus: int,
+    gpu: str = DEFAULT_GPU,
+    model: str | None = None,
+    artifact: str | Path | None = None,
+    log: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Return how a recipe's model and data could be run on GPUs: legal candidates, the fastest first, by estimate.
+
+    Example: `bridgepack.plan("recipes/mine.yaml", num_gpus=64).best_recipe`.
+
+    Args:
+        recipe: an SFTRecipe, or where one is, as for `build`.
+        num_gpus: of the run.
+        gpu: kind of GPU, e.g. `h100-80gb`.
+        model: a model to plan for instead of the recipe's.
+        artifact: packs whose sequences' lengths are taken; by default a sample of the recipe's data is tokenised.
+        log: of a run of this recipe, whose step times set the speed of the estimate.
+        overrides: dotted path -> value.
+
+    Raises:
+        BridgepackError: ConfigError, TokenizerError, DataError or ArtifactError, each saying what to do.
+    """
+    if num_gpus < 1:
+        raise ConfigError(f"num_gpus is {num_gpus}; allowed: 1 or more. Raise it.")
+    loaded, machine = load_recipe(recipe, overrides), gpu_named(gpu)
+    if model is not None:
+        loaded = loaded.override({"model.name": model})
+    lengths = lengths_of(loaded, None if artifact is None else Path(artifact))
+    speed = None if log is None else calibrated(Path(log), loaded, lengths, machine)
+    return plan_recipe(loaded, lengths, gpu=machine, num_gpus=num_gpus, speed=speed)
 
 
 def repack(

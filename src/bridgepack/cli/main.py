@@ -42,6 +42,7 @@ COMMANDS = {
         "prove",
         "Compare the loss masks of TARGET's rows with independent derivations of them; exit 1 when any disagrees.",
     ),
+    "plan": ("plan", "Rank pack sizes and topologies for RECIPE's model and data on GPUs, by estimate."),
     "preview": ("preview", "Show what a build would make of RECIPE's data, by a sample of its rows; write nothing."),
     "recipes": ("recipes", "List the recipes at hand, show one with where its values come from, write a new one."),
     "repack": ("artifacts", "Pack the sequences of ARTIFACT anew, with other sizes or for another topology."),

@@ -154,13 +154,17 @@ class Sampler:
         """The tokenizer and what encodes rows."""
         return self.how.stage()
 
-    def read(self, sources: Iterable[SampledSource]) -> None:
+    def read(self, sources: Iterable[SampledSource], *, budget_s: float | None = None) -> None:
         """Tokenise windows of the files in turn, until all are done or time is up; of each file at least one.
+
+        Args:
+            sources: of the files.
+            budget_s: seconds after which no further window is read; by default as for a preview.
 
         Raises:
             DataError: when a file cannot be read.
         """
-        deadline = time.monotonic() + _BUDGET_S
+        deadline = time.monotonic() + (_BUDGET_S if budget_s is None else budget_s)
         waiting = [(source.split, file) for source in sources for file in source.files]
         while waiting:
             for split, file in tuple(waiting):

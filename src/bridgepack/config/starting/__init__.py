@@ -44,23 +44,23 @@ def recipe_text(wish: Wish, values: Mapping[str, Any], origin: str) -> str:
     return commented_yaml(recipe, origin)
 
 
-def write_new(path: Path, text: str) -> Path:
+def write_new(path: Path, text: str, *, option: str = "--output") -> Path:
     """Write a new recipe file and return its path; a file that is there is never written over.
 
     Raises:
         ConfigError: the path is no YAML file, is taken, or cannot be written.
     """
     if path.suffix.lower() not in {".yaml", ".yml"}:
-        raise ConfigError(f"--output is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
+        raise ConfigError(f"{option} is {str(path)!r}; allowed: a file whose name ends in .yaml or .yml. Rename it.")
     if path.exists():
-        raise ConfigError(f"{str(path)!r} is there already; allowed: a new file. Choose another name or --output.")
+        raise ConfigError(f"{str(path)!r} is there already; allowed: a new file. Choose another name or {option}.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise ConfigError(
-            f"--output is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
+            f"{option} is {str(path)!r}; it cannot be written: {error.strerror}. Choose another."
         ) from None
     return path
 

@@ -1,0 +1,61 @@
+"""The `plan` command."""
+
+from pathlib import Path
+
+import click
+
+from bridgepack.cli.options import Count, PathOption
+from bridgepack.cli.output import CLEAN, echo, print_json
+from bridgepack.data.tokenizers.frameworks import import_transformers
+
+
+@click.command()
+@click.argument("recipe")
+@click.option("--gpus", "num_gpus", required=True, type=Count(), help="GPUs of the run.")
+@click.option("--gpu", default="h100-80gb", help="Kind of GPU, e.g. a100-80gb, h200-141gb, b200-180gb [h100-80gb].")
+@click.option("--model", help="Model to plan for: hub id, folder, or a recipe of Megatron-Bridge [recipe's].")
+@click.option("--artifact", type=PathOption(), help="Packs whose sequences' lengths are taken [a sample of the data].")
+@click.option("--calibrate", "log", type=PathOption(), help="Log of a run of RECIPE; its step times set the speed.")
+@click.option("--write", "output", type=PathOption(), help="Write the best as a recipe to this new YAML file.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a recipe field; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def plan(
+    is_whole_process: bool | None,
+    recipe: str,
+    num_gpus: int,
+    gpu: str,
+    model: str | None,
+    artifact: Path | None,
+    log: Path | None,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Rank pack sizes and topologies for RECIPE's model and data on GPUs, by estimate.
+
+    Each candidate is legal by the rules of `check`, and comes with its fill, the sequences that are too long for it,
+    how long ranks wait for each other, memory, and the tokens that a GPU trains in a second.
+    """
+    if is_whole_process and artifact is None:
+        import_transformers()  # before anything imports it with the frameworks, which takes seconds
+    from bridgepack import api
+    from bridgepack.config.load import parse_overrides
+    from bridgepack.config.starting import write_new
+    from bridgepack.config.write import recipe_to_yaml
+    from bridgepack.report.plans import describe_plan
+
+    found = api.plan(
+        recipe,
+        num_gpus=num_gpus,
+        gpu=gpu,
+        model=model,
+        artifact=artifact,
+        log=log,
+        overrides=parse_overrides(overrides),
+    )
+    path = write_new(output, recipe_to_yaml(found.best_recipe), option="--write") if output else None
+    print_json(found.to_dict()) if as_json else echo(describe_plan(found))
+    if path and not as_json:
+        echo(f"wrote {path}\nnext: bridgepack check {path}")
+    return CLEAN

@@ -1,0 +1,129 @@
+"""The two constants of the estimate, fitted to the step times that the log of a run has."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.planning.cost import FloatArray, cost_of
+from bridgepack.planning.estimate import Arithmetic, Speed, Work, packs_of_steps
+from bridgepack.planning.layout import Layout
+from bridgepack.planning.lengths import Lengths, packed
+from bridgepack.planning.machines import Gpu
+from bridgepack.planning.shape import model_shape
+
+#: Source: `training_log` of megatron/bridge/training/utils/train_utils.py, 0.6.2.
+_STEP = re.compile(r"iteration\s+(\d+)/\s*\d+ \|.*?elapsed time per iteration \(ms\): ([\d.]+)")
+#: Steps that a fit needs, and how many times the median a step may take: the first ones compile and allocate.
+_LEAST_STEPS, _SLOWEST = 3, 1.5
+#: Spread (standard deviation over mean) of attention's share of the steps from which both constants can be told apart.
+_LEAST_SPREAD = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Predicted:
+    """Seconds of the slowest rank of each step, with both constants 1; shape [num_steps], float64."""
+
+    linear: FloatArray
+    attention: FloatArray
+    others: FloatArray
+
+
+def calibrated(log: Path, recipe: SFTRecipe, lengths: Lengths, gpu: Gpu) -> Speed:
+    """Return the speeds with which the estimate gives the step times of a run of a recipe.
+
+    Both are fitted where attention's share differs between the steps, else the usual ones are scaled alike: with all
+    packs known each step has its own packs, in the host's order; with a sample each has packs of the mean.
+
+    Args:
+        log: what the host printed, e.g. `iteration 5/ 100 | ... elapsed time per iteration (ms): 1234.5 |`.
+        recipe: that was run, with `parallelism.num_gpus`.
+        lengths: of its data.
+        gpu: on which it ran.
+
+    Raises:
+        ConfigError: the log cannot be read, has too few steps, or is faster than the GPU can be.
+    """
+    times = _times(log)
+    if recipe.parallelism.num_gpus is None:
+        raise ConfigError("parallelism.num_gpus is missing; --calibrate needs the GPUs that the log is of. Set it.")
+    found = _predicted(recipe, lengths, gpu, [step for step, _ in times])
+    measured = np.array([seconds for _, seconds in times]) - found.others
+    speed = _fitted(found, measured)
+    if not (0 < speed.linear <= 1 and 0 < speed.attention <= 1):
+        raise ConfigError(
+            f"--calibrate is {str(log)!r}; its steps take {np.median([one for _, one in times]):.2f} s, which would be "
+            f"{speed.linear:.0%} of the speed of {gpu.name} for matrices and {speed.attention:.0%} for attention; "
+            "allowed: above 0 % and at most 100 %. Name the recipe and the --gpu that the log is of."
+        )
+    return speed
+
+
+def _times(log: Path) -> list[tuple[int, float]]:
+    """Return (step, seconds), warming up left out."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"--calibrate is {str(log)!r}; it cannot be read: {error.strerror}. Name a log.") from None
+    found = {int(step): float(milliseconds) / 1000 for step, milliseconds in _STEP.findall(text)}
+    longest = _SLOWEST * float(np.median(list(found.values()))) if found else 0.0
+    kept = [(step, seconds) for step, seconds in sorted(found.items()) if 0 < seconds <= longest]
+    if len(kept) < _LEAST_STEPS:
+        raise ConfigError(
+            f"--calibrate is {str(log)!r}, which has {len(kept)} step times; allowed: {_LEAST_STEPS} or more, as lines "
+            "with `iteration N/ M | ... elapsed time per iteration (ms): T`. Name the log of a training run."
+        )
+    return kept
+
+
+def _predicted(recipe: SFTRecipe, lengths: Lengths, gpu: Gpu, steps: list[int]) -> _Predicted:
+    shape, layout = model_shape(recipe), _layout(recipe)
+    arithmetic = Arithmetic(
+        shape=shape,
+        gpu=gpu,
+        layout=layout,
+        is_full=recipe.method.kind == "full",
+        speed=Speed(linear=1.0, attention=1.0),
+    )
+    work = Work.of(packed(lengths, recipe, recipe.resolve().pad_seq_to_mult.value), cost_of(shape))
+    read = packs_of_steps(recipe, len(work.tokens), steps if lengths.share == 1 else None)
+    linear, attention = arithmetic.linear_s(work.tokens), arithmetic.attention_s(work.attention)
+    exchange = arithmetic.exchange_s(work.tokens)
+    rows = []
+    for packs in read:
+        of_ranks = np.stack([part[packs].sum(axis=1) for part in (linear, attention, exchange)])
+        slowest = of_ranks[:, int(of_ranks.sum(axis=0).argmax())]
+        bubbles = 1 + (layout.pipeline - 1) / packs.shape[1]
+        gradients = arithmetic.step_s(float(slowest.sum()) / packs.shape[1], packs.shape[1]) - slowest.sum() * bubbles
+        rows.append([*(slowest[:2] * bubbles), slowest[2] * bubbles + gradients])
+    table = np.array(rows) if lengths.share == 1 else np.tile(np.mean(rows, axis=0), (len(steps), 1))
+    return _Predicted(linear=table[:, 0], attention=table[:, 1], others=table[:, 2])
+
+
+def _layout(recipe: SFTRecipe) -> Layout:
+    topology = recipe.parallelism
+    model = config_of_recipe(recipe.override({"artifact": None})).values.get("model", {})
+    return Layout(
+        num_gpus=topology.num_gpus or topology.ranks_of_copy,
+        tensor=topology.tensor_model_parallel_size,
+        pipeline=topology.pipeline_model_parallel_size,
+        context=topology.context_parallel_size,
+        expert=topology.expert_model_parallel_size,
+        recomputes=model.get("recompute_granularity") == "full",
+    )
+
+
+def _fitted(found: _Predicted, measured: FloatArray) -> Speed:
+    share = found.attention / found.linear
+    if share.std() > _LEAST_SPREAD * share.mean():
+        factors, *_ = np.linalg.lstsq(np.stack([found.linear, found.attention], axis=1), measured, rcond=None)
+        if (factors >= 1).all():
+            return Speed(linear=1 / float(factors[0]), attention=1 / float(factors[1]))
+    usual = Speed()
+    expected = found.linear / usual.linear + found.attention / usual.attention
+    factor = float(measured @ expected / (expected @ expected))
+    return Speed(linear=usual.linear / factor, attention=usual.attention / factor) if factor > 0 else Speed(linear=0)

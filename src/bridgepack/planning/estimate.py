@@ -1,0 +1,217 @@
+"""Seconds of an optimiser step of one layout, by estimate: arithmetic, exchange, pipeline bubbles, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.geometry import IntArray
+from bridgepack.planning.cost import FloatArray, StepCost, cost_of
+from bridgepack.planning.layout import Layout
+from bridgepack.planning.lengths import PackedLengths
+from bridgepack.planning.machines import Gpu
+from bridgepack.planning.shape import ModelShape
+from bridgepack.records import TRAIN
+from bridgepack.releases import BRIDGE, TARGET
+from bridgepack.replay.order import replay_order
+
+#: Steps that waiting is taken from, at most.
+_MAX_STEPS = 24
+#: Of dense arithmetic's speed, that of routed experts, whose matrices are small.
+_ROUTED = 0.5
+#: Exchanges of a layer, forward and backward: of activations over tensor ranks (gather and scatter around attention and
+#: the feed-forward part), of keys and values around context ranks, of tokens to experts and back.
+#: Source: arXiv 2205.05198, section 4.2; megatron/core/extensions/transformer_engine.py (ring of context ranks).
+_TENSOR_EXCHANGES, _CONTEXT_EXCHANGES, _EXPERT_EXCHANGES = 8, 3, 4
+_BF16 = 2
+#: Seconds of a message between GPUs beside its bytes.
+_MESSAGE_S = 2e-5
+#: Bytes that data-parallel ranks exchange for each weight in a step: fp32 gradients, then bf16 weights.
+_GRADIENT_BYTES = 6.0
+#: Part of a micro batch's arithmetic that the exchange of gradients hides behind: the backward pass.
+_BACKWARD = 2 / 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """The two constants of the estimate: parts of the GPU's peak (0-1) that arithmetic reaches."""
+
+    linear: float = 0.55  #: of matrices of weights
+    attention: float = 0.45  #: of attention
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What packs hold; arrays of shape [num_packs], float64."""
+
+    tokens: FloatArray  #: runtime tokens, alignment padding included
+    attention: FloatArray  #: FLOPs of attention, forward and backward
+
+    @classmethod
+    def of(cls, packed: PackedLengths, cost: StepCost) -> Work:
+        """Return the work of packs, whose model costs so much."""
+        lengths = np.concatenate([np.empty(0), *packed.packs])
+        squares = cost.of_sequences(lengths) - cost.per_token * lengths
+        starts = np.cumsum([0, *(len(pack) for pack in packed.packs)])[:-1]
+        return cls(tokens=np.add.reduceat(lengths, starts), attention=np.add.reduceat(squares, starts))
+
+    @property
+    def mean(self) -> Work:
+        """A pack of the mean."""
+        return Work(tokens=self.tokens.mean(keepdims=True), attention=self.attention.mean(keepdims=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """What the steps of a layout compute, and at which speed."""
+
+    shape: ModelShape
+    gpu: Gpu
+    layout: Layout
+    is_full: bool  #: whether every weight is trained
+    speed: Speed
+
+    @cached_property
+    def cost(self) -> StepCost:
+        """FLOPs of the model."""
+        return cost_of(self.shape)
+
+    @cached_property
+    def _per_second(self) -> float:
+        """FLOPs of a copy of the model in a second, at peak."""
+        layout = self.layout
+        return self.gpu.teraflops * 1e12 * layout.tensor * layout.pipeline * layout.context
+
+    def linear_s(self, tokens: FloatArray) -> FloatArray:
+        """Return seconds of what grows with tokens."""
+        routed = 6.0 * sum(layer.routed_used for layer in self.shape.layers)
+        passes = (2 if self.is_full else 1) + 1 + self.layout.recomputes
+        per_token = (self.cost.per_token + routed * (1 / _ROUTED - 1)) * passes / 3
+        return tokens * per_token / self._per_second / self.speed.linear
+
+    def attention_s(self, operations: FloatArray) -> FloatArray:
+        """Return seconds of attention, given its FLOPs."""
+        return operations * (3 + self.layout.recomputes) / 3 / self._per_second / self.speed.attention
+
+    def exchange_s(self, tokens: FloatArray) -> FloatArray:
+        """Return seconds in which packs' activations go from rank to rank."""
+        layout, shape = self.layout, self.shape
+        width, groups = shape.hidden_size, shape.num_query_groups / shape.num_attention_heads
+        num_layers = len(shape.layers)
+        used = shape.num_experts * sum(one.routed_used / one.routed for one in shape.layers if one.routed)
+        tensor = _TENSOR_EXCHANGES * num_layers * width * _others(layout.tensor) / self._link(layout.tensor)
+        ranks = layout.tensor * layout.context
+        context = _CONTEXT_EXCHANGES * num_layers * 2 * width * groups * _others(layout.context) / self._link(ranks)
+        expert = _EXPERT_EXCHANGES * used * width * _others(layout.expert) / self._link(layout.expert)
+        messages = _TENSOR_EXCHANGES * (layout.tensor > 1) + _EXPERT_EXCHANGES * (layout.expert > 1)
+        messages = (messages + _CONTEXT_EXCHANGES * (layout.context - 1)) * num_layers
+        per_rank = tokens / layout.context * _BF16 / 1e9
+        passes = (3 + layout.recomputes) / 3
+        bytes_s = per_rank * (tensor + (context + expert) / layout.tensor)
+        return (bytes_s + messages * _MESSAGE_S) * passes / layout.pipeline
+
+    def gradients_s(self) -> float:
+        """Return seconds in which data-parallel ranks exchange gradients and weights."""
+        layout, shape = self.layout, self.shape
+        ranks = layout.data * layout.context
+        if not self.is_full or ranks == 1:
+            return 0.0
+        weights = (shape.others + 2 * shape.embedding) / (layout.tensor * layout.pipeline)
+        weights += shape.routed / (layout.expert * layout.pipeline)
+        per_node = max(self.gpu.per_node // layout.tensor, 1)  # each brings its own network card
+        network = min(self.gpu.network_gb_s * per_node, self.gpu.link_gb_s)
+        speed = self.gpu.link_gb_s if layout.num_gpus <= self.gpu.per_node else network
+        return weights * _GRADIENT_BYTES * _others(ranks) / speed / 1e9
+
+    def _link(self, ranks: int) -> float:
+        return self.gpu.link_gb_s if ranks <= self.gpu.per_node else self.gpu.network_gb_s
+
+    def packs_s(self, work: Work) -> FloatArray:
+        """Return seconds of a forward and a backward pass of each pack, over the ranks of a copy together."""
+        return self.linear_s(work.tokens) + self.attention_s(work.attention) + self.exchange_s(work.tokens)
+
+    def step_s(self, micro_s: float, num_micro: int) -> float:
+        """Return the seconds of a step, given those of a micro batch and how many each copy takes."""
+        busy = micro_s * (num_micro + self.layout.pipeline - 1)
+        return busy + max(0.0, self.gradients_s() - _BACKWARD * micro_s)
+
+
+def _others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """How much longer a step takes than its mean work, because ranks wait for each other.
+
+    Attributes:
+        straggler_ratio: 1 where all have equal work, as the host orders the packs.
+        balanced_ratio: where the packs of each step are dealt so that ranks have about equal work.
+    """
+
+    straggler_ratio: float
+    balanced_ratio: float
+
+
+def waiting_of(costs: FloatArray, recipe: SFTRecipe) -> Waiting:
+    """Return how a recipe's ranks wait, over the first steps of the run, in the host's own order of packs.
+
+    With expert parallelism the ranks exchange tokens, and so wait, in every micro batch; else once in a step.
+
+    Args:
+        costs: shape [num_packs], float64, of each pack, in any unit.
+        recipe: with the topology and the batch sizes.
+
+    Raises:
+        ConfigError: the host does not run with it.
+    """
+    waits_often = recipe.parallelism.expert_model_parallel_size > 1
+    by_rank = [costs[packs] for packs in packs_of_steps(recipe, len(costs))]
+    mean = sum(step.sum() / step.shape[0] for step in by_rank)
+    return Waiting(
+        straggler_ratio=float(sum(_longest(step, waits_often) for step in by_rank) / mean),
+        balanced_ratio=float(sum(_longest(dealt(step), waits_often) for step in by_rank) / mean),
+    )
+
+
+def dealt(costs: FloatArray) -> FloatArray:
+    """Return the costs of a step's packs, dealt anew: the dearest first, each to the rank with the least so far.
+
+    Args:
+        costs: shape [ranks, micro batches].
+    """
+    ranks, num_micro = costs.shape
+    order = np.sort(costs, axis=None)[::-1].reshape(num_micro, ranks)
+    found, sums = np.empty_like(costs), np.zeros(ranks)
+    for index, group in enumerate(order):
+        least = np.argsort(sums, kind="stable")
+        found[least, index] = group
+        sums[least] += group
+    return found
+
+
+def _longest(costs: FloatArray, waits_often: bool) -> float:
+    return float(costs.max(axis=0).sum() if waits_often else costs.sum(axis=1).max())
+
+
+def packs_of_steps(recipe: SFTRecipe, num_packs: int, steps: Iterable[int] | None = None) -> list[IntArray]:
+    """Return the packs that ranks read at steps, in the host's own order; each of shape [ranks, packs], int64.
+
+    Args:
+        recipe: with the topology and the batch sizes.
+        num_packs: of training.
+        steps: as the host counts them, from 1; by default the first ones of the run.
+
+    Raises:
+        ConfigError: the host does not run with it, or does not get to a step.
+    """
+    settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version=TARGET[BRIDGE])
+    order, ranks = replay_order(settings), settings.topology.data_parallel_size
+    num_steps = min(_MAX_STEPS, max(num_packs // settings.global_batch_size, 1))
+    wanted = range(order.first_step, order.first_step + num_steps) if steps is None else steps
+    return [np.stack([order.packs_at(step, rank) for rank in range(ranks)]) for step in wanted]

@@ -1,0 +1,120 @@
+"""How a model can be spread over GPUs, and the memory that each then takes, by estimate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from bridgepack import geometry
+from bridgepack.planning.machines import Gpu
+from bridgepack.planning.shape import ModelShape
+
+#: Bytes of a weight: bf16 weight and fp32 gradient; fp32 weight and both moments of Adam, which the ranks of a copy's
+#: data parallelism share. Source: megatron/bridge/training/utils/theoretical_memory_utils.py of 0.6.2.
+_STATE, _SHARED_STATE, _FROZEN = 6.0, 12.0, 2.0
+#: Bytes of a token in a layer: 18 x hidden size and 4 x numbers inside the feed-forward part. Source: as above, after
+#: arXiv 2205.05198, table 2: sequence parallelism, the inside of attention computed again.
+_LAYER, _FEED_FORWARD = 18.0, 4.0
+#: A layer that is computed again keeps its input in bf16.
+_KEPT = 2.0
+#: Bytes of a logit: bf16, and fp32 in the loss. The host's report has the latter alone.
+_LOGIT = 6.0
+_TENSOR, _PIPELINE, _CONTEXT, _EXPERT = (tuple(1 << power for power in range(most)) for most in (4, 5, 7, 7))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """How a model is spread over GPUs."""
+
+    num_gpus: int
+    tensor: int = 1  #: tensor_model_parallel_size, with sequence_parallel above 1
+    pipeline: int = 1  #: pipeline_model_parallel_size
+    context: int = 1  #: context_parallel_size
+    expert: int = 1  #: expert_model_parallel_size, with expert_tensor_parallel_size 1
+    recomputes: bool = False  #: whether whole layers are computed again in the backward pass
+
+    @property
+    def data(self) -> int:
+        """Copies of the model."""
+        return self.num_gpus // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def multiple(self) -> int:
+        """What every sequence's length has to be a multiple of."""
+        return geometry.pad_seq_to_mult(
+            context_parallel_size=self.context,
+            tensor_model_parallel_size=self.tensor,
+            sequence_parallel=self.tensor > 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Memory of the fullest GPU, in 10^9 bytes, by estimate.
+
+    Attributes:
+        states_gb: weights, gradients and the optimiser's numbers.
+        activations_gb: what the backward pass needs of the packs in flight.
+        logits_gb: of the vocabulary, and the loss over it.
+    """
+
+    states_gb: float
+    activations_gb: float
+    logits_gb: float
+
+    @property
+    def total_gb(self) -> float:
+        """All together."""
+        return self.states_gb + self.activations_gb + self.logits_gb
+
+
+def memory_of(shape: ModelShape, layout: Layout, *, pack_tokens: int, num_micro: int, is_full: bool = True) -> Memory:
+    """Return the memory of the fullest GPU.
+
+    Args:
+        shape: of the model.
+        layout: over the GPUs.
+        pack_tokens: runtime tokens of a pack.
+        num_micro: packs of an optimiser step on each copy of the model.
+        is_full: whether every weight is trained; adapters are left out, as they are small.
+    """
+    ranks, stages = layout.tensor * layout.context, layout.pipeline
+    matrices = 2 if stages == 1 and not shape.has_tied_embeddings else 1
+    dense = shape.others / (stages * layout.tensor) + shape.embedding * matrices / layout.tensor
+    routed = shape.routed / (stages * layout.expert)
+    if is_full:
+        sharing = max(layout.data * ranks // layout.expert, 1)
+        states = dense * (_STATE + _SHARED_STATE / (layout.data * layout.context))
+        states += routed * (_STATE + _SHARED_STATE / sharing)
+    else:
+        states = (dense + routed) * _FROZEN
+    hidden, tokens = shape.hidden_size, pack_tokens / ranks
+    layers = [_LAYER * hidden + _FEED_FORWARD * layer.activation_ffn for layer in shape.layers]
+    whole = max(layers) + len(layers) * _KEPT * hidden if layout.recomputes else sum(layers)
+    in_flight = min(1.0, num_micro / stages)
+    activations = tokens * (whole * in_flight + hidden * min(stages, num_micro))
+    logits = tokens * (_LOGIT * shape.vocab_size + _FEED_FORWARD * hidden)
+    if stages > 1:  # the last stage has logits and one pack in flight, the first more packs and none
+        last = tokens * whole / stages + logits
+        activations, logits = (activations, 0.0) if activations > last else (last - logits, logits)
+    return Memory(states_gb=states / 1e9, activations_gb=activations / 1e9, logits_gb=logits / 1e9)
+
+
+def layouts(shape: ModelShape, gpu: Gpu, num_gpus: int) -> Iterator[Layout]:
+    """Yield every layout that the GPUs, the model's layers, heads and experts can have, whatever its memory.
+
+    Tensor parallelism stays in a node. Experts are not split: that is slower than more ranks for them.
+    """
+    experts = [size for size in _EXPERT if size == 1 or (shape.num_experts and shape.num_experts % size == 0)]
+    tensors = [size for size in _TENSOR if shape.num_query_groups % size == 0 and size <= gpu.per_node]
+    stages = [size for size in _PIPELINE if len(shape.layers) % size == 0]
+    for tensor, pipeline, context, expert in product(tensors, stages, _CONTEXT, experts):
+        if num_gpus % (tensor * pipeline * context) == 0 and num_gpus % (expert * pipeline) == 0:
+            for recomputes in (False, True):
+                yield Layout(
+                    num_gpus=num_gpus,
+                    tensor=tensor,
+                    pipeline=pipeline,
+                    context=context,
+                    expert=expert,
+                    recomputes=recomputes,
+                )

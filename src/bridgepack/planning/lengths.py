@@ -1,0 +1,151 @@
+"""Lengths of a run's sequences before any size is chosen, and the packs that a size makes of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.data.artifact.plan import iter_plan_column
+from bridgepack.data.build import find_files
+from bridgepack.data.packing.plan import plan_packs
+from bridgepack.errors import DataError
+from bridgepack.geometry import IntArray, aligned_runtime_lengths, floor_to_multiple
+from bridgepack.planning.sample import Sampler, population, sampled_sources
+from bridgepack.records import TRAIN, DropReason
+
+#: A size that no sequence reaches, in any multiple that a topology asks for.
+_ANY_LENGTH = 1 << 30
+#: Seconds in which rows are read and tokenised; the tail of the lengths, which decides, needs many.
+_BUDGET_S = 5.0
+#: Sequences that packs are planned from, at most; of more, a share.
+_MAX_SEQUENCES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lengths:
+    """How long a run's sequences are.
+
+    Attributes:
+        runtime: shape [num_sequences], int64, runtime tokens without alignment padding, as long as their rows are.
+        share: sequences here for each one of the run; 1 where all are here.
+        origin: what they were read from, and how much of it.
+    """
+
+    runtime: IntArray
+    share: float
+    origin: str
+
+
+def lengths_of(recipe: SFTRecipe, artifact: Path | None = None) -> Lengths:
+    """Return the lengths of an artifact's training sequences, or of those that a recipe's rows give, by a sample.
+
+    Raises:
+        ConfigError, TokenizerError: as for a build.
+        DataError: an input is missing, cannot be read, or has no sequence.
+        ArtifactError: the folder is no artifact, or has no plan.
+    """
+    return _of_rows(recipe) if artifact is None else _of_artifact(artifact)
+
+
+def _of_artifact(folder: Path) -> Lengths:
+    artifact = Artifact(folder)
+    runtime = np.concatenate(list(iter_plan_column(artifact, TRAIN, "runtime_length"))).astype(np.int64)
+    record = artifact.manifest.split(TRAIN)
+    gone = record.drops.get(DropReason.OVER_LONG, 0) if record else 0
+    without = f"; {gone:,} rows were too long for its packs and are not among them" if gone else ""
+    return _limited(runtime, 1.0, f"all {len(runtime):,} training sequences of {folder}{without}")
+
+
+def _of_rows(recipe: SFTRecipe) -> Lengths:
+    unlimited = recipe.override(
+        {
+            "packing.packed_sequence_size": _ANY_LENGTH,
+            "packing.max_sequence_length": None,
+            "packing.pad_seq_to_mult": None,
+            "preprocessing.over_long": "drop",
+            "parallelism": {},
+        }
+    )
+    with TemporaryDirectory(prefix="bridgepack-plan-") as scratch:
+        files = {TRAIN: find_files(unlimited, Path(scratch))[TRAIN]}
+        sampler = Sampler.of(unlimited, files, Path(scratch))
+        sources = sampled_sources(files, max_row_bytes=recipe.data.max_row_bytes)
+        sampler.read(sources, budget_s=_BUDGET_S)
+        samples = [one for source in sources for one in source.lengths([TRAIN])]
+    num_read = sum(len(lengths) for lengths, _ in samples)
+    total = sum(len(lengths) * weight for lengths, weight in samples)
+    if not num_read:
+        raise DataError("data.train gives no sequence; allowed: rows that do. `bridgepack preview` says why.")
+    least = min(weight for lengths, weight in samples if len(lengths))
+    exact = all(weight == 1 for _, weight in samples)
+    origin = f"all {num_read:,} sequences" if exact else f"a sample of {num_read:,} of about {round(total):,} sequences"
+    chosen = "; mixtures and duplicates are not counted" if recipe.chooses_rows else ""
+    return _limited(population(samples, 1 / least) - 1, 1 / least, f"{origin} of the recipe's data{chosen}")
+
+
+def _limited(runtime: IntArray, share: float, origin: str) -> Lengths:
+    if len(runtime) > _MAX_SEQUENCES:
+        chosen = np.random.default_rng(0).choice(len(runtime), _MAX_SEQUENCES, replace=False)
+        share, runtime = share * _MAX_SEQUENCES / len(runtime), runtime[np.sort(chosen)]
+        origin = f"{origin}; packs are planned from {_MAX_SEQUENCES:,} of them"
+    return Lengths(runtime=runtime, share=share, origin=origin)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedLengths:
+    """What packs of one size hold.
+
+    Attributes:
+        packs: sequences of each pack, runtime tokens with alignment padding.
+        num_tokens: runtime tokens without it.
+        fill_fraction: tokens with alignment padding, of what the packs can hold (0-1).
+        padding_fraction: alignment padding, of the same (0-1).
+        over_long_fraction: sequences that are longer than allowed, and so are cut or dropped, of all (0-1).
+        lost_fraction: tokens that are not trained for it, of all (0-1).
+    """
+
+    packs: tuple[IntArray, ...]
+    num_tokens: int
+    fill_fraction: float
+    padding_fraction: float
+    over_long_fraction: float
+    lost_fraction: float
+
+    @property
+    def num_packs(self) -> int:
+        """Packs."""
+        return len(self.packs)
+
+
+def packed(lengths: Lengths, recipe: SFTRecipe, multiple: int) -> PackedLengths:
+    """Return the packs that the build of a recipe makes of sequences, with lengths aligned to a multiple."""
+    packing, runtime = recipe.packing, lengths.runtime
+    size = packing.packed_sequence_size
+    limit = floor_to_multiple(packing.max_sequence_length or size, multiple)
+    is_over_long = runtime > limit
+    kept = runtime[~is_over_long]
+    action, cut = recipe.preprocessing.over_long, runtime[is_over_long]
+    if action == "truncate":
+        kept = np.minimum(runtime, limit)
+    elif action == "split":
+        kept = np.concatenate([kept, np.repeat(limit, int((cut // limit).sum())), (cut % limit)[cut % limit > 0]])
+    aligned = aligned_runtime_lengths(kept, multiple)
+    plan = plan_packs(
+        aligned,
+        packed_sequence_size=size,
+        algorithm=packing.algorithm,
+        max_sequences_per_pack=packing.max_sequences_per_pack,
+        seed=packing.seed,
+    )
+    room, num_tokens = max(plan.num_packs * size, 1), int(kept.sum())
+    return PackedLengths(
+        packs=tuple(aligned[plan.pack(index)] for index in range(plan.num_packs)),
+        num_tokens=num_tokens,
+        fill_fraction=int(aligned.sum()) / room,
+        padding_fraction=(int(aligned.sum()) - num_tokens) / room,
+        over_long_fraction=float(is_over_long.mean()),
+        lost_fraction=1 - num_tokens / max(int(runtime.sum()), 1),
+    )

@@ -1,0 +1,57 @@
+"""GPUs that a plan can be made for: memory, speed, and how fast they exchange data."""
+
+from dataclasses import dataclass
+
+from bridgepack.config.errors import nearest_name, shown
+from bridgepack.errors import ConfigError
+
+#: Part of the memory that an estimate may fill; the rest is for kernels, NCCL and what the allocator wastes.
+_USABLE = 0.875
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One kind of GPU, in a machine of its kind."""
+
+    name: str
+    memory_gb: float  #: 10^9 bytes
+    teraflops: float  #: dense bf16
+    link_gb_s: float  #: to the others of its node, in one direction
+    network_gb_s: float = 50.0  #: to other nodes, its share
+    per_node: int = 8  #: GPUs that `link_gb_s` reaches
+
+    @property
+    def budget_gb(self) -> float:
+        """Memory that an estimate may fill."""
+        return self.memory_gb * _USABLE
+
+
+#: Source: NVIDIA's data sheets of each: dense bf16 without sparsity, NVLink halved to one direction, and a network card
+#: of 200 (A100), 400 (Hopper, B200) or 800 Gb/s (GB200, B300) for each GPU.
+_GPUS = (
+    Gpu(name="a100-40gb", memory_gb=40, teraflops=312, link_gb_s=300, network_gb_s=25),
+    Gpu(name="a100-80gb", memory_gb=80, teraflops=312, link_gb_s=300, network_gb_s=25),
+    Gpu(name="h100-80gb", memory_gb=80, teraflops=989, link_gb_s=450),
+    Gpu(name="h200-141gb", memory_gb=141, teraflops=989, link_gb_s=450),
+    Gpu(name="b200-180gb", memory_gb=180, teraflops=2250, link_gb_s=900),
+    Gpu(name="gb200-186gb", memory_gb=186, teraflops=2500, link_gb_s=900, network_gb_s=100, per_node=64),
+    Gpu(name="b300-288gb", memory_gb=288, teraflops=2250, link_gb_s=900, network_gb_s=100),
+)
+DEFAULT_GPU = "h100-80gb"
+
+
+def gpu_named(name: str) -> Gpu:
+    """Return a GPU by its name, or by the part before the memory where one kind alone begins so.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = {gpu.name: gpu for gpu in _GPUS}
+    beginning = [gpu for gpu in _GPUS if gpu.name.partition("-")[0] == name.lower()]
+    if len(beginning) == 1:
+        return beginning[0]
+    if name.lower() not in known:
+        nearest = nearest_name(name.lower(), known)
+        hint = f" Did you mean {nearest}?" if nearest else " Use one of these."
+        raise ConfigError(f"--gpu is {shown(name)}; allowed: {', '.join(known)}.{hint}")
+    return known[name.lower()]

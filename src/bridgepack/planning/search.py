@@ -1,0 +1,280 @@
+"""The layouts of one pack size that fit into memory and are legal, the fastest first, by estimate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bridgepack.bridge.plain import value_at
+from bridgepack.bridge.recipe import config_of_recipe
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.planning.cost import FloatArray, cost_of
+from bridgepack.planning.estimate import Arithmetic, Speed, Waiting, Work, waiting_of
+from bridgepack.planning.layout import Layout, Memory, layouts, memory_of
+from bridgepack.planning.lengths import Lengths, PackedLengths, packed
+from bridgepack.planning.machines import Gpu
+from bridgepack.planning.shape import ModelShape
+from bridgepack.records import Finding
+from bridgepack.rules.engine.environment import target_versions
+from bridgepack.rules.engine.judge import judge_run
+from bridgepack.rules.engine.loaded import in_current_names
+from bridgepack.rules.engine.rule import Severity
+from bridgepack.rules.engine.subject import Run
+from bridgepack.rules.registry import RUN_RULES
+
+#: Layouts of a size that the rules are asked about, and candidates of a size that are kept.
+_ASKED, _KEPT = 48, 2
+#: A step may have so many times the tokens that the recipe asks for; ranks in plenty ask for more packs.
+_MAX_GROWTH = 2.0
+#: Packs for each step that waiting is taken from, where packs of a sample are repeated.
+_REPEATED_STEPS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One way to run a recipe; seconds, tokens per second and memory are estimates.
+
+    Attributes:
+        packed_sequence_size: runtime tokens of a pack.
+        layout: over the GPUs.
+        global_batch_size: packs of a step; each forward takes one.
+        num_packs: of the run's data.
+        fill_fraction, padding_fraction, over_long_fraction, lost_fraction: as of `PackedLengths`.
+        waiting: of ranks for each other.
+        memory: of the fullest GPU.
+        step_s: seconds of an optimiser step.
+        tokens_per_s: runtime tokens without padding that one GPU trains in a second.
+        parts: what a step's seconds go to (0-1): matrices, attention, exchange, pipeline, waiting.
+        changes: dotted path of the recipe -> value.
+    """
+
+    packed_sequence_size: int
+    layout: Layout
+    global_batch_size: int
+    num_packs: int
+    fill_fraction: float
+    padding_fraction: float
+    over_long_fraction: float
+    lost_fraction: float
+    waiting: Waiting
+    memory: Memory
+    step_s: float
+    tokens_per_s: float
+    parts: Mapping[str, float]
+    changes: Mapping[str, Any] = field(repr=False)
+
+    def loses(self, best: Candidate) -> str:
+        """Return what it loses against the best, and to what."""
+        share = self.tokens_per_s / best.tokens_per_s - 1
+        grown = {
+            name: part / self.tokens_per_s - best.parts[name] / best.tokens_per_s for name, part in self.parts.items()
+        }
+        worst = max(grown, key=lambda name: grown[name])
+        lost = f"loses {self.lost_fraction:.1%} of the tokens" if self.lost_fraction > best.lost_fraction else ""
+        return lost if share >= 0 and lost else ", ".join(filter(None, (f"{-share:.0%} slower: {worst}", lost)))
+
+
+def refusals(recipe: SFTRecipe) -> list[Finding]:
+    """Return the errors that the rules find in a recipe alone, without files and packs, as `check` does."""
+    versions = target_versions()
+    config = config_of_recipe(recipe)
+    run = Run(config=in_current_names(config, versions), versions=versions)
+    return [
+        finding
+        for finding in judge_run(run, RUN_RULES).findings
+        if finding.severity is Severity.ERROR and finding.code not in config.ignored
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The pack sizes and layouts that a recipe could have on GPUs."""
+
+    recipe: SFTRecipe
+    shape: ModelShape
+    lengths: Lengths
+    gpu: Gpu
+    num_gpus: int
+    speed: Speed
+    refused: Counter[str] = field(default_factory=Counter)  #: code of a rule -> layouts
+    reasons: dict[str, str] = field(default_factory=dict)  #: code of a rule -> what it said first
+    too_few: list[str] = field(default_factory=list)  #: of sizes whose packs are fewer than a step takes
+
+    @property
+    def _is_full(self) -> bool:
+        return self.recipe.method.kind == "full"
+
+    def best_of(self, size: int) -> list[Candidate]:
+        """Return the best legal candidates of a pack size; none where nothing fits."""
+        work = Work.of(self._packed(size, 1), cost_of(self.shape)) if self.lengths.runtime.min() <= size else None
+        if work is None or not len(work.tokens):
+            return []
+        ranked = sorted(self._fitting(size), key=lambda layout: self._rough_s(layout, size, work.mean))
+        found: list[Candidate] = []
+        packs: dict[int, PackedLengths] = {}
+        for layout in ranked[:_ASKED]:
+            if len(found) == _KEPT:
+                break
+            changes = self._changes(layout, size)
+            if not self._is_refused(changes):
+                if layout.multiple not in packs:
+                    packs[layout.multiple] = self._packed(size, layout.multiple)
+                candidate = self._candidate(layout, size, packs[layout.multiple], changes)
+                found += [candidate] if candidate else []
+        return found
+
+    def why_nothing(self, sizes: tuple[int, ...]) -> str:
+        """Return why there is no candidate."""
+        if self.too_few:
+            return (
+                f"batch asks for {self._step_tokens:,} tokens of a step, and the data have {self.too_few[-1]}. "
+                "Lower batch.tokens_per_step or batch.global_batch_size, or use fewer GPUs."
+            )
+        if self.refused:
+            code, count = self.refused.most_common(1)[0]
+            return (
+                f"--gpus is {self.num_gpus}; the rules refuse every layout that fits, {count} of them by {code}: "
+                f"{self.reasons[code]}. Change the recipe as the rule says."
+            )
+        least = min(
+            (
+                self._memory(layout, min(sizes)).total_gb
+                for layout in layouts(self.shape, self.gpu, self.num_gpus)
+                if min(sizes) % layout.multiple == 0
+            ),
+            default=float("inf"),
+        )
+        return (
+            f"--gpus is {self.num_gpus}; {self.shape.num_weights / 1e9:.1f} billion weights take {least:,.0f} GB of "
+            f"each {self.gpu.name} by estimate, in the best layout at packs of {min(sizes):,} tokens; allowed: at most "
+            f"{self.gpu.budget_gb:.0f} GB. Use more GPUs, larger ones, or method.kind lora."
+        )
+
+    def _packed(self, size: int, multiple: int) -> PackedLengths:
+        return packed(self.lengths, self.recipe.override(self._sizes(size)), multiple)
+
+    def _memory(self, layout: Layout, size: int) -> Memory:
+        num_micro = self._batch(layout, size) // layout.data
+        return memory_of(self.shape, layout, pack_tokens=size, num_micro=num_micro, is_full=self._is_full)
+
+    def _fitting(self, size: int) -> Iterator[Layout]:
+        for layout in layouts(self.shape, self.gpu, self.num_gpus):
+            grows = self._batch(layout, size) * size > _MAX_GROWTH * self._step_tokens
+            if size % layout.multiple == 0 and not grows and self._memory(layout, size).total_gb <= self.gpu.budget_gb:
+                yield layout
+
+    @property
+    def _step_tokens(self) -> int:
+        batch = self.recipe.batch
+        return batch.tokens_per_step or batch.global_batch_size * self.recipe.packing.packed_sequence_size
+
+    def _batch(self, layout: Layout, size: int) -> int:
+        """Return the packs of a step: nearest to the recipe's tokens, in multiples of the copies of the model."""
+        return max(round(self._step_tokens / size / layout.data), 1) * layout.data
+
+    def _arithmetic(self, layout: Layout) -> Arithmetic:
+        return Arithmetic(shape=self.shape, gpu=self.gpu, layout=layout, is_full=self._is_full, speed=self.speed)
+
+    def _rough_s(self, layout: Layout, size: int, mean: Work) -> float:
+        """Return seconds of a token on all GPUs, with mean packs: no rank waits, and nothing is padded."""
+        arithmetic, batch = self._arithmetic(layout), self._batch(layout, size)
+        step_s = arithmetic.step_s(float(arithmetic.packs_s(mean)[0]), batch // layout.data)
+        return step_s / (batch * float(mean.tokens[0]))
+
+    def _sizes(self, size: int) -> dict[str, Any]:
+        longest = [one for one in (self.recipe.packing.max_sequence_length, self.shape.longest) if one and one < size]
+        return {
+            "packing.packed_sequence_size": size,
+            "packing.max_sequence_length": min(longest, default=None),
+            "packing.pad_seq_to_mult": None,
+        }
+
+    def _changes(self, layout: Layout, size: int) -> dict[str, Any]:
+        """Return what a candidate changes in the recipe."""
+        is_mixture = bool(self.shape.num_experts)
+        artifact = self.recipe.artifact
+        changes = {
+            **self._sizes(size),
+            **({"artifact": None} if artifact and Path(artifact).exists() else {}),  # it has other packs
+            "parallelism.num_gpus": layout.num_gpus,
+            "parallelism.tensor_model_parallel_size": layout.tensor,
+            "parallelism.pipeline_model_parallel_size": layout.pipeline,
+            "parallelism.context_parallel_size": layout.context,
+            "parallelism.expert_model_parallel_size": layout.expert,
+            "parallelism.expert_tensor_parallel_size": 1 if is_mixture and layout.tensor > 1 else None,
+            "parallelism.sequence_parallel": layout.tensor > 1,
+            "parallelism.virtual_pipeline_model_parallel_size": None,
+            "parallelism.hierarchical_context_parallel_sizes": None,
+            "parallelism.eval_context_parallel_size": None,
+            "parallelism.cp_comm_type": self._exchange_of_context(layout),
+            "batch.tokens_per_step": None,
+            "batch.global_batch_size": self._batch(layout, size),
+            "batch.micro_batch_size": 1,
+            "batch.eval_global_batch_size": None,
+            "model.recompute": "full" if layout.recomputes else "selective",
+        }
+        return {path: value for path, value in changes.items() if value is not None or value_at(self.recipe, path)}
+
+    def _exchange_of_context(self, layout: Layout) -> str | None:
+        """Return how context-parallel ranks exchange keys and values: as the recipe says; windows take one way only."""
+        if layout.context == 1:
+            return None
+        return "a2a" if any(layer.window for layer in self.shape.layers) else self.recipe.parallelism.cp_comm_type
+
+    def _is_refused(self, changes: Mapping[str, Any]) -> bool:
+        found = refusals(self.recipe.override({**changes, "artifact": None}))
+        for finding in found[:1]:
+            self.refused[finding.code] += 1
+            self.reasons.setdefault(finding.code, f"{finding.where} is {finding.found}; allowed: {finding.allowed}")
+        return bool(found)
+
+    def _candidate(
+        self, layout: Layout, size: int, packs: PackedLengths, changes: Mapping[str, Any]
+    ) -> Candidate | None:
+        """Return a candidate; None where the data have fewer packs than a step takes."""
+        batch = self._batch(layout, size)
+        num_packs = max(round(packs.num_packs / self.lengths.share), 1)
+        if num_packs < batch:
+            self.too_few.append(f"{num_packs:,} packs of {size:,} tokens, fewer than the {batch:,} that a step takes")
+            return None
+        arithmetic, work = self._arithmetic(layout), Work.of(packs, cost_of(self.shape))
+        packs_s = arithmetic.packs_s(work)
+        recipe = self.recipe.override({**changes, "artifact": None})
+        waiting = waiting_of(_repeated(packs_s, num_packs, batch), recipe)
+        micro_s, num_micro = float(packs_s.mean()), batch // layout.data
+        busy_s = micro_s * num_micro
+        with_bubbles_s = arithmetic.step_s(micro_s, num_micro)
+        step_s = with_bubbles_s + busy_s * max(waiting.straggler_ratio - 1, 0.0)
+        parts = {
+            "matrices": float(arithmetic.linear_s(work.tokens).mean()) * num_micro,
+            "attention": float(arithmetic.attention_s(work.attention).mean()) * num_micro,
+            "exchange": float(arithmetic.exchange_s(work.tokens).mean()) * num_micro,
+            "pipeline": with_bubbles_s - busy_s,
+            "waiting": step_s - with_bubbles_s,
+        }
+        return Candidate(
+            packed_sequence_size=size,
+            layout=layout,
+            global_batch_size=batch,
+            num_packs=num_packs,
+            fill_fraction=packs.fill_fraction,
+            padding_fraction=packs.padding_fraction,
+            over_long_fraction=packs.over_long_fraction,
+            lost_fraction=packs.lost_fraction,
+            waiting=waiting,
+            memory=self._memory(layout, size),
+            step_s=step_s,
+            tokens_per_s=packs.num_tokens / packs.num_packs * batch / step_s / self.num_gpus,
+            parts={name: part / step_s for name, part in parts.items()},
+            changes=changes,
+        )
+
+
+def _repeated(costs: FloatArray, num_packs: int, batch: int) -> FloatArray:
+    """Return the costs of all packs, or of some steps of them, where those of a sample stand for more."""
+    return np.resize(costs, min(num_packs, max(len(costs), batch * _REPEATED_STEPS)))

@@ -1,0 +1,86 @@
+"""A plan of a run as text for a terminal: a picture of the pack sizes, a table of candidates, why the best is best."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bridgepack.planning.plan import Plan
+from bridgepack.planning.search import Candidate
+from bridgepack.report.text import printable
+
+_BAR = 32
+#: Candidates of the table; JSON has all.
+_SHOWN = 8
+_HEAD = (
+    "     pack  TP  PP  CP  EP  recompute  batch   fill  padding  over-long  straggler  balanced  GB/GPU  step s"
+    "  tokens/s"
+)
+
+
+def describe_plan(plan: Plan) -> str:
+    """Return a plan: the data, a bar for each pack size, the candidates with what each loses, and why."""
+    return printable("\n".join([*_describe_data(plan), "", *_picture(plan), "", *_table(plan), "", *_why(plan)]))
+
+
+def _describe_data(plan: Plan) -> Iterator[str]:
+    p50, p95, p99 = np.percentile(plan.lengths.runtime, [50, 95, 99], method="higher").astype(int).tolist()
+    yield f"plan of {plan.recipe.name} on {plan.num_gpus} x {plan.gpu.name}; speeds and memory are estimates"
+    yield f"  lengths   {plan.lengths.origin}"
+    yield f"  tokens    p50 {p50:,}  p95 {p95:,}  p99 {p99:,}  max {int(plan.lengths.runtime.max()):,}"
+
+
+def _picture(plan: Plan) -> Iterator[str]:
+    """Yield a bar of tokens per second for the best candidate of each pack size."""
+    best = {one.packed_sequence_size: one for one in reversed(plan.candidates)}
+    fastest = max(one.tokens_per_s for one in best.values())
+    yield f"     pack  {'tokens/s of a GPU':<{_BAR + 9}}  over-long    lost  straggler"
+    for size in sorted({*best, *plan.not_fitting}):
+        if size not in best:
+            yield f"{size:>9,}  no layout fits into memory and the tokens of a step, has packs enough and is legal"
+            continue
+        one = best[size]
+        bar = "#" * max(round(_BAR * one.tokens_per_s / fastest), 1)
+        yield (
+            f"{size:>9,}  {bar:<{_BAR}}{one.tokens_per_s:>9,.0f}  {one.over_long_fraction:>9.1%}  "
+            f"{one.lost_fraction:>6.1%}  {one.waiting.straggler_ratio:>9.2f}"
+            f"{f'   CP {one.layout.context}' if one.layout.context > 1 else ''}"
+        )
+
+
+def _table(plan: Plan) -> Iterator[str]:
+    yield _HEAD
+    for one in plan.candidates[:_SHOWN]:
+        yield _row(one)
+        yield f"           {'best' if one is plan.best else one.loses(plan.best)}"
+
+
+def _row(one: Candidate) -> str:
+    layout = one.layout
+    return (
+        f"{one.packed_sequence_size:>9,} {layout.tensor:>3} {layout.pipeline:>3} {layout.context:>3} {layout.expert:>3}"
+        f"  {'full' if layout.recomputes else 'selective':<9}  {one.global_batch_size:>5}  {one.fill_fraction:>5.1%}"
+        f"  {one.padding_fraction:>7.2%}  {one.over_long_fraction:>9.1%}  {one.waiting.straggler_ratio:>9.2f}"
+        f"  {one.waiting.balanced_ratio:>8.2f}  {one.memory.total_gb:>6.0f}  {one.step_s:>6.2f}"
+        f"  {one.tokens_per_s:>8,.0f}"
+    )
+
+
+def _why(plan: Plan) -> Iterator[str]:
+    best = plan.best
+    parts = ", ".join(f"{name} {part:.0%}" for name, part in best.parts.items() if part >= 0.005)
+    memory = best.memory
+    yield f"best: a step's time goes to {parts}"
+    yield (
+        f"      memory of a GPU: weights, gradients and optimiser {memory.states_gb:.1f} GB, activations "
+        f"{memory.activations_gb:.1f}, logits {memory.logits_gb:.1f}; {plan.gpu.budget_gb:.0f} GB may be filled"
+    )
+    action = plan.recipe.preprocessing.over_long
+    if best.over_long_fraction:
+        what = {"truncate": "are cut", "split": "are split"}.get(action, "are dropped")
+        yield (
+            f"      {best.over_long_fraction:.1%} of the sequences are too long and {what} (preprocessing.over_long "
+            f"{action}); {best.lost_fraction:.1%} of the tokens are not trained"
+        )
+    for code, (count, why) in plan.refused.items():
+        yield f"refused by {code}: {count} layouts; {why}"
+    yield f"packs of a step on each copy of the model: {best.global_batch_size // best.layout.data}, one at a time"

@@ -1,0 +1,271 @@
+"""Plans: packs and waiting as the build and the host have them, legal candidates, and what they say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bridgepack
+from bridgepack.bridge.replay_settings import replay_settings
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.data.artifact.artifact import Artifact
+from bridgepack.errors import ConfigError
+from bridgepack.geometry import runtime_segment_lengths
+from bridgepack.planning.cost import step_cost
+from bridgepack.planning.estimate import Speed, dealt, waiting_of
+from bridgepack.planning.layout import Layout
+from bridgepack.planning.lengths import Lengths, lengths_of, packed
+from bridgepack.planning.machines import gpu_named
+from bridgepack.planning.plan import Plan, plan_recipe
+from bridgepack.planning.search import refusals
+from bridgepack.records import TRAIN
+from bridgepack.replay.order import replay_order
+from bridgepack.report.plans import describe_plan
+from tests.support.small_builds import Command, build, tokenized_recipe, tokenized_row, write_json_lines, write_recipe
+
+RANDOM = np.random.default_rng(5)
+H100 = gpu_named("h100-80gb")
+#: Chats, some long rows, a few that only the largest packs take.
+RUNTIME = np.concatenate(
+    [RANDOM.integers(50, 2000, 6000), RANDOM.integers(4000, 16000, 300), RANDOM.integers(20000, 40000, 20)]
+)
+LENGTHS = Lengths(runtime=RUNTIME, share=1.0, origin="made up")
+
+
+def _recipe(model: str = "Qwen/Qwen3-8B", **changes: Any) -> SFTRecipe:
+    recipe = SFTRecipe.from_mapping(
+        {
+            "name": "mine",
+            "data": {"train": "rows.jsonl"},
+            "tokenizer": {"name_or_path": "Qwen/Qwen3-8B"},
+            "packing": {"packed_sequence_size": 8192},
+            "batch": {"tokens_per_step": 1 << 19},
+            "model": {"name": model},
+        }
+    )
+    return recipe.override({path.replace("__", "."): value for path, value in changes.items()})
+
+
+def _plan(recipe: SFTRecipe, num_gpus: int, **options: Any) -> Plan:
+    return plan_recipe(recipe, LENGTHS, **{"gpu": H100, "num_gpus": num_gpus, **options})
+
+
+def _rows(tmp_path: Path, num_rows: int = 600) -> Path:
+    path = tmp_path / "rows.jsonl"
+    lengths = np.random.default_rng(3).integers(3, 60, num_rows)
+    write_json_lines(path, [tokenized_row(*([10 + index % 200] * int(one))) for index, one in enumerate(lengths)])
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"preprocessing__over_long": "truncate"},
+        {"packing__algorithm": "equal_cost"},
+        {"parallelism__context_parallel_size": 2},
+    ],
+)
+def test_fill_and_waiting_are_those_of_the_artifact_that_is_built(
+    tmp_path: Path, chatml_tokenizer: Path, changes: dict[str, Any]
+) -> None:
+    sizes = {"packing__packed_sequence_size": 48, "parallelism__num_gpus": 4, "batch__global_batch_size": 8}
+    recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, model={"name": "Qwen/Qwen3-8B"}, **sizes)
+    recipe = recipe.override({path.replace("__", "."): value for path, value in changes.items()})
+    cost = step_cost(recipe)
+
+    packs = packed(lengths_of(recipe), recipe, recipe.resolve().pad_seq_to_mult.value)
+    found = waiting_of(np.array([cost.of_sequences(pack).sum() for pack in packs.packs]), recipe)
+    artifact = Artifact(build(recipe, tmp_path / "out").output)
+    built = [
+        runtime_segment_lengths(row.seq_start_id, len(row.input_ids))
+        for row in (artifact.row(TRAIN, index) for index in range(packs.num_packs))
+    ]
+
+    assert [sorted(pack.tolist()) for pack in packs.packs] == [sorted(pack.tolist()) for pack in built]
+    statistics = artifact.manifest.split(TRAIN).statistics  # type: ignore[union-attr]
+    assert statistics.num_packs == packs.num_packs
+    assert packs.fill_fraction == pytest.approx(sum(map(np.sum, built)) / (48 * len(built)))
+    assert found.straggler_ratio == pytest.approx(_straggler_ratio(built, recipe))
+
+
+def _straggler_ratio(packs: list[Any], recipe: SFTRecipe) -> float:
+    """Return how much longer than the mean the slowest rank works, over the first 24 steps of the host's order."""
+    cost, num_packs = step_cost(recipe), len(packs)
+    settings = replay_settings(recipe, num_packs={TRAIN: num_packs}, world_size=None, version="0.6.2")
+    order, slowest, mean = replay_order(settings), 0.0, 0.0
+    for step in range(1, min(24, num_packs // settings.global_batch_size) + 1):
+        ranks = range(settings.topology.data_parallel_size)
+        work = [sum(cost.of_sequences(packs[pack]).sum() for pack in order.packs_at(step, rank)) for rank in ranks]
+        slowest, mean = slowest + max(work), mean + sum(work) / len(work)
+    return slowest / mean
+
+
+def test_lengths_of_an_artifact_are_those_of_its_data(tmp_path: Path, chatml_tokenizer: Path) -> None:
+    recipe = tokenized_recipe([str(_rows(tmp_path))], chatml_tokenizer, packing__packed_sequence_size=40)
+    output = build(recipe, tmp_path / "out").output
+
+    of_rows, of_artifact = lengths_of(recipe), lengths_of(recipe, output)
+
+    assert sorted(of_artifact.runtime.tolist()) == sorted(of_rows.runtime[of_rows.runtime <= 40].tolist())
+    assert len(of_rows.runtime) == 600
+    num_gone = int((of_rows.runtime > 40).sum())
+    assert of_artifact.origin.endswith(f"{num_gone} rows were too long for its packs and are not among them")
+
+
+def test_over_long_sequences_are_counted_and_cost_tokens() -> None:
+    lengths = Lengths(runtime=np.array([10, 20, 90, 80]), share=1.0, origin="")
+    sizes = {"packing__packed_sequence_size": 40, "parallelism__num_gpus": 1}
+
+    found = {
+        action: packed(lengths, _recipe(**sizes, preprocessing__over_long=action), 1)
+        for action in ("drop", "truncate", "split")
+    }
+
+    assert {action: one.num_tokens for action, one in found.items()} == {"drop": 30, "truncate": 110, "split": 200}
+    assert [one.over_long_fraction for one in found.values()] == [0.5] * 3
+    assert [one.lost_fraction for one in found.values()] == pytest.approx([0.85, 0.45, 0.0])
+
+
+def test_the_dearest_packs_of_a_step_go_to_different_ranks() -> None:
+    assert dealt(np.array([[9.0, 8.0], [1.0, 2.0]])).sum(axis=1).tolist() == [10.0, 10.0]
+
+
+@pytest.mark.parametrize("num_gpus", [8, 64])
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "google/gemma-3-1b-pt"])
+def test_every_candidate_is_legal_fits_and_is_ranked(model: str, num_gpus: int) -> None:
+    plan = _plan(_recipe(model), num_gpus)
+
+    for one in plan.candidates:
+        assert not refusals(plan.recipe.override(one.changes))
+        assert one.memory.total_gb <= H100.budget_gb
+        assert one.global_batch_size % one.layout.data == 0
+        assert sum(one.parts.values()) == pytest.approx(1)
+    lossless = [one.tokens_per_s for one in plan.candidates if one.lost_fraction <= plan.best.lost_fraction + 0.001]
+    assert lossless == sorted(lossless, reverse=True)
+    assert len({one.packed_sequence_size for one in plan.candidates}) + len(plan.not_fitting) == 6
+
+
+def test_a_size_that_loses_many_tokens_does_not_win_by_speed() -> None:
+    plan = _plan(_recipe(), 64)
+
+    fast = max(plan.candidates, key=lambda one: one.tokens_per_s)
+    assert fast.packed_sequence_size == 4096
+    assert fast.lost_fraction > 0.3
+    assert plan.best.lost_fraction < 0.01
+    assert f"loses {fast.lost_fraction:.1%} of the tokens" in fast.loses(plan.best)
+
+
+def test_windows_take_the_exchange_that_the_rules_allow() -> None:
+    plan = _plan(_recipe("openai/gpt-oss-20b"), 64, sizes=(65536,))
+
+    assert plan.best.layout.context > 1
+    assert plan.best.changes["parallelism.cp_comm_type"] == "a2a"
+    assert "BP708" not in plan.refused
+
+
+def test_a_model_that_no_layout_can_train_is_refused_with_the_rule() -> None:
+    with pytest.raises(ConfigError, match=r"the rules refuse every layout that fits, .* by BP903: .* Gemma 2 raises"):
+        _plan(_recipe("google/gemma-2-9b"), 64)
+
+
+def test_adapters_need_less_memory_and_time() -> None:
+    full, lora = (
+        _plan(_recipe(method__kind=kind, checkpoint__pretrained="weights"), 8, sizes=(8192,)).best
+        for kind in ("full", "lora")
+    )
+
+    assert lora.tokens_per_s > full.tokens_per_s
+    assert lora.memory.states_gb < full.memory.states_gb
+
+
+def test_what_does_not_fit_is_refused_with_the_memory_it_takes() -> None:
+    with pytest.raises(ConfigError, match=r"--gpus is 8; 405.8 billion weights take \d,?\d* GB .* at most 70 GB"):
+        _plan(_recipe("meta-llama/Meta-Llama-3.1-405B"), 8)
+
+
+def test_the_text_has_the_picture_the_table_and_the_reasons() -> None:
+    recipe = _recipe(packing__packed_sequence_size=4096)
+    text = describe_plan(_plan(recipe, 64))
+
+    assert "plan of mine on 64 x h100-80gb; speeds and memory are estimates" in text
+    for size in (4096, 8192, 16384, 32768, 65536, 131072):
+        assert f"\n{size:>9,}  #" in text
+    assert "best: a step's time goes to matrices" in text
+    assert "memory of a GPU: weights, gradients and optimiser" in text
+
+
+def test_gpus_have_names() -> None:
+    assert gpu_named("H200").memory_gb == 141
+    with pytest.raises(ConfigError, match=r"--gpu is 'h100-8gb'; allowed: a100-40gb, .* Did you mean h100-80gb"):
+        gpu_named("h100-8gb")
+    with pytest.raises(ConfigError, match="--gpu is 'a100'"):
+        gpu_named("a100")
+
+
+def _source(tmp_path: Path, tokenizer: Path, **changes: Any) -> Path:
+    sizes = {"packing__packed_sequence_size": 4096, "batch__global_batch_size": 4, "model": {"name": "Qwen/Qwen3-0.6B"}}
+    recipe = tokenized_recipe([str(_rows(tmp_path, 2000))], tokenizer, **{**sizes, **changes})
+    return write_recipe(tmp_path / "mine.yaml", recipe)
+
+
+def test_the_best_is_written_as_a_recipe_that_checks_clean(
+    tmp_path: Path, chatml_tokenizer: Path, command: Command
+) -> None:
+    source, output = _source(tmp_path, chatml_tokenizer), tmp_path / "planned.yaml"
+
+    found = command("plan", source, "--gpus", 2, "--write", output)
+
+    assert found.code == 0
+    assert found.output.endswith(f"wrote {output}\nnext: bridgepack check {output}\n")
+    assert command("check", output).code == 0
+    written = bridgepack.load_recipe(output)
+    assert written == bridgepack.plan(source, num_gpus=2).best_recipe
+    assert written.parallelism.num_gpus == 2
+    again = command("plan", source, "--gpus", 2, "--write", output)
+    assert again.code == 2
+    assert "is there already; allowed: a new file. Choose another name or --write" in again.errors
+
+
+def test_json_has_every_candidate(tmp_path: Path, chatml_tokenizer: Path, command: Command) -> None:
+    source = _source(tmp_path, chatml_tokenizer)
+
+    found = json.loads(command("plan", source, "--gpus", 2, "--json").output)
+
+    assert found["lengths"]["origin"] == "all 2,000 sequences of the recipe's data"
+    best = found["candidates"][0]
+    assert best["changes"]["parallelism.num_gpus"] == 2
+    assert best["memory"]["states_gb"] > 1
+    assert set(best["parts"]) == {"matrices", "attention", "exchange", "pipeline", "waiting"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpus", "0"], "'0' is not a whole number of at least 1"),
+        (["--gpus", "2", "--gpu", "h1000"], "--gpu is 'h1000'; allowed: a100-40gb"),
+        (["--gpus", "2", "--model", "org/unheard-8b"], "model org/unheard-8b are not known"),
+        (["--gpus", "2", "--set", "packing.mode=none"], "packing.mode is none; allowed: offline"),
+        (["--gpus", "2", "--set", "batch.global_batch_size=999"], "fewer than the .* that a step takes. Lower batch"),
+        (["--gpus", "2", "--artifact", "nowhere"], "nowhere"),
+        (["--gpus", "2", "--calibrate", "nowhere"], "--calibrate is 'nowhere'; it cannot be read"),
+        (["--gpus", "2", "--write", "plan.txt"], "--write is 'plan.txt'; allowed: a file whose name ends in .yaml"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    tmp_path: Path, chatml_tokenizer: Path, command: Command, arguments: list[str], message: str
+) -> None:
+    found = command("plan", _source(tmp_path, chatml_tokenizer), *arguments)
+
+    assert found.code == 2
+    assert re.search(message, found.errors)
+
+
+@pytest.mark.parametrize("layout", [Layout(num_gpus=8, tensor=2, context=2), Layout(num_gpus=8)])
+def test_a_layout_says_what_lengths_are_multiples_of(layout: Layout) -> None:
+    assert layout.multiple == (4 if layout.tensor > 1 else 1)
+    assert layout.data == 8 // (layout.tensor * layout.context)
+    assert Speed().linear < 1
