@@ -11,6 +11,7 @@ from bridgepack.records.checks import (
     ShardFacts,
 )
 from bridgepack.records.manifests import (
+    BalanceRecord,
     FileRecord,
     InputRecord,
     Manifest,
@@ -53,6 +54,7 @@ __all__ = [
     "TOLERATED_LOSSES",
     "TRAIN",
     "VALIDATION",
+    "BalanceRecord",
     "Change",
     "Drop",
     "DropReason",

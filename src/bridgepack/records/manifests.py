@@ -27,6 +27,25 @@ class FileRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BalanceRecord:
+    """What an order of packs was balanced for; as `resolved.balance` of the manifest has it."""
+
+    kind: str  #: `within_batch` or `across_batches`
+    window_batches: int  #: steps that exchange packs
+    seed: int  #: of the order of steps within a window
+    token_cost: int  #: of a token, where a pair of tokens that attend to each other costs 1
+    #: (window in tokens, share of that pair's cost, 0-1, of layers that attend no further)
+    windows: tuple[tuple[int, float], ...]
+    matches_micro_batches: bool  #: ranks wait for each other in every micro batch, not only at the end of a step
+    version: str  #: of Megatron-Bridge, whose loader reads the packs
+    loader: str  #: `dataset.dataloader_type`
+    loader_seed: int  #: `dataset.seed`
+    data_sharding: bool  #: `dataset.data_sharding`
+    data_parallel_size: int
+    global_batch_size: int  #: packs of a step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SplitStatistics:
     """What a split holds. Token counts are runtime tokens unless a name says otherwise.
 
@@ -158,6 +177,12 @@ class Manifest:
     versions: Mapping[str, str]
     files: tuple[FileRecord, ...] = ()
     sha256: str = ""
+
+    @property
+    def balance(self) -> BalanceRecord | None:
+        """What the order of the training packs was balanced for; None where it was not."""
+        found = self.resolved.get("balance")
+        return None if found is None else BalanceRecord(**found["value"])
 
     def split(self, name: str) -> SplitRecord | None:
         """Return the split of that name, or None."""
