@@ -32,11 +32,17 @@ def base_of(recipe: SFTRecipe) -> dict[str, Any]:
         if places is not None:
             return _sections(places)
     values = _sections(file["common"]["adapter" if isinstance(recipe.method, AdapterMethod) else "full"])
-    place = file["models"].get(model.name) if model is not None else None
-    if place is None:
+    found = model_named(model.name) if model is not None else None
+    if found is None:
         del values["model"]
         return values
-    return {**values, "model": _section("model", place)}
+    return {**values, "model": found}
+
+
+def model_named(name: str) -> dict[str, Any] | None:
+    """Return the settings of a model of the hub; None where the file does not have it."""
+    place = _file()["models"].get(name)
+    return None if place is None else dict(_section("model", place))
 
 
 def why_model_unknown(recipe: SFTRecipe) -> str:

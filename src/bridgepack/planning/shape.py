@@ -1,0 +1,297 @@
+"""The shape of a model: weights, width of attention and windows of its layers, from the host's settings."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridgepack import geometry
+from bridgepack.bridge.bases import base_of, model_named, why_model_unknown
+from bridgepack.bridge.shipped import is_shipped_model
+from bridgepack.config.errors import shown
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+
+#: Multiple that the host pads vocabularies to, for one rank of tensor parallelism.
+_VOCAB_MULTIPLE = 128
+#: Of a scan, 7 operations for each number of the state. Source: flop_utils.py of the host, `mamba_layer_flops`.
+_SCAN_STEPS = 3.5
+#: Layers of a hybrid pattern. Source: megatron/core/models/hybrid/hybrid_layer_allocation.py of 0.19.2, `Symbols`.
+_PATTERN = {"M": ("mamba", ""), "G": ("delta", ""), "*": ("attention", ""), "-": ("", "dense"), "E": ("", "experts")}
+_NEEDED = ("hidden_size", "num_attention_heads", "vocab_size")
+#: Key of a config.json -> the host's name. Names that both have are taken as they are.
+_OF_HUB = {
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "ffn_hidden_size",
+    "num_key_value_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "num_experts": "num_moe_experts",
+    "num_local_experts": "num_moe_experts",
+    "n_routed_experts": "num_moe_experts",
+    "num_experts_per_tok": "moe_router_topk",
+    "moe_intermediate_size": "moe_ffn_hidden_size",
+    "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
+    "tie_word_embeddings": "share_embeddings_and_output_weights",
+    "qk_nope_head_dim": "qk_head_dim",
+    "qk_rope_head_dim": "qk_pos_emb_head_dim",
+}
+_SAME = ("hidden_size", "num_attention_heads", "vocab_size", "q_lora_rank", "kv_lora_rank", "v_head_dim")
+#: Types of models of which every other layer attends to all where config.json does not say it.
+_ALTERNATING = ("gemma2", "gpt_oss")
+#: Parts of keys of a config.json whose layers have no formula here.
+_FOREIGN = ("mamba", "ssm", "linear_num", "rwkv", "hybrid", "index_topk", "compress_ratios")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerShape:
+    """One layer; counts are of numbers, norms and routers left out."""
+
+    weights: float  #: that every token passes through
+    routed: float = 0.0  #: of all routed experts
+    routed_used: float = 0.0  #: of the routed experts that one token passes through
+    scan: float = 0.0  #: multiply-adds of a token that no weight takes part in
+    width: float = 0.0  #: heads x head size of full attention, the mean of keys and values; 0 where none attends
+    window: int | None = None  #: latest tokens that one attends to; None for all
+    activation_ffn: float = 0.0  #: numbers of a token inside the feed-forward part
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelShape:
+    """How large the parts of a model are."""
+
+    hidden_size: int
+    num_attention_heads: int
+    num_query_groups: int  #: key-value heads
+    vocab_size: int  #: padded as the host pads it
+    has_tied_embeddings: bool  #: one matrix embeds and gives logits
+    num_experts: int  #: of a layer; 0 for a dense model
+    longest: int | None  #: positions of the model; None where not known
+    layers: tuple[LayerShape, ...]
+
+    @property
+    def embedding(self) -> int:
+        """Weights of the matrix that embeds, or of the one that gives logits."""
+        return self.hidden_size * self.vocab_size
+
+    @property
+    def routed(self) -> float:
+        """Weights of all routed experts."""
+        return sum(layer.routed for layer in self.layers)
+
+    @property
+    def others(self) -> float:
+        """Weights that are not of routed experts, without embeddings."""
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def num_weights(self) -> float:
+        """All weights."""
+        return self.others + self.routed + self.embedding * (1 if self.has_tied_embeddings else 2)
+
+
+def model_shape(recipe: SFTRecipe) -> ModelShape:
+    """Return the shape of a recipe's model, without the layers that predict further tokens, as packed rows train none.
+
+    Known are the recipes of Megatron-Bridge, the models of the hub that they train, and folders with a config.json.
+
+    Raises:
+        ConfigError: the model is not known, or its layers have no formula here.
+    """
+    overrides = recipe.bridge_overrides.get("model", {})
+    try:
+        return shape_of({**_settings(recipe), **overrides})
+    except (KeyError, TypeError, ZeroDivisionError, AttributeError) as error:
+        raise ConfigError(
+            f"model.name is {shown(recipe.model and recipe.model.name)}; its sizes are not known: {error}. "
+            f"Allowed: a model that states {', '.join(_NEEDED)}. Set what is missing in bridge_overrides.model."
+        ) from None
+
+
+def _settings(recipe: SFTRecipe) -> Mapping[str, Any]:
+    if recipe.model is not None and not is_shipped_model(recipe.model) and Path(recipe.model.name).is_dir():
+        return hub_settings(Path(recipe.model.name))
+    found = base_of(recipe).get("model")
+    if found is None:
+        raise ConfigError(f"{why_model_unknown(recipe)}, or name a folder with the model's config.json.")
+    if found.get("vocab_size") is None:  # the host takes it from the tokenizer
+        found["vocab_size"] = (model_named(recipe.tokenizer.name_or_path) or {}).get("vocab_size")
+    return dict(found)
+
+
+def hub_settings(folder: Path) -> dict[str, Any]:
+    """Return what a folder's config.json says, under the host's names.
+
+    Raises:
+        ConfigError: it cannot be read, or has layers without a formula here.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config = config.get("text_config", config)
+        foreign = sorted(key for key in config if any(part in key for part in _FOREIGN) and config[key])
+        kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
+        if foreign or kinds:
+            raise ConfigError(
+                f"{path} has {', '.join([*foreign, *sorted(kinds)])}; allowed: models of attention and feed-forward "
+                "layers. Name a recipe of Megatron-Bridge in model.name."
+            )
+        return _in_host_names(config)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read as a model's config.json: {type(error).__name__}: {error}. Allowed: the file that "
+            "the model came with. Download it."
+        ) from None
+
+
+def _in_host_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: config[key] for key, name in _OF_HUB.items() if config.get(key) is not None}
+    values |= {name: config.get(name) for name in _SAME}
+    values |= {"gated_linear_unit": True, "multi_latent_attention": config.get("kv_lora_rank") is not None}
+    values["max_position_embeddings"] = config.get("max_position_embeddings")
+    num_layers = config["num_hidden_layers"]
+    dense = config.get("first_k_dense_replace") or 0
+    values["moe_layer_freq"] = [int(index >= dense) for index in range(num_layers)]
+    if config.get("n_shared_experts"):
+        values["moe_shared_expert_intermediate_size"] = config["n_shared_experts"] * config["moe_intermediate_size"]
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        values["window_size"] = config["sliding_window"]
+        kinds = config.get("layer_types")
+        alternates = 2 if config.get("model_type") in _ALTERNATING else None
+        frequency = config.get("sliding_window_pattern") or alternates
+        values["window_attn_skip_freq"] = [int(kind == "sliding_attention") for kind in kinds] if kinds else frequency
+    return values
+
+
+def shape_of(values: Mapping[str, Any]) -> ModelShape:
+    """Return the shape that a model's settings describe, under the host's names.
+
+    Raises:
+        ConfigError: its attention has no formula here.
+        KeyError: a size is missing.
+    """
+    missing = [name for name in _NEEDED if not values.get(name)]
+    if missing:
+        raise KeyError(", ".join(missing))
+    heads = values["num_attention_heads"]
+    multiple = values.get("make_vocab_size_divisible_by") or _VOCAB_MULTIPLE
+    return ModelShape(
+        hidden_size=values["hidden_size"],
+        num_attention_heads=heads,
+        num_query_groups=values.get("num_query_groups") or heads,
+        vocab_size=geometry.ceil_to_multiple(values["vocab_size"], multiple),
+        has_tied_embeddings=bool(values.get("share_embeddings_and_output_weights")),
+        num_experts=values.get("num_moe_experts") or 0,
+        longest=values.get("max_position_embeddings"),
+        layers=tuple(_layers(values)),
+    )
+
+
+def _layers(values: Mapping[str, Any]) -> Iterator[LayerShape]:
+    for index, (mixer, feed_forward) in enumerate(_kinds(values)):
+        weights, other = _MIXERS[mixer](values) if mixer else (0.0, 0.0)
+        is_attention = mixer == "attention"
+        inner, routed, used, activations = _feed_forward(values, feed_forward)
+        yield LayerShape(
+            weights=weights + inner,
+            routed=routed,
+            routed_used=used,
+            scan=0.0 if is_attention else other,
+            width=other if is_attention else 0.0,
+            window=_window(values, index + 1) if is_attention else None,
+            activation_ffn=activations,
+        )
+
+
+def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the mixer and the feed-forward part of each layer."""
+    pattern = values.get("hybrid_layer_pattern")
+    if pattern:
+        return [_PATTERN[symbol] for symbol in pattern.partition("/")[0].replace("|", "")]
+    num_layers = values["num_layers"]
+    linear = values.get("experimental_attention_variant") == "gated_delta_net"
+    is_linear = _flags(values.get("linear_attention_freq") if linear else 1, num_layers, first=False)
+    has_experts = _flags(values.get("moe_layer_freq") or 1, num_layers, first=True)
+    is_mixture = bool(values.get("num_moe_experts"))
+    return [
+        ("delta" if linear and of_linear else "attention", "experts" if is_mixture and of_experts else "dense")
+        for of_linear, of_experts in zip(is_linear, has_experts, strict=True)
+    ]
+
+
+def _flags(frequency: Any, num_layers: int, *, first: bool) -> list[bool]:
+    """Return of each layer whether it is one of a kind: the first of so many, or all but the last of so many."""
+    if isinstance(frequency, int):
+        return [(index % frequency == 0) if first else (index + 1) % frequency != 0 for index in range(num_layers)]
+    return [bool(flag) for flag in frequency[:num_layers]]
+
+
+def _attention(values: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the weights of attention and its width."""
+    hidden, heads = values["hidden_size"], values["num_attention_heads"]
+    if values.get("experimental_attention_variant") == "dsv4_hybrid":
+        raise ConfigError(
+            "the attention of this model, dsv4_hybrid, has no formula here; allowed: full attention, sliding windows, "
+            "latent attention, Mamba and gated delta nets. Plan with measured runs."
+        )
+    if values.get("multi_latent_attention"):
+        key, value = values["qk_head_dim"] + values["qk_pos_emb_head_dim"], values["v_head_dim"]
+        rank, query_rank = values["kv_lora_rank"], values.get("q_lora_rank")
+        query = query_rank * (hidden + heads * key) if query_rank else hidden * heads * key
+        shared = rank * (hidden + heads * (values["qk_head_dim"] + value)) + hidden * values["qk_pos_emb_head_dim"]
+        return query + shared + heads * value * hidden, heads * (key + value) / 2
+    head = values.get("kv_channels") or hidden // heads
+    groups = values.get("num_query_groups") or heads
+    gate = heads if values.get("attention_output_gate") else 0
+    return hidden * head * (2 * heads + gate + 2 * groups), heads * head
+
+
+def _window(values: Mapping[str, Any], number: int) -> int | None:
+    """Return the window of a layer, counted from 1; Gemma has patterns of its own."""
+    size = values.get("window_size")
+    if size is None:
+        return None
+    window = sum(size) + 1 if isinstance(size, list | tuple) else int(size)
+    pattern, frequency = values.get("interleaved_attn_pattern"), values.get("window_attn_skip_freq")
+    if pattern:
+        frequency = sum(pattern)
+    elif frequency is None and "Gemma2" in str(values.get("_target_")):
+        return window if number % 2 else None
+    if isinstance(frequency, int):
+        return window if number % frequency else None
+    return window if frequency is None or frequency[number - 1] else None
+
+
+def _mamba(values: Mapping[str, Any]) -> tuple[float, float]:
+    hidden, state = values["hidden_size"], values["mamba_state_dim"]
+    heads, head = values.get("mamba_num_heads"), values["mamba_head_dim"]
+    inner = heads * head if heads else 2 * hidden
+    weights = hidden * (3 * inner + 2 * values["mamba_num_groups"] * state + (heads or inner // head))
+    return weights, _SCAN_STEPS * inner * state
+
+
+def _delta(values: Mapping[str, Any]) -> tuple[float, float]:
+    hidden, heads, size = (values[name] for name in ("hidden_size", "linear_num_value_heads", "linear_value_head_dim"))
+    key, value = values["linear_key_head_dim"] * values["linear_num_key_heads"], heads * size
+    convolution = values["linear_conv_kernel_dim"] * (2 * key + value)
+    return hidden * (2 * key + 3 * value + 2 * heads) + convolution, 4 * heads * size**2
+
+
+_MIXERS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, float]]] = {
+    "attention": _attention,
+    "mamba": _mamba,
+    "delta": _delta,
+}
+
+
+def _feed_forward(values: Mapping[str, Any], kind: str) -> tuple[float, float, float, float]:
+    """Return the weights of all tokens, of routed experts, of those that a token uses, and activations of a token."""
+    hidden, matrices = values["hidden_size"], 3 if values.get("gated_linear_unit") else 2
+    if kind == "experts":
+        width, used = values.get("moe_ffn_hidden_size") or values["ffn_hidden_size"], values["moe_router_topk"]
+        shared, latent = values.get("moe_shared_expert_intermediate_size") or 0, values.get("moe_latent_size")
+        expert = matrices * (latent or hidden) * width
+        weights = matrices * hidden * shared + 2 * hidden * (latent or 0)
+        return weights, expert * values["num_moe_experts"], expert * used, width * used + shared
+    width = values["ffn_hidden_size"] if kind else 0
+    return matrices * hidden * width, 0.0, 0.0, width

@@ -1,0 +1,74 @@
+"""FLOPs and memory of the plan against the host's own formulas, on models of every kind that these know."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.nn.functional
+
+from bridgepack.bridge.bases import model_named
+from bridgepack.planning.cost import cost_of
+from bridgepack.planning.shape import shape_of
+
+pytestmark = pytest.mark.bridge
+
+#: Dense with and without tied embeddings, mixtures, latent attention, windows, gated delta nets, Mamba.
+MODELS = (
+    "meta-llama/Meta-Llama-3.1-8B",
+    "meta-llama/Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.2-1B",
+    "Qwen/Qwen2.5-7B",
+    "Qwen/Qwen3-8B",
+    "Qwen/Qwen3-30B-A3B",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "deepseek-ai/DeepSeek-V3",
+    "moonshotai/Moonlight-16B-A3B",
+    "openai/gpt-oss-20b",
+    "zai-org/GLM-4.5-Air",
+)
+
+
+def _config(values: dict[str, Any], **others: Any) -> Any:
+    made = {"activation_func": torch.nn.functional.silu, "mtp_num_layers": None}  # the latter: packed rows train none
+    head = {"kv_channels": values["kv_channels"] or values["hidden_size"] // values["num_attention_heads"]}
+    return SimpleNamespace(model=SimpleNamespace(**{**values, **made, **head, **others}))
+
+
+def _settings(name: str) -> dict[str, Any]:
+    values = model_named(name)
+    assert values is not None
+    return values
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("length", [1024, 4096, 32768])
+def test_operations_are_the_hosts(name: str, length: int) -> None:
+    from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
+
+    values = _settings(name)
+    expected = num_floating_point_operations(_config(values, seq_length=length))
+
+    found = cost_of(shape_of(values)).of_sequences(length)
+
+    assert float(found) == pytest.approx(expected, rel=0.01)
+
+
+def test_operations_of_mamba_layers_are_the_hosts() -> None:
+    from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
+
+    values = {**_settings("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"), "seq_length": 4096}
+    values |= {"mamba_num_heads": 2 * values["hidden_size"] // values["mamba_head_dim"]}  # the host takes no other
+    expected = num_floating_point_operations(_config(values))
+
+    assert float(cost_of(shape_of(values)).of_sequences(4096)) == pytest.approx(expected, rel=0.01)
+
+
+def test_operations_of_a_pack_are_those_of_its_sequences() -> None:
+    from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
+
+    values, lengths = _settings("Qwen/Qwen3-8B"), [3000, 1000, 96]
+    expected = num_floating_point_operations(
+        _config(values), 1, seqlen_sum=sum(lengths), seqlen_squared_sum=sum(one**2 for one in lengths)
+    )
+
+    assert float(cost_of(shape_of(values)).of_sequences(lengths).sum()) == pytest.approx(expected, rel=0.01)

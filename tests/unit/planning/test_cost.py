@@ -1,0 +1,99 @@
+"""Shapes of models from their names and config.json, and what their sequences cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridgepack.config.recipe.recipe import SFTRecipe
+from bridgepack.errors import ConfigError
+from bridgepack.planning.cost import StepCost, step_cost
+from bridgepack.planning.shape import model_shape
+from tests.support.hub_configs import model_configs
+
+
+def _recipe(model: str | None, **overrides: Any) -> SFTRecipe:
+    return SFTRecipe.from_mapping(
+        {
+            "name": "mine",
+            "data": {"train": "rows.jsonl"},
+            "tokenizer": {"name_or_path": "somewhere"},
+            "packing": {"packed_sequence_size": 4096},
+            **({"model": {"name": model}} if model else {}),
+            "bridge_overrides": {"model": overrides} if overrides else {},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "billions"),
+    [
+        ("meta-llama/Meta-Llama-3.1-8B", 8.03),
+        ("Qwen/Qwen3-30B-A3B", 30.5),
+        ("deepseek-ai/DeepSeek-V3", 671),
+        ("qwen3_8b_sft_4gpu_h100_bf16_config", 8.19),
+        ("nemotron_3_nano_sft_8gpu_h100_bf16_config", 31.6),
+    ],
+)
+def test_weights_are_as_many_as_published(model: str, billions: float) -> None:
+    assert model_shape(_recipe(model)).num_weights / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_a_config_of_the_hub_says_the_same_as_the_host(tmp_path: Path) -> None:
+    num_checked = 0
+    for name in ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b"):
+        (tmp_path / "config.json").write_text(json.dumps(model_configs()[name]))
+        assert step_cost(_recipe(str(tmp_path))) == step_cost(_recipe(name))
+        num_checked += 1
+    assert num_checked == 4
+
+
+def test_attention_grows_with_the_square_and_beyond_a_window_with_the_length() -> None:
+    cost = StepCost(per_token=10, per_square=1, windows=((4, 2),))
+
+    assert cost.of_sequences([4, 10]).tolist() == [10 * 4 + 16 + 2 * 16, 10 * 10 + 100 + 2 * (100 - 36)]
+
+
+def test_of_gemma_every_sixth_layer_attends_to_all() -> None:
+    cost = step_cost(_recipe("google/gemma-3-1b-pt"))
+
+    assert cost.per_square == 6 * 4 * 256 * (26 // 6)
+    assert cost.windows == ((512, 6 * 4 * 256 * (26 - 26 // 6)),)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (None, "model is missing; name a recipe"),
+        ("org/unheard-of-8b", "the settings of the model org/unheard-of-8b are not known here; .*config.json"),
+        ("deepseek-ai/DeepSeek-V4-Flash", "dsv4_hybrid, has no formula"),
+        ("nemotronh_8b_sft_2gpu_h100_bf16_config", "vocab_size'. Allowed: .* Set what is missing in bridge_overrides"),
+    ],
+)
+def test_an_unknown_model_is_refused_with_what_to_name(model: str | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        step_cost(_recipe(model))
+
+
+def test_an_override_states_what_is_missing() -> None:
+    recipe = _recipe("nemotronh_8b_sft_2gpu_h100_bf16_config", vocab_size=131072)
+
+    assert model_shape(recipe).num_weights / 1e9 == pytest.approx(8.1, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "cannot be read as a model's config.json: JSONDecodeError"),
+        ("[1]", "cannot be read as a model's config.json"),
+        ('{"hidden_size": 8}', "KeyError: 'num_hidden_layers'"),
+        ('{"mamba_d_state": 16}', "has mamba_d_state; allowed"),
+        ('{"layer_types": ["linear_attention"]}', "has linear_attention; allowed"),
+    ],
+)
+def test_a_config_that_does_not_tell_is_refused(tmp_path: Path, config: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+
+    with pytest.raises(ConfigError, match=message):
+        step_cost(_recipe(str(tmp_path)))
