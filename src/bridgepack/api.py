@@ -21,6 +21,7 @@ from bridgepack.data.results import BuildResult, build_options
 from bridgepack.data.store.store import store_folder
 from bridgepack.data.tasks import Progress
 from bridgepack.errors import ConfigError
+from bridgepack.planning.balance import balance_for, balance_of_repack
 from bridgepack.planning.preview import Preview, preview_recipe
 from bridgepack.records import TRAIN
 from bridgepack.rules.engine.report import CheckReport
@@ -72,9 +73,11 @@ def build(
     Raises:
         BridgepackError: ConfigError, TokenizerError, DataError, ArtifactError or StoreError, each saying what to do.
     """
+    loaded = load_recipe(recipe, overrides)
     return build_artifact(
-        load_recipe(recipe, overrides),
+        loaded,
         output=output,
+        balance=balance_for(loaded),
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),
@@ -139,6 +142,7 @@ def repack(
         Path(artifact),
         overrides,
         output=None if output is None else Path(output),
+        balance=balance_of_repack(Path(artifact), overrides),
         progress=progress,
         options=build_options(
             store=None if store is None else store_folder(store),

@@ -14,6 +14,7 @@ from bridgepack.data.artifact.artifact import Artifact
 from bridgepack.data.artifact.inspection import view_pack
 from bridgepack.data.export import export_artifact, plan_export
 from bridgepack.data.repack import plan_repack, repack_artifact
+from bridgepack.planning.balance import balance_of_repack
 from bridgepack.report.exports import describe_export
 from bridgepack.report.progress import TerminalProgress
 from bridgepack.report.terminal import describe_build, describe_histogram, describe_manifest, describe_plan, draw_pack
@@ -34,12 +35,13 @@ def repack(
     The tokens come from the token store; the inputs are not read and nothing is tokenised.
     """
     changes, chosen = parse_overrides(overrides), chosen_options(**options)
+    balance = balance_of_repack(artifact, changes)
     if dry_run:
-        plan = plan_repack(artifact, changes, output=output)
+        plan = plan_repack(artifact, changes, output=output, balance=balance)
         print_json(plan.summary()) if as_json else echo(describe_plan(plan, source=plan.source))
         return CLEAN
     with TerminalProgress() as progress:
-        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen)
+        result = repack_artifact(artifact, changes, output=output, progress=progress, options=chosen, balance=balance)
     print_json(result.summary()) if as_json else echo(describe_build(result))
     return CLEAN
 

@@ -4,6 +4,7 @@ In: nothing; no room is known here. Out: what one room hands another.
 Read first: `sequences`.
 """
 
+from bridgepack.records.balance import BalanceRecord, StepRatios, Waiting
 from bridgepack.records.checks import (
     Finding,
     InspectableArtifact,
@@ -11,7 +12,6 @@ from bridgepack.records.checks import (
     ShardFacts,
 )
 from bridgepack.records.manifests import (
-    BalanceRecord,
     FileRecord,
     InputRecord,
     Manifest,
@@ -79,5 +79,7 @@ __all__ = [
     "SourceRecord",
     "SplitRecord",
     "SplitStatistics",
+    "StepRatios",
     "TokenArray",
+    "Waiting",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bridgepack.records.balance import BalanceRecord
 from bridgepack.records.sequences import Drop, DropReason, LostContent
 
 
@@ -24,25 +25,6 @@ class FileRecord:
     path: str  #: relative to the artifact, e.g. `plan/training.parquet`
     num_bytes: int
     sha256: str  #: of the file's bytes, hexadecimal
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BalanceRecord:
-    """What an order of packs was balanced for; as `resolved.balance` of the manifest has it."""
-
-    kind: str  #: `within_batch` or `across_batches`
-    window_batches: int  #: steps that exchange packs
-    seed: int  #: of the order of steps within a window
-    token_cost: int  #: of a token, where a pair of tokens that attend to each other costs 1
-    #: (window in tokens, share of that pair's cost, 0-1, of layers that attend no further)
-    windows: tuple[tuple[int, float], ...]
-    matches_micro_batches: bool  #: ranks wait for each other in every micro batch, not only at the end of a step
-    version: str  #: of Megatron-Bridge, whose loader reads the packs
-    loader: str  #: `dataset.dataloader_type`
-    loader_seed: int  #: `dataset.seed`
-    data_sharding: bool  #: `dataset.data_sharding`
-    data_parallel_size: int
-    global_batch_size: int  #: packs of a step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
