@@ -113,7 +113,7 @@ def test_recipe_page_has_every_field() -> None:
             assert " ".join(meanings_of(model)[name].split()) in page
             pending += [found for found in _sections_in(field.annotation) if found not in seen]
 
-    assert len(seen) == 22
+    assert len(seen) == 23
     assert "- **`packed_sequence_size`** (whole number, at least 1, less than 2147483648; required). " in page
     algorithms = "`best_fit_decreasing` or `equal_cost` or `first_fit_decreasing` or `first_fit_shuffle`"
     assert f"- **`algorithm`** ({algorithms} or `sequential`; default" in page

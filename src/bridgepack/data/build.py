@@ -117,8 +117,7 @@ def planned_build(
         identity = workers.begin(partial(tokenizer_identity, recipe.model_dump_json()))
         # All nodes must see data sets that are written out first.
         shared = nearest_folder((named or Path(DEFAULT_FOLDER)).absolute().parent) if options.ray else None
-        scratch = TemporaryDirectory(prefix=".bridgepack-", dir=shared)
-        files = find_files(recipe, Path(stack.enter_context(scratch)))
+        files = find_files(recipe, Path(stack.enter_context(TemporaryDirectory(prefix=".bridgepack-", dir=shared))))
         every_file = [file for members in files.values() for file in members]
         num_bytes = sum(file.num_bytes for file in every_file)
         load = partial(checked_engine, recipe.model_dump_json(), recipe.tokenizer.engine, num_bytes, tuple(every_file))

@@ -43,7 +43,9 @@ def balance_for(recipe: SFTRecipe) -> BalanceRecord | None:
     if wanted.kind == "none":
         return None
     settings = replay_settings(recipe, num_packs={TRAIN: _MANY}, world_size=None, version=TARGET[BRIDGE])
-    _refuse_unbalanced(settings)
+    why_not = _why_not(settings)
+    if why_not is not None:
+        raise ConfigError(f"{why_not}. Set packing.balance.kind to none.")
     if wanted.kind == "within_batch" and settings.global_batch_size == settings.topology.data_parallel_size:
         raise ConfigError(
             f"packing.balance.kind is within_batch, and each of the {settings.global_batch_size} packs of a step has a "
@@ -63,13 +65,16 @@ def balance_of_repack(artifact: Path, changes: Mapping[str, Any]) -> BalanceReco
     return balance_for(SFTRecipe.from_mapping(dict(read_manifest(artifact).recipe)).override(changes))
 
 
-def waiting_in(artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None) -> Waiting:
+def waiting_in(
+    artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size: int | None = None, version: str = TARGET[BRIDGE]
+) -> Waiting:
     """Return how long ranks wait for each other in the first epoch of a run over an artifact.
 
     Args:
         artifact: the packs.
         source: the run, as a recipe or in the host's settings.
         world_size: its GPUs; by default what `source` says.
+        version: of Megatron-Bridge.
 
     Raises:
         ConfigError: the run does not say who reads which pack, or nothing says what a token costs.
@@ -77,8 +82,10 @@ def waiting_in(artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size:
     """
     manifest = artifact.manifest
     num_packs = {split.name: split.statistics.num_packs for split in manifest.splits}
-    settings = replay_settings(source, num_packs=num_packs, world_size=world_size, version=TARGET[BRIDGE])
-    _refuse_unbalanced(settings)
+    settings = replay_settings(source, num_packs=num_packs, world_size=world_size, version=version)
+    why_not = _why_not(settings)
+    if why_not is not None:
+        raise ConfigError(why_not)
     record = _record(source, settings, _cost_of_run(source, artifact))
     costs = pack_costs(
         *_lengths(artifact),
@@ -87,23 +94,27 @@ def waiting_in(artifact: Artifact, source: SFTRecipe | RunConfig, *, world_size:
         packed_sequence_size=manifest.packed_sequence_size,
         has_tail=manifest.pad_seq_to_mult == 1,
     )
-    slots = slots_of(record, settings.num_packs)
+    return _waiting(costs, record, manifest.balance, settings.num_steps)
+
+
+def _waiting(costs: IntArray, run: BalanceRecord, built: BalanceRecord | None, num_steps: int | None) -> Waiting:
+    slots, matches = slots_of(run, len(costs)), run.matches_micro_batches
 
     def ratios(order: IntArray) -> StepRatios:
-        found = straggler_ratios(costs[order], slots, matches_micro_batches=record.matches_micro_batches)
-        return StepRatios(
-            mean=float(found.mean()), p95=float(np.quantile(found, _MOST_STEPS)), worst=float(found.max())
-        )
+        found = straggler_ratios(costs[order], slots, matches_micro_batches=matches)
+        p95 = float(np.quantile(found, _MOST_STEPS))
+        return StepRatios(mean=float(found.mean()), p95=p95, worst=float(found.max()))
 
     def balanced(window_batches: int) -> StepRatios:
-        matches = record.matches_micro_batches
         return ratios(balanced_order(costs, slots, window_batches=window_batches, matches_micro_batches=matches))
 
     return Waiting(
-        run=record,
+        run=run,
+        built=built,
         num_steps=len(slots),
+        share_of_run=min(len(slots) / (num_steps or len(slots)), 1.0),
         as_built=ratios(np.arange(len(costs))),
-        shuffled=ratios(seeded_order(len(costs), record.seed)),
+        shuffled=ratios(seeded_order(len(costs), run.seed)),
         within_batch=balanced(1),
         across_batches=balanced(_DEFAULT_WINDOW),
     )
@@ -132,8 +143,8 @@ def _record(source: SFTRecipe | RunConfig, settings: ReplaySettings, cost: Cost)
     )
 
 
-def _refuse_unbalanced(settings: ReplaySettings) -> None:
-    """Raise ConfigError where there is nothing to balance, or the host's order is none that one can be laid for."""
+def _why_not(settings: ReplaySettings) -> str | None:
+    """Return why a run has nothing to balance, or an order that none can be laid for; None where it can be."""
     num_ranks = settings.topology.data_parallel_size
     for is_refused, found, allowed in (
         (settings.micro_batch_size != 1, f"batch.micro_batch_size is {settings.micro_batch_size}", "1"),
@@ -146,7 +157,8 @@ def _refuse_unbalanced(settings: ReplaySettings) -> None:
         ),
     ):
         if is_refused:
-            raise ConfigError(f"{found}; allowed with packing.balance: {allowed}. Set packing.balance.kind to none.")
+            return f"{found}; allowed with packing.balance: {allowed}"
+    return None
 
 
 def _cost_of_run(source: SFTRecipe | RunConfig, artifact: Artifact) -> Cost:

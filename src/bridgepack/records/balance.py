@@ -22,6 +22,15 @@ class BalanceRecord:
     data_parallel_size: int
     global_batch_size: int  #: packs of a step
 
+    def described(self) -> str:
+        """Return it as text."""
+        window = f" over {self.window_batches} steps" if self.window_batches > 1 else ""
+        seed = f", seed {self.loader_seed}" if self.loader == "batch" else ""
+        return (
+            f"{self.kind}{window}, for {self.data_parallel_size} data-parallel ranks, {self.global_batch_size} packs a "
+            f"step, loader {self.loader}{seed}; in the first epoch"
+        )
+
     def differences(self, run: Self) -> dict[str, tuple[Any, Any]]:
         """Return name -> (value here, value there) of what makes ranks of another run read other packs."""
         names = ["loader", "loader_seed", "data_parallel_size", "global_batch_size"]
@@ -54,7 +63,9 @@ class Waiting:
 
     Attributes:
         run: what an order would be balanced for in this run.
+        built: what the packs were balanced for; None where they were not.
         num_steps: whole steps of the epoch.
+        share_of_run: part of the run's steps (0-1) that they are.
         as_built: with the packs where they are.
         shuffled: with the packs in random order.
         within_batch: balanced within each step.
@@ -62,8 +73,16 @@ class Waiting:
     """
 
     run: BalanceRecord
+    built: BalanceRecord | None
     num_steps: int
+    share_of_run: float
     as_built: StepRatios
     shuffled: StepRatios
     within_batch: StepRatios
     across_batches: StepRatios
+
+    @property
+    def gain(self) -> float:
+        """Part of the run's compute time (0-1) that the better of both kinds would save."""
+        best = min(self.within_batch.mean, self.across_batches.mean)
+        return (1 - best / self.as_built.mean) * self.share_of_run

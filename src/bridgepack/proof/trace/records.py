@@ -87,6 +87,7 @@ class StepTrace:
     rank: int | None  #: global rank that was asked for; None for all
     batches: tuple[TracedBatch, ...]  #: one for training; those of the evaluation after the step for validation
     view: PackView | None = None  #: the pack that was asked for, with its text; None where none was
+    balance: str | None = None  #: what the packs were balanced for, and whether that holds here; None where not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
